@@ -1,0 +1,46 @@
+# Each target makes what it needs in .venv; the stamps there say what is installed, so a repeat installs nothing.
+
+# The first interpreter that is new enough; PYTHON=… on the command line overrides it.
+PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(python) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(python))))
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.PHONY: demo test lint format bench clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.runtime
+	@$(BIN)/python examples/demo.py examples/calls.json
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest --cov
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+	@echo "lint: all clean"
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+bench: $(VENV)/.runtime
+	@$(BIN)/python benchmarks/run.py
+
+clean:
+	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; install its venv module"; exit 1; }
+
+$(VENV)/.runtime: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.runtime $@

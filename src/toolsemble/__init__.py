@@ -1,0 +1,108 @@
+"""The tool system for LLM agents: write a tool once; every model, agent framework and protocol can call it.
+
+Names are loaded when they are first used, so that importing the package costs little.
+
+>>> import toolsemble
+>>> toolsemble.ToolResult.success("ready").text
+'ready'
+"""
+
+from __future__ import annotations
+
+# Not from typing: importing that would take longer than all the rest of this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from toolsemble.call import ToolCall, ToolReply
+    from toolsemble.context import InvocationParameters, ToolContext
+    from toolsemble.errors import (
+        ExitEarlyError,
+        ToolArgumentsError,
+        ToolConfigurationError,
+        ToolDefinitionError,
+        ToolExecutionError,
+        ToolsembleError,
+    )
+    from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
+    from toolsemble.result import (
+        AudioContent,
+        Content,
+        FileContent,
+        ImageContent,
+        TextContent,
+        ToolResult,
+    )
+    from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+    from toolsemble.specification import ToolSpecification
+    from toolsemble.tool import AgentTool, Tool
+    from toolsemble.toolbox import Toolbox
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "call": ("ToolCall", "ToolReply"),
+    "context": ("InvocationParameters", "ToolContext"),
+    "errors": (
+        "ExitEarlyError",
+        "ToolArgumentsError",
+        "ToolConfigurationError",
+        "ToolDefinitionError",
+        "ToolExecutionError",
+        "ToolsembleError",
+    ),
+    "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+    "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
+    "review": ("Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"),
+    "specification": ("ToolSpecification",),
+    "tool": ("AgentTool", "Tool"),
+    "toolbox": ("Toolbox",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AgentTool",
+    "AudioContent",
+    "Content",
+    "Continue",
+    "Edit",
+    "ExitEarly",
+    "ExitEarlyError",
+    "FileContent",
+    "ImageContent",
+    "InMemoryMetrics",
+    "InvocationParameters",
+    "ReviewDecision",
+    "ReviewHandler",
+    "ReviewRequest",
+    "SilentMetrics",
+    "TextContent",
+    "Tool",
+    "ToolArgumentsError",
+    "ToolCall",
+    "ToolConfigurationError",
+    "ToolContext",
+    "ToolDefinitionError",
+    "ToolExecutionError",
+    "ToolMetrics",
+    "ToolReply",
+    "ToolResult",
+    "ToolSpecification",
+    "Toolbox",
+    "ToolsembleError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'toolsemble' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - nothing is imported before a name is used
+
+    value = getattr(import_module(f"toolsemble.{home}"), name)
+    globals()[name] = value  # the next use finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

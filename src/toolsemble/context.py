@@ -1,0 +1,138 @@
+"""What belongs to one call: it travels with the call, and is never stored on a tool."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import Executor
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsemble.limits import Slots
+from toolsemble.metrics import SilentMetrics, ToolMetrics
+from toolsemble.review import ReviewHandler
+from toolsemble.workers import THREADS
+
+LOGGER = logging.getLogger("toolsemble.tool")
+LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+SILENT = SilentMetrics()
+
+
+def new_id() -> str:
+    """Give an id that no other process makes, not even a fork of this one."""
+    return os.urandom(8).hex()
+
+
+class InvocationParameters(MutableMapping[str, Any]):
+    """A mapping shared by the tools of one run, for what the model must not see or choose.
+
+    Made from a mapping, it writes through to it.
+
+    >>> mine = {"user": "ada"}
+    >>> shared = InvocationParameters(mine)
+    >>> shared["seen"] = 3
+    >>> mine
+    {'user': 'ada', 'seen': 3}
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: MutableMapping[str, Any] | None = None) -> None:
+        self._values: MutableMapping[str, Any] = {} if values is None else values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"InvocationParameters({dict(self._values)!r})"
+
+
+# Without slots: a context is made for every call, and copying a dict is several times faster than setting
+# the fields of a frozen object one by one.
+@dataclass(frozen=True)
+class ToolContext:
+    """The surroundings of one call.
+
+    Each field has a sensible default, so that a tool can be executed on its own.
+
+    >>> from toolsemble import InMemoryMetrics
+    >>> context = ToolContext(agent_role="researcher", metrics=InMemoryMetrics())
+    >>> context.agent_role, context.memory_id
+    ('researcher', 'default')
+    """
+
+    tool_name: str = ""
+    """The tool that is called."""
+    call_id: str = ""
+    """The call's id: the provider's, or one made for it."""
+    run_id: str = ""
+    """The id that the calls of one run share."""
+    memory_id: str = "default"
+    """The conversation or user that the call belongs to."""
+    agent_role: str = "unknown"
+    """The role of the agent that calls."""
+    logger: logging.Logger = LOGGER
+    """The tool's logger."""
+    metrics: ToolMetrics = SILENT
+    """Where the call is counted."""
+    executor: Executor = THREADS
+    """Where blocking work can be done beside the call."""
+    review: ReviewHandler | None = None
+    """Who approves calls that need it."""
+    parameters: InvocationParameters = field(default_factory=InvocationParameters)
+    """What the tools of one run share."""
+    deadline: float | None = None
+    """When the call must end, on the clock of ``time.monotonic``; None for never."""
+
+    held: frozenset[Slots] = field(default=frozenset(), repr=False, compare=False)
+    """The places that this call and those around it hold: calls inside them do not wait for another."""
+
+    def derive(self, **changes: Any) -> ToolContext:
+        """Give a copy with other values in some fields.
+
+        >>> ToolContext(memory_id="ada").derive(agent_role="writer").memory_id
+        'ada'
+        """
+        derived = object.__new__(ToolContext)
+        derived.__dict__.update(self.__dict__, **changes)
+        return derived
+
+    def detached(self) -> ToolContext:
+        """Give the part that can be sent to another process: live objects stay behind."""
+        return self.derive(metrics=SILENT, executor=THREADS, review=None, held=frozenset())
+
+
+_current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)
+
+
+def current_context() -> ToolContext | None:
+    """Give the context of the call that is being executed here, or None outside of one."""
+    return _current.get()
+
+
+def enter(context: ToolContext) -> Token[ToolContext | None]:
+    """Make the context the current one, until :func:`leave`."""
+    return _current.set(context)
+
+
+def leave(token: Token[ToolContext | None]) -> None:
+    """Make the context of before the current one again."""
+    try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
+        _current.reset(token)
+    except ValueError:
+        # A coroutine that was dropped in the middle is closed wherever the collector runs: nothing to undo there.
+        pass

@@ -1,0 +1,92 @@
+"""What can go wrong, as one tree.
+
+::
+
+    ToolsembleError
+    ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
+    ├── ToolConfigurationError            set up wrongly; always reaches the caller
+    ├── ToolArgumentsError                the model's arguments do not fit
+    ├── ToolExecutionError                the tool failed
+    └── ExitEarlyError                    a reviewer stopped the run
+
+What a model can cause comes back to it as a failed result. What a programmer caused is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolsemble.call import ToolReply
+
+
+class ToolsembleError(Exception):
+    """The root: catches every error of this library.
+
+    >>> issubclass(ToolDefinitionError, ToolsembleError)
+    True
+    """
+
+
+class ToolDefinitionError(ToolsembleError, ValueError):
+    """A tool or a toolbox is defined wrongly; raised while it is built.
+
+    >>> from toolsemble import Toolbox
+    >>> Toolbox([None])
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool at index 0 is None; pass a tool object
+    """
+
+
+class ToolConfigurationError(ToolsembleError):
+    """A call is set up wrongly, for example nobody is there to approve it; always reaches the caller.
+
+    >>> raise ToolConfigurationError("Tool 'deploy' needs a region; set REGION")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: Tool 'deploy' needs a region; set REGION
+    """
+
+    #: The replies of the sibling calls, when several calls were executed together.
+    replies: Sequence[ToolReply] = ()
+
+
+class _CodedError(ToolsembleError):
+    """An error that may carry a number of the tool author's choosing."""
+
+    def __init__(self, message: str = "", *, error_code: int | None = None) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+
+
+class ToolArgumentsError(_CodedError):
+    """The arguments do not fit; the message tells the model what to send instead.
+
+    >>> ToolArgumentsError("city: unknown", error_code=422).error_code
+    422
+    """
+
+
+class ToolExecutionError(_CodedError):
+    """The tool failed, and the message is meant for the model.
+
+    >>> ToolExecutionError("The service is down; try again later", error_code=503).error_code
+    503
+    """
+
+
+class ExitEarlyError(ToolsembleError):
+    """A reviewer stopped the run; it passes through every layer to the caller.
+
+    >>> ExitEarlyError("enough", timed_out=True).timed_out
+    True
+    """
+
+    #: The replies of the sibling calls, when several calls were executed together.
+    replies: Sequence[ToolReply] = ()
+
+    def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out

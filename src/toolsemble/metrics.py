@@ -1,0 +1,148 @@
+"""What is counted and measured of each call."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+Outcome: TypeAlias = Literal["success", "failure", "error"]
+
+
+@runtime_checkable
+class ToolMetrics(Protocol):
+    """Where calls are counted; any object with these methods will do.
+
+    A ``failure`` is a failed result, an ``error`` an exception that the tool raised.
+
+    >>> isinstance(InMemoryMetrics(), ToolMetrics)
+    True
+    """
+
+    def increment_success(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that succeeded."""
+        ...
+
+    def increment_failure(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that gave a failed result."""
+        ...
+
+    def increment_error(self, tool_name: str, agent_role: str) -> None:
+        """Count a call whose tool raised an exception."""
+        ...
+
+    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
+        """Take down how long a call took."""
+        ...
+
+    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+        """Add to a counter of the tool's own."""
+        ...
+
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
+        """Take down a value of the tool's own."""
+        ...
+
+
+class SilentMetrics:
+    """Metrics that keep nothing: the default.
+
+    >>> SilentMetrics().increment_success("weather", "unknown")
+    """
+
+    __slots__ = ()
+
+    def increment_success(self, tool_name: str, agent_role: str) -> None:
+        """Do nothing."""
+
+    def increment_failure(self, tool_name: str, agent_role: str) -> None:
+        """Do nothing."""
+
+    def increment_error(self, tool_name: str, agent_role: str) -> None:
+        """Do nothing."""
+
+    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+        """Do nothing."""
+
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
+        """Do nothing."""
+
+
+class InMemoryMetrics:
+    """Metrics that can be read back, for tests and small programs; safe to share between threads.
+
+    >>> from toolsemble import Tool, Toolbox, ToolCall
+    >>> class Echo(Tool):
+    ...     name = "echo"
+    ...     description = "Repeats its input"
+    ...     def run(self, input):
+    ...         return input
+    >>> metrics = InMemoryMetrics()
+    >>> reply = Toolbox([Echo()], metrics=metrics).execute(ToolCall("echo", {"input": "hi"}))
+    >>> metrics.count("echo", "success"), len(metrics.durations("echo"))
+    (1, 1)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outcomes: Counter[tuple[str, str, str]] = Counter()
+        self._durations: defaultdict[str, list[float]] = defaultdict(list)
+        self._counters: Counter[tuple[str, str, str]] = Counter()
+        self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def increment_success(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that succeeded."""
+        self._increment(self._outcomes, ("success", tool_name, agent_role))
+
+    def increment_failure(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that gave a failed result."""
+        self._increment(self._outcomes, ("failure", tool_name, agent_role))
+
+    def increment_error(self, tool_name: str, agent_role: str) -> None:
+        """Count a call whose tool raised an exception."""
+        self._increment(self._outcomes, ("error", tool_name, agent_role))
+
+    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:  # noqa: ARG002 - read by tool only
+        """Take down how long a call took."""
+        with self._lock:
+            self._durations[tool_name].append(seconds)
+
+    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+        """Add to a counter of the tool's own."""
+        self._increment(self._counters, (name, tool_name, agent_role), amount)
+
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:  # noqa: ARG002 - as above
+        """Take down a value of the tool's own."""
+        with self._lock:
+            self._values[name, tool_name].append(value)
+
+    def count(self, tool_name: str, outcome: Outcome, agent_role: str | None = None) -> int:
+        """Give how many calls of a tool ended so, for one role or for all."""
+        return self._sum(self._outcomes, outcome, tool_name, agent_role)
+
+    def durations(self, tool_name: str) -> list[float]:
+        """Give the seconds that each call of a tool took, in the order of their ends."""
+        with self._lock:
+            return list(self._durations.get(tool_name, ()))
+
+    def counter(self, name: str, tool_name: str, agent_role: str | None = None) -> int:
+        """Give the state of a tool's own counter, for one role or for all."""
+        return self._sum(self._counters, name, tool_name, agent_role)
+
+    def values(self, name: str, tool_name: str) -> list[float]:
+        """Give the values that a tool recorded under a name."""
+        with self._lock:
+            return list(self._values.get((name, tool_name), ()))
+
+    def _increment(self, counts: Counter[tuple[str, str, str]], key: tuple[str, str, str], amount: int = 1) -> None:
+        with self._lock:
+            counts[key] += amount
+
+    def _sum(self, counts: Counter[tuple[str, str, str]], name: str, tool_name: str, agent_role: str | None) -> int:
+        with self._lock:
+            if agent_role is not None:
+                return counts[name, tool_name, agent_role]
+            return sum(n for (what, tool, _), n in counts.items() if (what, tool) == (name, tool_name))

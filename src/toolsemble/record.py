@@ -1,0 +1,103 @@
+"""The record of a call: its metrics and its log lines."""
+
+from __future__ import annotations
+
+import logging
+
+from toolsemble.context import LOGGER, ToolContext
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.metrics import Outcome
+from toolsemble.result import ToolResult
+from toolsemble.shape import described
+
+TRACE = 5
+"""The level of specifications in the log: below DEBUG."""
+
+LOG_LIMIT = 200
+"""How many characters of input and output a log line shows, unless the toolbox says otherwise."""
+
+
+def record(
+    context: ToolContext,
+    given: object,
+    result: ToolResult | None,
+    error: BaseException | None,
+    duration: float,
+    log_limit: int,
+) -> None:
+    """Count the call and write it to the log; whatever goes wrong here does not disturb the call.
+
+    The error is what the tool raised; the result is None when that passes through to the caller.
+    """
+    outcome: Outcome = "error" if error is not None else _outcome(result)
+    try:
+        _count(context, outcome, duration)
+    except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
+        LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
+    level = _level(outcome, error)
+    if context.logger.isEnabledFor(level):
+        try:
+            _log(level, context, given, result, error, outcome, duration, log_limit)
+        except Exception:  # noqa: BLE001 - nor may an input whose text cannot be made
+            LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
+
+
+def preview(text: str, limit: int) -> str:
+    r"""Give the start of a text on one line: what a model wrote cannot forge log lines.
+
+    >>> preview("first\nsecond", 8)
+    'first\\nse...'
+    """
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return shown if len(text) <= limit else f"{shown}..."
+
+
+def _outcome(result: ToolResult | None) -> Outcome:
+    return "success" if result is not None and result.is_success else "failure"
+
+
+def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:
+    metrics, tool, role = context.metrics, context.tool_name, context.agent_role
+    if outcome == "success":
+        metrics.increment_success(tool, role)
+    elif outcome == "failure":
+        metrics.increment_failure(tool, role)
+    else:
+        metrics.increment_error(tool, role)
+    metrics.record_duration(tool, role, duration)
+
+
+def _level(outcome: Outcome, error: BaseException | None) -> int:
+    if outcome == "success":
+        return logging.INFO
+    return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
+
+
+def _log(
+    level: int,
+    context: ToolContext,
+    given: object,
+    result: ToolResult | None,
+    error: BaseException | None,
+    outcome: Outcome,
+    duration: float,
+    limit: int,
+) -> None:
+    name, logger, taken = context.tool_name, context.logger, str(given)
+    told = result.text if result is not None else f"{type(error).__name__}: {described(error)}"
+    facts = {
+        "tool": name,
+        "call_id": context.call_id,
+        "run_id": context.run_id,
+        "agent_role": context.agent_role,
+        "outcome": outcome,
+        "duration": duration,
+    }
+    milliseconds = round(duration * 1000)
+    line = (name, preview(taken, limit), preview(told, limit), milliseconds)
+    logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=error, extra=facts)
+    if logger.isEnabledFor(logging.DEBUG):
+        whole = (name, preview(taken, len(taken)), preview(told, len(told)))
+        logger.debug("%s input: %s output: %s", *whole, extra=facts)

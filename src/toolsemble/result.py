@@ -1,0 +1,176 @@
+"""What a tool gives back: text for the model, payloads for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
+_NO_MESSAGE = "Tool execution failed with no message"
+
+
+@dataclass(frozen=True, slots=True)
+class TextContent:
+    """A piece of text beside the result's own.
+
+    >>> TextContent("a footnote").text
+    'a footnote'
+    """
+
+    text: str
+    """The text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Media:
+    """Bytes of a stated kind; the repr gives their number, not the bytes."""
+
+    data: bytes
+    """The raw bytes, not encoded."""
+    mime_type: str
+    """The media type, such as ``image/png``."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<{len(self.data)} bytes>, mime_type={self.mime_type!r})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ImageContent(_Media):
+    """An image.
+
+    >>> ImageContent(b"...", "image/png")
+    ImageContent(<3 bytes>, mime_type='image/png')
+    """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AudioContent(_Media):
+    """A piece of sound.
+
+    >>> AudioContent(b"...", "audio/wav")
+    AudioContent(<3 bytes>, mime_type='audio/wav')
+    """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FileContent(_Media):
+    """A file with its name.
+
+    >>> FileContent(b"...", "application/pdf", "report.pdf").name
+    'report.pdf'
+    """
+
+    name: str
+    """The file's name, without a folder."""
+
+    def __repr__(self) -> str:
+        return f"FileContent(<{len(self.data)} bytes>, mime_type={self.mime_type!r}, name={self.name!r})"
+
+
+Content: TypeAlias = TextContent | ImageContent | AudioContent | FileContent
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolResult:
+    """The outcome of one call: made by :meth:`success` or :meth:`failure`, never changed afterwards.
+
+    >>> ToolResult.success("21 °C", structured_output={"celsius": 21}).text
+    '21 °C'
+    >>> ToolResult.failure("no such city").text
+    'Error: no such city'
+    """
+
+    output: str = ""
+    """The text for the model; empty on failure."""
+    error_message: str | None = None
+    """Why the call failed; None on success."""
+    structured_output: Any = None
+    """A payload for programs; never sent to the model."""
+    contents: tuple[Content, ...] = ()
+    """Images, sound and files beside the text."""
+    attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
+    """Facts for programs; never sent to the model."""
+
+    @classmethod
+    def success(
+        cls,
+        output: str | None = "",
+        structured_output: Any = None,
+        *,
+        contents: Iterable[Content] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Give a successful result; an output of None is the empty text.
+
+        >>> ToolResult.success(None)
+        ToolResult.success('')
+        """
+        text = _text("output", output) if output is not None else ""
+        return cls(text, None, structured_output, tuple(contents), _frozen(attributes))
+
+    @classmethod
+    def failure(
+        cls,
+        error_message: str | None = None,
+        *,
+        structured_output: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Give a failed result; without a message it says so.
+
+        >>> ToolResult.failure()
+        ToolResult.failure('Tool execution failed with no message')
+        """
+        message = _text("error_message", error_message) if error_message is not None else ""
+        return cls("", message or _NO_MESSAGE, structured_output, (), _frozen(attributes))
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the call did what it was asked to do."""
+        return self.error_message is None
+
+    @property
+    def text(self) -> str:
+        """What the model is told: the output, or ``Error:`` and the message."""
+        return self.output if self.error_message is None else f"Error: {self.error_message}"
+
+    def __repr__(self) -> str:
+        name = "success" if self.is_success else "failure"
+        shown = [repr(self.output if self.is_success else self.error_message)]
+        if self.structured_output is not None:
+            shown.append(f"structured_output={self.structured_output!r}")
+        if self.contents:
+            shown.append(f"contents={self.contents!r}")
+        if self.attributes:
+            shown.append(f"attributes={dict(self.attributes)!r}")
+        return f"ToolResult.{name}({', '.join(shown)})"
+
+    def __hash__(self) -> int:
+        # Payloads and attributes are often unhashable; equal results still have equal hashes without them.
+        return hash((self.output, self.error_message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only mapping cannot be pickled or deep-copied, a dict can.
+        fields = (self.output, self.error_message, self.structured_output, self.contents)
+        return _restored, (*fields, dict(self.attributes))
+
+
+def _restored(
+    output: str, error: str | None, payload: Any, contents: tuple[Content, ...], attributes: dict[str, Any]
+) -> ToolResult:
+    return ToolResult(output, error, payload, contents, _frozen(attributes))
+
+
+def _frozen(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
+
+
+def _text(field: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(
+        f"ToolResult {field} must be a str, not {type(value).__name__}; "
+        "put other values into structured_output, or return them from the tool as they are"
+    )

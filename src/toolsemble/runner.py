@@ -1,0 +1,152 @@
+"""The one path of a call, written once, and the two drivers that walk it.
+
+The path is a generator: it yields what it needs done and is sent what came of it. The sync driver does the
+work in its thread, the async driver awaits it; neither knows what the path is about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
+
+from toolsemble.context import ToolContext
+from toolsemble.definition import ToolDefinition
+from toolsemble.errors import (
+    ExitEarlyError,
+    ToolArgumentsError,
+    ToolConfigurationError,
+    ToolExecutionError,
+)
+from toolsemble.limits import Slots
+from toolsemble.record import LOG_LIMIT, record
+from toolsemble.result import ToolResult
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
+from toolsemble.shape import described, shaped
+from toolsemble.work import AskReviewer, RunBody, TakeSlot, Work
+
+CallPath: TypeAlias = Generator[Work, Any, ToolResult]
+_PASSING = (ExitEarlyError, ToolConfigurationError)
+
+
+class _RejectedError(Exception):
+    """A reviewer did not approve the call; the message is for the model."""
+
+
+def call_path(
+    definition: ToolDefinition,
+    read: Callable[[Any], Any],
+    given: Any,
+    context: ToolContext,
+    slots: Slots | None = None,
+    log_limit: int = LOG_LIMIT,
+) -> CallPath:
+    """Walk one call from what was given to its result; raise only what must reach the caller."""
+    result: ToolResult | None = None
+    raised: BaseException | None = None
+    holds_slot = False
+    started = time.perf_counter()
+    try:
+        try:
+            given = read(given)
+            if definition.requires_approval:
+                given = yield from _approved(definition, given, context)
+                started = time.perf_counter()
+        except (ToolArgumentsError, _RejectedError) as refusal:
+            result = _failed(refusal)
+        else:
+            if slots is not None:
+                yield TakeSlot(slots)
+                holds_slot = True
+                started = time.perf_counter()
+            result = shaped((yield RunBody(definition, given, context)))
+    except BaseException as error:
+        raised = error
+        if (passing := _passing(error)) is error:
+            raise
+        if passing is not None:
+            raise passing from error
+        result = _failed(error)
+    finally:
+        if slots is not None and holds_slot:
+            slots.release()
+        record(context, given, result, raised, time.perf_counter() - started, log_limit)
+        raised = None  # its traceback refers to this frame; without the cycle both are freed at once
+    return result
+
+
+def drive(path: CallPath) -> ToolResult:
+    """Give the result of a call, doing its work in this thread."""
+    try:
+        work = path.send(None)
+        while True:
+            try:
+                done = work.do()
+            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+                work = path.throw(error)
+            else:
+                work = path.send(done)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+
+
+async def adrive(path: CallPath) -> ToolResult:
+    """Give the result of a call, awaiting its work."""
+    try:
+        work = path.send(None)
+        while True:
+            try:
+                done = await work.ado()
+            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+                work = path.throw(error)
+            else:
+                work = path.send(done)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+
+
+def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> Generator[Work, Any, Any]:
+    """Give the input that a reviewer agreed to; everything unclear is a rejection."""
+    if context.review is None:
+        raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
+    request = ReviewRequest(
+        definition.description, definition.name, value, call_id=context.call_id, run_id=context.run_id
+    )
+    try:
+        answer = yield AskReviewer(context.review, request)
+    except Exception as error:
+        context.logger.warning("The reviewer of '%s' failed", definition.name, exc_info=True)
+        raise _RejectedError("Rejected by reviewer: the reviewer failed to answer") from error
+    if isinstance(answer, Continue):
+        return value
+    if isinstance(answer, Edit):
+        return _edited(definition, answer)
+    if isinstance(answer, ExitEarly):
+        raise _RejectedError(f"Rejected by reviewer: {answer.reason or f'{definition.name}({value})'}")
+    raise _RejectedError("Rejected by reviewer: the answer was not a decision")
+
+
+def _edited(definition: ToolDefinition, edit: Edit) -> Any:
+    try:
+        return definition.accept(edit.revised)
+    except ToolArgumentsError as problem:
+        raise _RejectedError(f"Rejected by reviewer: the edit does not fit: {problem}") from problem
+
+
+def _passing(error: BaseException) -> BaseException | None:
+    """Give the exception that must reach the caller, also out of a group that a tool's own tasks made."""
+    if not isinstance(error, Exception) or isinstance(error, _PASSING):
+        return error
+    while isinstance(error, ExceptionGroup):
+        inner = error.subgroup(_PASSING)
+        if inner is None:
+            return None
+        error = inner.exceptions[0]
+        if isinstance(error, _PASSING):
+            return error
+    return None
+
+
+def _failed(error: BaseException) -> ToolResult:
+    code = getattr(error, "error_code", None) if isinstance(error, (ToolArgumentsError, ToolExecutionError)) else None
+    return ToolResult.failure(described(error), attributes=None if code is None else {"error_code": code})

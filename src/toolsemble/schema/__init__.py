@@ -1,0 +1,1 @@
+"""From JSON to values: what a model wrote becomes what a tool takes."""

@@ -1,0 +1,96 @@
+"""Whatever a tool gave back, as a :class:`ToolResult`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+from toolsemble.errors import ToolExecutionError
+from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageContent, TextContent, ToolResult
+
+_CONTENTS = (TextContent, ImageContent, AudioContent, FileContent)
+
+
+def shaped(value: object) -> ToolResult:
+    """Give the result for what a tool returned.
+
+    A result stays as it is, text is the output, None the empty output; contents travel beside the text.
+    Anything else is written as compact JSON, with the object itself as the structured output.
+
+    >>> shaped("21 °C")
+    ToolResult.success('21 °C')
+    >>> shaped({"celsius": 21})
+    ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
+    """
+    if isinstance(value, str):
+        return ToolResult(_sendable(str.__str__(value)), None, None, (), NO_ATTRIBUTES)
+    if isinstance(value, ToolResult):
+        return _sendable_result(value)
+    if value is None:
+        return ToolResult()
+    if isinstance(value, _CONTENTS):
+        return ToolResult(contents=(value,))
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, _CONTENTS) for item in value):
+        return ToolResult(contents=tuple(value))
+    return ToolResult(_json_text(value), structured_output=value)
+
+
+def described(error: BaseException | None) -> str:
+    """Give an exception's message, or its class name when it has none.
+
+    >>> described(ValueError("no such city")), described(ValueError())
+    ('no such city', 'ValueError')
+    """
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot be printed must not hide the failure
+        message = ""
+    return _sendable(message or type(error).__name__)
+
+
+def _json_text(value: object) -> str:
+    if isinstance(value, (Iterator, AsyncIterator)):
+        # Reading it here could take for ever, and programs would find it used up.
+        raise ToolExecutionError(f"The tool returned a {type(value).__name__}; return a list instead")
+    import pydantic_core  # noqa: PLC0415 - tools that return text never pay for it
+
+    try:
+        text = pydantic_core.to_json(
+            value, bytes_mode="base64", inf_nan_mode="strings", fallback=_plain, serialize_unknown=False
+        )
+        return text.decode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair: JSON can write it as an escape, UTF-8 cannot.
+        return json.dumps(pydantic_core.to_jsonable_python(value, fallback=_plain), separators=(",", ":"))
+    except ValueError as problem:
+        raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
+
+
+def _plain(value: Any) -> Any:
+    """Give the fields of an attrs or msgspec object, and the text of anything else."""
+    kind = type(value)
+    fields = getattr(kind, "__struct_fields__", None)
+    if fields is None:
+        fields = [field.name for field in getattr(kind, "__attrs_attrs__", ())]
+    return {name: getattr(value, name) for name in fields} if fields else str(value)
+
+
+def _sendable_result(result: ToolResult) -> ToolResult:
+    output = _sendable(result.output)
+    message = result.error_message and _sendable(result.error_message)
+    if output is result.output and message is result.error_message:
+        return result
+    return replace(result, output=output, error_message=message)
+
+
+def _sendable(text: str) -> str:
+    """Give the text with each half of a surrogate pair written as an escape: no provider could be sent it."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text

@@ -1,0 +1,133 @@
+"""What a model is shown of a tool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolsemble.errors import ToolDefinitionError
+
+_FIELDS = ("name", "description", "parameters", "metadata", "strict")
+
+
+class ToolSpecification:
+    """A tool as a model sees it; it never changes once made.
+
+    >>> weather = ToolSpecification("weather", "The weather in a city")
+    >>> ToolSpecification.from_json(weather.to_json()) == weather
+    True
+    """
+
+    # Schema and metadata are kept as JSON text: text cannot be changed by those who read it, and dicts made of it can.
+    __slots__ = ("_description", "_metadata", "_name", "_parameters", "_strict")
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: dict[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        strict: bool | None = None,  # noqa: FBT001 - a field of the contract, in the contract's order
+    ) -> None:
+        self._name: str = _checked("name", name, str)
+        self._description: str = _checked("description", description, str)
+        self._strict: bool | None = _checked("strict", strict, bool, type(None))
+        _checked("parameters", parameters, dict, type(None))
+        _checked("metadata", metadata, Mapping, type(None))
+        self._parameters = _json("parameters", parameters)
+        self._metadata = _json("metadata", dict(metadata or {}))
+
+    @property
+    def name(self) -> str:
+        """The name by which the model calls the tool."""
+        return self._name
+
+    @property
+    def description(self) -> str:
+        """What the tool does, for the model to choose by."""
+        return self._description
+
+    @property
+    def parameters(self) -> dict[str, Any] | None:
+        """The JSON Schema of the arguments, as a fresh dict; None when the tool takes no parameters."""
+        parameters: dict[str, Any] | None = json.loads(self._parameters)
+        return parameters
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What else a provider may want to know, as a fresh dict."""
+        metadata: dict[str, Any] = json.loads(self._metadata)
+        return metadata
+
+    @property
+    def strict(self) -> bool | None:
+        """Whether the provider's strict mode is asked for; None leaves it to the provider."""
+        return self._strict
+
+    def to_json(self) -> str:
+        """Give the specification as one line of JSON, the same in every process.
+
+        >>> ToolSpecification("now", "The time").to_json()
+        '{"name":"now","description":"The time","parameters":null,"metadata":{},"strict":null}'
+        """
+        return (
+            f'{{"name":{_json("name", self._name)},"description":{_json("description", self._description)},'
+            f'"parameters":{self._parameters},"metadata":{self._metadata},"strict":{_json("strict", self._strict)}}}'
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ToolSpecification:
+        """Give the specification that :meth:`to_json` wrote; refuse anything else, naming the field.
+
+        >>> ToolSpecification.from_json('{"name": 7, "description": ""}')
+        Traceback (most recent call last):
+        ...
+        toolsemble.errors.ToolDefinitionError: Tool specification: 'name' must be str, not int
+        """
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise ToolDefinitionError(f"Tool specification: not JSON: {problem}") from None
+        if not isinstance(fields, dict):
+            raise ToolDefinitionError(f"Tool specification: must be an object, not {type(fields).__name__}")
+        if unknown := [field for field in fields if field not in _FIELDS]:
+            raise ToolDefinitionError(
+                f"Tool specification: unknown field {unknown[0]!r}; known are {', '.join(_FIELDS)}"
+            )
+        if missing := [field for field in _FIELDS[:2] if field not in fields]:
+            raise ToolDefinitionError(f"Tool specification: {missing[0]!r} is missing")
+        return cls(**fields)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolSpecification):
+            return NotImplemented
+        return self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __repr__(self) -> str:
+        return (
+            f"ToolSpecification(name={self._name!r}, description={self._description!r}, "
+            f"parameters={self.parameters!r}, metadata={self.metadata!r}, strict={self._strict!r})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ToolSpecification.from_json, (self.to_json(),)
+
+
+def _checked(field: str, value: Any, *types: type) -> Any:
+    if isinstance(value, types):
+        return value
+    names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
+    raise ToolDefinitionError(f"Tool specification: {field!r} must be {names}, not {type(value).__name__}")
+
+
+def _json(field: str, value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text.encode()  # a lone surrogate could never be sent to a provider
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ToolDefinitionError(f"Tool specification: {field!r} is not JSON: {problem}") from None
+    return text

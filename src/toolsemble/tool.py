@@ -1,0 +1,156 @@
+"""What a tool is: the smallest contract, and the instrumented base class."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from concurrent.futures import Executor
+from typing import Any, Protocol, final, runtime_checkable
+
+from toolsemble.context import LOGGER, ToolContext, current_context, new_id
+from toolsemble.definition import ToolDefinition, string_definition
+from toolsemble.metrics import ToolMetrics
+from toolsemble.result import ToolResult
+from toolsemble.runner import CallPath, adrive, call_path, drive
+
+
+@runtime_checkable
+class AgentTool(Protocol):
+    """The smallest contract: any object that has these three is a tool.
+
+    >>> class Shout:
+    ...     name = "shout"
+    ...     description = "Says it louder"
+    ...     def execute(self, input):
+    ...         return ToolResult.success(input.upper())
+    >>> isinstance(Shout(), AgentTool)
+    True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which a model calls the tool."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the tool does, for the model to choose by."""
+        ...
+
+    def execute(self, input: str) -> ToolResult:
+        """Do the work."""
+        ...
+
+
+class Tool(ABC):
+    """The instrumented base class, for a tool whose input is one string.
+
+    Give it a ``name`` and a ``description``, as class attributes or properties, and override :meth:`run`,
+    which may be ``async def``. Whatever it returns becomes a result, whatever it raises a failed one.
+
+    >>> class Shout(Tool):
+    ...     name = "shout"
+    ...     description = "Says it louder"
+    ...     def run(self, input: str) -> str:
+    ...         return input.upper()
+    >>> Shout().execute("hello")
+    ToolResult.success('HELLO')
+    """
+
+    name: str
+    """The name by which a model calls the tool."""
+    description: str
+    """What the tool does, for the model to choose by."""
+    requires_approval: bool = False
+    """Whether a reviewer must agree before each call."""
+    inline: bool = False
+    """Whether :meth:`run` never blocks, so that async callers may run it without a thread."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("execute", "aexecute"):
+            if getattr(cls, method) is not getattr(Tool, method):
+                raise TypeError(f"{cls.__name__} overrides {method}, which is final; override run instead")
+
+    @abstractmethod
+    def run(self, input: str) -> Any:
+        """Do the work; return text, a :class:`ToolResult`, None, or anything that JSON can hold."""
+
+    @final
+    def execute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+        """Give the result for one input; a tool's own failure is a result, never an exception.
+
+        Inside another tool's call it inherits that call's context.
+        """
+        return drive(self._path(input, context))
+
+    @final
+    async def aexecute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+        """Give the result for one input, without blocking the event loop."""
+        return await adrive(self._path(input, context))
+
+    @property
+    def context(self) -> ToolContext:
+        """The context of the call that is being executed; outside of one, a default."""
+        return current_context() or ToolContext(tool_name=self.name, logger=LOGGER.getChild(self.name))
+
+    @property
+    def log(self) -> logging.Logger:
+        """The logger of this call."""
+        return self.context.logger
+
+    @property
+    def metrics(self) -> ToolMetrics:
+        """Where this call is counted, and the tool can count things of its own."""
+        return self.context.metrics
+
+    @property
+    def executor(self) -> Executor:
+        """Where the tool can do blocking work beside the call."""
+        return self.context.executor
+
+    def _define(self) -> ToolDefinition:
+        """Give the definition that the call path works with; refuse a tool that is defined wrongly."""
+        return string_definition(
+            getattr(self, "name", None),
+            getattr(self, "description", None),
+            self.run,
+            inline=self.inline,
+            requires_approval=bool(self.requires_approval),
+        )
+
+    def _path(self, input: object, context: ToolContext | None) -> CallPath:
+        definition = self._define()
+        return call_path(definition, definition.accept, input, _own_context(definition, context))
+
+
+def define(source: object) -> ToolDefinition | None:
+    """Give the definition of a tool object, or None when it is no tool.
+
+    >>> define("not a tool") is None
+    True
+    """
+    if isinstance(source, Tool):
+        return source._define()  # noqa: SLF001 - the classes of this module and their subclasses share it
+    if isinstance(source, AgentTool) and callable(source.execute):
+        return string_definition(
+            source.name,
+            source.description,
+            source.execute,
+            inline=bool(getattr(source, "inline", False)),
+            requires_approval=bool(getattr(source, "requires_approval", False)),
+        )
+    return None
+
+
+def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolContext:
+    """Give the context of a call that no toolbox makes: what was given or is around it, with its own names."""
+    outer = current_context()
+    base = given or outer or ToolContext()
+    inherited = base is outer
+    return base.derive(
+        tool_name=definition.name,
+        call_id=new_id() if inherited or not base.call_id else base.call_id,
+        run_id=base.run_id or new_id(),
+        logger=definition.logger if inherited or base.logger is LOGGER else base.logger,
+    )

@@ -1,0 +1,315 @@
+"""A checked set of tools, and the place where their calls are executed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, NoReturn, TypeAlias
+
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context, new_id
+from toolsemble.definition import ToolDefinition
+from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.limits import Slots
+from toolsemble.metrics import ToolMetrics
+from toolsemble.record import LOG_LIMIT, TRACE, preview
+from toolsemble.review import ReviewHandler
+from toolsemble.runner import CallPath, adrive, call_path, drive
+from toolsemble.shape import described
+from toolsemble.specification import ToolSpecification
+from toolsemble.tool import define
+from toolsemble.turn import Turn
+from toolsemble.workers import ContextThreadPool, finish
+
+_POOL_THREADS = 256
+_NAMES_SHOWN = 50
+_LONGEST_NAME = 64
+_UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
+
+
+_Run: TypeAlias = dict[str, Any]  # the fields of a context that the calls of one turn share
+
+
+class Toolbox:
+    """A checked, immutable set of tools; its calls are executed one by one or side by side.
+
+    Bad definitions are refused while it is built, every one of them at once. It is safe to share between
+    threads and event loops.
+
+    >>> from toolsemble import Tool
+    >>> class Shout(Tool):
+    ...     name = "shout"
+    ...     description = "Says it louder"
+    ...     def run(self, input: str) -> str:
+    ...         return input.upper()
+    >>> box = Toolbox([Shout()])
+    >>> box.execute(ToolCall("shout", '{"input": "hello"}')).text
+    'HELLO'
+    >>> box.execute(ToolCall("shuot")).text
+    "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
+    """
+
+    __slots__ = (
+        "_context",
+        "_definitions",
+        "_log_limit",
+        "_max_output",
+        "_slots",
+        "_specifications",
+        "_tools",
+    )
+
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
+        self,
+        tools: Iterable[object],
+        *,
+        review: ReviewHandler | None = None,
+        metrics: ToolMetrics | None = None,
+        executor: Executor | None = None,
+        memory_id: str = "default",
+        agent_role: str = "unknown",
+        max_concurrency: int | None = None,
+        max_output: int | None = None,
+        log_limit: int = LOG_LIMIT,
+    ) -> None:
+        """Check the tools and take down the settings.
+
+        :param tools: tool objects, in the order in which models are to see them
+        :param review: who approves calls that need it
+        :param metrics: where calls are counted
+        :param executor: where blocking tools run beside each other; threads of the box's own by default
+        :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
+        :param agent_role: the role of the agent whose tools these are
+        :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
+        :param max_output: how many characters of a result the model gets
+        :param log_limit: how many characters of input and output a log line shows
+        """
+        _check_count("max_concurrency", max_concurrency, least=1)
+        _check_count("max_output", max_output, least=0)
+        _check_count("log_limit", log_limit, least=0)
+        self._tools, self._definitions = _collected(tools)
+        self._context = ToolContext(
+            memory_id=memory_id,
+            agent_role=agent_role,
+            metrics=SILENT if metrics is None else metrics,
+            executor=_pool(max_concurrency) if executor is None else executor,
+            review=review,
+        )
+        self._slots = None if max_concurrency is None else Slots(max_concurrency)
+        self._max_output = max_output
+        self._log_limit = log_limit
+        self._specifications: tuple[ToolSpecification, ...] | None = None
+
+    @property
+    def specifications(self) -> list[ToolSpecification]:
+        """What models are shown, in registration order; built on first use."""
+        if self._specifications is None:
+            self._specifications = tuple(_specified(each) for each in self._definitions.values())
+        return list(self._specifications)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools, in registration order."""
+        return list(self._definitions)
+
+    def execute(
+        self,
+        call: ToolCall,
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> ToolReply:
+        """Give the reply to one call, running a blocking tool in this thread.
+
+        It raises only :class:`ToolConfigurationError`, :class:`ExitEarlyError` and what is no ``Exception``.
+
+        :param memory_id: the conversation or user that the call belongs to; the box's own by default
+        :param parameters: what the tools of the run share; the model never sees it
+        :param run_id: the run that the call belongs to; a new one by default
+        """
+        return self._reply(call, self._run(memory_id, parameters, run_id))
+
+    async def aexecute(
+        self,
+        call: ToolCall,
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> ToolReply:
+        """Give the reply to one call, awaiting an async tool in place and running a blocking one in a worker."""
+        return await self._areply(call, self._run(memory_id, parameters, run_id))
+
+    def execute_all(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> list[ToolReply]:
+        """Give the replies to the calls of one turn, in request order, running them side by side.
+
+        What :meth:`execute` raises is raised when every call has ended, with the replies that were made in
+        ``.replies``.
+
+        >>> from toolsemble import Tool
+        >>> class Echo(Tool):
+        ...     name = "echo"
+        ...     description = "Repeats its input"
+        ...     async def run(self, input: str) -> str:
+        ...         return input
+        >>> calls = [ToolCall("echo", {"input": text}) for text in ("a", "b")]
+        >>> [reply.text for reply in Toolbox([Echo()]).execute_all(calls)]
+        ['a', 'b']
+        """
+        run = self._run(memory_id, parameters, run_id)
+        with Turn(calls) as turn:
+            if len(turn.calls) == 1:
+                turn.answer(0, self._reply(turn.calls[0], run))
+            elif turn.calls:
+                finish(turn.gather(lambda call: self._areply(call, run)))
+        return turn.made()
+
+    async def aexecute_all(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> list[ToolReply]:
+        """Give the replies to the calls of one turn, in request order, running them side by side.
+
+        Raises as :meth:`execute_all` does; when it is cancelled, the calls are, too.
+        """
+        run = self._run(memory_id, parameters, run_id)
+        with Turn(calls) as turn:
+            if len(turn.calls) == 1:
+                turn.answer(0, await self._areply(turn.calls[0], run))
+            elif turn.calls:
+                await turn.gather(lambda call: self._areply(call, run))
+        return turn.made()
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __getitem__(self, name: str) -> object:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._tools.values())
+
+    def __repr__(self) -> str:
+        return f"Toolbox({', '.join(self._tools)})"
+
+    def _reply(self, call: ToolCall, run: _Run) -> ToolReply:
+        return ToolReply(call, drive(self._path(call, run)), self._max_output)
+
+    async def _areply(self, call: ToolCall, run: _Run) -> ToolReply:
+        return ToolReply(call, await adrive(self._path(call, run)), self._max_output)
+
+    def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
+        """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
+        if not isinstance(parameters, InvocationParameters):
+            parameters = InvocationParameters(parameters)
+        run: _Run = {"parameters": parameters}
+        if memory_id is not None:
+            run["memory_id"] = memory_id
+        outer = current_context()
+        if outer is not None:
+            run |= {"run_id": outer.run_id, "deadline": outer.deadline, "held": outer.held}
+        if run_id is not None or outer is None:
+            run["run_id"] = run_id or new_id()
+        return run
+
+    def _path(self, call: ToolCall, run: _Run) -> CallPath:
+        if not isinstance(call, ToolCall):
+            raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
+        definition = self._definitions.get(call.name) or self._nobody(call.name)
+        context = self._context.derive(
+            tool_name=definition.name, call_id=call.id or new_id(), logger=definition.logger, **run
+        )
+        slots = self._slots
+        if slots is not None:
+            # A call around this one may hold a place already; waiting for a second could be for ever.
+            slots = None if slots in context.held else slots
+            context = context.derive(held=context.held | {self._slots})
+        return call_path(definition, definition.decode, call.json, context, slots, self._log_limit)
+
+    def _nobody(self, name: str) -> ToolDefinition:
+        """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
+
+        def refuse(_: object) -> NoReturn:
+            raise ToolArgumentsError(_unknown_tool(name, self.names))
+
+        return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
+
+
+def _collected(tools: Iterable[object]) -> tuple[dict[str, object], dict[str, ToolDefinition]]:
+    """Give tools and definitions by name, or refuse the list with everything that is wrong in it."""
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
+        raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}: write Toolbox([...])")
+    found: dict[str, object] = {}
+    definitions: dict[str, ToolDefinition] = {}
+    problems: list[str] = []
+    for index, source in enumerate(tools):
+        try:
+            definition = _defined(index, source)
+        except ToolDefinitionError as problem:
+            problems.append(str(problem))
+            continue
+        if definition.name in found:
+            problems.append(f"Duplicate tool name: '{definition.name}'")
+        found[definition.name], definitions[definition.name] = source, definition
+    if problems:
+        raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))
+    return found, definitions
+
+
+def _defined(index: int, source: object) -> ToolDefinition:
+    if source is None:
+        raise ToolDefinitionError(f"Tool at index {index} is None; pass a tool object")
+    if isinstance(source, type):
+        name = source.__name__
+        raise ToolDefinitionError(f"Tool at index {index} ({name}) is a class; pass an instance: {name}(...)")
+    place = f"Tool at index {index} ({type(source).__name__})"
+    try:
+        definition = define(source)
+    except Exception as problem:
+        # A property of somebody else's object can raise anything.
+        raise ToolDefinitionError(f"{place}: {described(problem)}") from problem
+    if definition is None:
+        raise ToolDefinitionError(f"{place} is neither an AgentTool nor has @tool methods")
+    return definition
+
+
+def _specified(definition: ToolDefinition) -> ToolSpecification:
+    specification = definition.specification()
+    if definition.logger.isEnabledFor(TRACE):
+        definition.logger.log(TRACE, "%s", specification.to_json())
+    return specification
+
+
+def _unknown_tool(name: str, known: list[str]) -> str:
+    shown = ", ".join(known[:_NAMES_SHOWN])
+    more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+    # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
+    near = difflib.get_close_matches(name, known, n=1) if len(name) <= _LONGEST_NAME else []
+    hint = f". Did you mean '{near[0]}'?" if near else ""
+    return f"Unknown tool '{preview(name, _LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
+
+
+def _check_count(setting: str, value: object, *, least: int) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise ToolDefinitionError(f"Toolbox {setting} must be a whole number from {least} on, not {value!r}")
+
+
+def _pool(max_concurrency: int | None) -> Executor:
+    # Threads start when they are needed, and end with the box.
+    return ContextThreadPool(max_concurrency or _POOL_THREADS, "toolsemble")

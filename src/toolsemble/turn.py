@@ -1,0 +1,56 @@
+"""The calls of one turn: run side by side, answered in request order, one reply each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from toolsemble.call import ToolCall, ToolReply
+
+
+class Turn:
+    """Calls and the replies made so far; an exception that leaves its ``with`` block carries the replies away.
+
+    >>> turn = Turn([ToolCall("a"), ToolCall("b")])
+    >>> turn.made()
+    []
+    """
+
+    def __init__(self, calls: Iterable[ToolCall]) -> None:
+        self.calls = list(calls)
+        self._replies: dict[int, ToolReply] = {}
+
+    def answer(self, index: int, reply: ToolReply) -> None:
+        """Take down the reply to the call at an index."""
+        self._replies[index] = reply
+
+    def made(self) -> list[ToolReply]:
+        """Give the replies that were made, in request order."""
+        return [self._replies[index] for index in sorted(self._replies)]
+
+    async def gather(self, execute: Callable[[ToolCall], Awaitable[ToolReply]]) -> None:
+        """Execute the calls side by side; raise what one of them raised only when all have ended."""
+        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+
+        async def ended(index: int, call: ToolCall) -> BaseException | None:
+            # Returned, not raised: an event loop stops at once for some exceptions, and the siblings would be lost.
+            try:
+                self.answer(index, await execute(call))
+            except BaseException as error:  # noqa: BLE001 - raised below
+                return error
+            return None
+
+        ends = await asyncio.gather(*(ended(index, call) for index, call in enumerate(self.calls)))
+        raised = [error for error in ends if error is not None]
+        if raised:
+            raise next((error for error in raised if not isinstance(error, Exception)), raised[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes

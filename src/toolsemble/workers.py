@@ -1,0 +1,85 @@
+"""Threads that carry context variables, and a way for sync code to finish async work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ThreadPerJob(Executor):
+    """An executor that keeps nothing: each job gets a thread of its own and the submitter's context.
+
+    It never makes a job wait for another, so jobs that wait for jobs cannot block each other.
+
+    >>> ThreadPerJob().submit(pow, 2, 10).result()
+    1024
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Start the job at once."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        context = copy_context()
+
+        def job() -> None:
+            try:
+                result = context.run(fn, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=job, name="toolsemble-job").start()
+        return future
+
+
+THREADS = ThreadPerJob()
+
+
+class ContextThreadPool(ThreadPoolExecutor):
+    """A thread pool whose jobs see the submitter's context variables.
+
+    >>> with ContextThreadPool(1) as pool:
+    ...     pool.submit(pow, 2, 10).result()
+    1024
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue the job for the next free thread."""
+        return super().submit(partial(copy_context().run, fn, *args, **kwargs))
+
+
+def finish(awaitable: Awaitable[T]) -> T:
+    """Give what an awaitable gives, to code that cannot await.
+
+    >>> async def answer():
+    ...     return 42
+    >>> finish(answer())
+    42
+    """
+    import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _run(awaitable)
+    # A thread runs one loop at a time, and this one is busy waiting here.
+    return THREADS.submit(_run, awaitable).result()
+
+
+def _run(awaitable: Awaitable[T]) -> T:
+    import asyncio  # noqa: PLC0415 - as above
+
+    async def awaited() -> T:
+        return await awaitable
+
+    # With a factory the runner leaves the thread's own event loop setting alone, which asyncio.run would clear.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(awaited())
