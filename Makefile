@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 	@echo "lint: all clean"
 
 format: $(VENV)/.dev
-	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format --quiet
 
 bench: $(VENV)/.runtime

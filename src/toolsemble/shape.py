@@ -56,16 +56,15 @@ def _json_text(value: object) -> str:
         raise ToolExecutionError(f"The tool returned a {type(value).__name__}; return a list instead")
     import pydantic_core  # noqa: PLC0415 - tools that return text never pay for it
 
+    modes: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _plain}
     try:
-        text = pydantic_core.to_json(
-            value, bytes_mode="base64", inf_nan_mode="strings", fallback=_plain, serialize_unknown=False
-        )
-        return text.decode()
-    except UnicodeEncodeError:
-        # Half a surrogate pair: JSON can write it as an escape, UTF-8 cannot.
-        return json.dumps(pydantic_core.to_jsonable_python(value, fallback=_plain), separators=(",", ":"))
+        return pydantic_core.to_json(value, **modes).decode()
     except ValueError as problem:
-        raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
+        try:
+            # Half a surrogate pair, as in file names: ASCII JSON can write it as an escape, UTF-8 cannot.
+            return json.dumps(pydantic_core.to_jsonable_python(value, **modes), separators=(",", ":"))
+        except (TypeError, ValueError):
+            raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
 
 
 def _plain(value: Any) -> Any:

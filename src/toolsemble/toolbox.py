@@ -297,7 +297,7 @@ def _specified(definition: ToolDefinition) -> ToolSpecification:
 
 
 def _unknown_tool(name: str, known: list[str]) -> str:
-    shown = ", ".join(known[:_NAMES_SHOWN])
+    shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
     # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
     near = difflib.get_close_matches(name, known, n=1) if len(name) <= _LONGEST_NAME else []

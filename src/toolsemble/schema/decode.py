@@ -60,13 +60,13 @@ def decode_input(text: str, owner: str) -> str:
 
 
 def plain_input(value: object, owner: str) -> str:
-    """Give a string as it is, and any other JSON value as its text.
+    """Give a string as it is, None as the empty one, and any other JSON value as its text.
 
     >>> plain_input([1, 2], "calculator")
     '[1,2]'
     """
     if not isinstance(value, str):
-        value = _compact(value, owner)
+        value = "" if value is None else _compact(value, owner)
     if not value.isascii():
         try:
             value.encode()

@@ -1,0 +1,21 @@
+"""Run the examples in the pages and docstrings as tests."""
+
+from pathlib import Path
+
+from sybil import Sybil
+from sybil.document import PythonDocStringDocument
+from sybil.parsers.doctest import DocTestParser
+from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil.sybil import SybilCollection
+
+ROOT = Path(__file__).parent
+
+pages = Sybil([PythonCodeBlockParser()], path=str(ROOT), patterns=["*.md"])
+docstrings = Sybil(
+    [DocTestParser()],
+    path=str(ROOT / "src"),
+    patterns=["**/*.py"],
+    document_types={".py": PythonDocStringDocument},
+)
+
+pytest_collect_file = SybilCollection([pages, docstrings]).pytest()

@@ -1,0 +1,84 @@
+import pickle
+
+import pytest
+
+from toolsemble import ToolCall, ToolReply, ToolResult
+
+
+def test_arguments_are_kept_as_the_model_wrote_them():
+    call = ToolCall("weather", '{"city":  "Rome"}', "call_1")
+    assert (call.name, call.arguments, call.id) == ("weather", '{"city":  "Rome"}', "call_1")
+    assert call.json == '{"city":  "Rome"}'
+
+
+def test_a_call_without_arguments_has_an_empty_object():
+    assert ToolCall("now").arguments == "{}"
+    assert ToolCall("now", None).json == "{}"
+    assert ToolCall("now").id is None
+
+
+def test_a_dict_given_as_arguments_is_a_dict_again_and_cannot_be_changed_from_outside():
+    given = {"city": "Köln", "days": [1]}
+    call = ToolCall("weather", given)
+    given["city"] = "Bonn"
+    call.arguments["days"].append(2)
+    assert call.arguments == {"city": "Köln", "days": [1]}
+    assert call.json == '{"city":"Köln","days":[1]}'
+
+
+@pytest.mark.parametrize("field", ["name", "arguments", "id", "other"])
+def test_a_call_never_changes(field):
+    with pytest.raises(AttributeError):
+        setattr(ToolCall("now"), field, "other")
+
+
+def test_calls_are_compared_by_value():
+    assert ToolCall("a", "{}", "1") == ToolCall("a", {}, "1")
+    assert hash(ToolCall("a", "{}")) == hash(ToolCall("a"))
+    assert ToolCall("a") != ToolCall("b")
+    assert ToolCall("a") != "a"
+
+
+def test_the_repr_reads_like_the_code_that_makes_it():
+    assert repr(ToolCall("a", {"x": 1}, "7")) == "ToolCall('a', {'x': 1}, id='7')"
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"a": 1}', {"a": [1, None]}])
+def test_a_call_survives_pickling(arguments):
+    call = ToolCall("a", arguments, "7")
+    restored = pickle.loads(pickle.dumps(call))
+    assert (restored, restored.arguments) == (call, arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        (5, "{}", "name must be a str, not int"),
+        ("a", ["x"], "arguments must be JSON text or a dict, not list"),
+        ("a", {"x": object()}, "arguments must be JSON values"),
+    ],
+)
+def test_misuse_is_refused_when_the_call_is_made(name, arguments, problem):
+    with pytest.raises(TypeError, match=problem):
+        ToolCall(name, arguments)
+
+
+def test_a_reply_tells_the_results_text():
+    reply = ToolReply(ToolCall("a"), ToolResult.failure("no"))
+    assert (reply.text, reply.is_error) == ("Error: no", True)
+    assert not ToolReply(ToolCall("a"), ToolResult.success("yes")).is_error
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [(None, "0123456789"), (10, "0123456789"), (4, "0123... [truncated, full length: 10 chars]")],
+)
+def test_a_reply_is_cut_to_its_limit_and_says_so(limit, text):
+    reply = ToolReply(ToolCall("a"), ToolResult.success("0123456789"), limit)
+    assert reply.text == text
+    assert reply.result.output == "0123456789"
+
+
+def test_a_reply_never_changes():
+    with pytest.raises(AttributeError):
+        ToolReply(ToolCall("a"), ToolResult.success()).result = None

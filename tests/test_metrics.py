@@ -1,0 +1,73 @@
+import threading
+
+import pytest
+
+from toolsemble import InMemoryMetrics, SilentMetrics, ToolMetrics
+
+
+@pytest.mark.parametrize("metrics", [InMemoryMetrics(), SilentMetrics()])
+def test_both_fit_the_protocol(metrics):
+    assert isinstance(metrics, ToolMetrics)
+
+
+def test_outcomes_are_counted_by_tool_and_role():
+    metrics = InMemoryMetrics()
+    metrics.increment_success("a", "writer")
+    metrics.increment_success("a", "reader")
+    metrics.increment_failure("a", "writer")
+    metrics.increment_error("b", "writer")
+    assert metrics.count("a", "success") == 2
+    assert metrics.count("a", "success", "writer") == 1
+    assert metrics.count("a", "failure", "writer") == 1
+    assert metrics.count("a", "failure", "reader") == 0
+    assert metrics.count("a", "error") == 0
+    assert metrics.count("b", "error") == 1
+    assert metrics.count("nobody", "success") == 0
+
+
+def test_durations_counters_and_values_can_be_read_back():
+    metrics = InMemoryMetrics()
+    metrics.record_duration("a", "writer", 0.5)
+    metrics.record_duration("a", "writer", 0.25)
+    metrics.increment_counter("pages", "a", "writer")
+    metrics.increment_counter("pages", "a", "reader", 4)
+    metrics.record_value("size", "a", "writer", 1.5)
+    assert metrics.durations("a") == [0.5, 0.25]
+    assert metrics.durations("b") == []
+    assert metrics.counter("pages", "a") == 5
+    assert metrics.counter("pages", "a", "reader") == 4
+    assert metrics.values("size", "a") == [1.5]
+    assert metrics.values("size", "b") == []
+
+
+def test_what_is_read_is_a_copy():
+    metrics = InMemoryMetrics()
+    metrics.durations("a").append(1.0)
+    assert metrics.durations("a") == []
+
+
+def test_silent_metrics_take_everything_and_keep_nothing():
+    metrics = SilentMetrics()
+    metrics.increment_success("a", "r")
+    metrics.increment_failure("a", "r")
+    metrics.increment_error("a", "r")
+    metrics.record_duration("a", "r", 1.0)
+    metrics.increment_counter("n", "a", "r", 2)
+    metrics.record_value("n", "a", "r", 1.0)
+
+
+def test_no_count_is_lost_between_threads():
+    metrics = InMemoryMetrics()
+    start = threading.Barrier(8, timeout=30)
+
+    def count():
+        start.wait()
+        for _ in range(1000):
+            metrics.increment_success("a", "r")
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert metrics.count("a", "success") == 8000

@@ -1,0 +1,56 @@
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import toolsemble
+
+
+def loaded_after(code):
+    """Give the modules that a fresh interpreter has loaded because of the code."""
+    setting = f"import sys; sys.path[:] = {sys.path!r}; before = set(sys.modules)"
+    program = f"{setting}; {code}; print(*(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_else():
+    assert {name.split(".")[0] for name in loaded_after("import toolsemble")} <= {"toolsemble", "__future__"}
+
+
+def test_a_toolbox_of_text_tools_needs_neither_pydantic_nor_asyncio():
+    code = (
+        "from toolsemble import Tool, Toolbox, ToolCall; "
+        "echo = type('Echo', (Tool,), dict(name='echo', description='', run=lambda self, input: input))(); "
+        "box = Toolbox([echo]); box.execute(ToolCall('echo', dict(input='x'))); box.specifications"
+    )
+    assert not loaded_after(code) & {"pydantic", "pydantic_core", "asyncio", "multiprocessing"}
+
+
+@pytest.mark.parametrize("name", toolsemble.__all__)
+def test_every_public_name_loads_and_has_a_docstring(name):
+    value = getattr(toolsemble, name)
+    if name not in {"Content", "ReviewDecision"}:
+        assert value.__doc__
+    assert name in dir(toolsemble)
+
+
+def test_the_list_of_names_and_their_homes_agree():
+    assert sorted(toolsemble._HOME_OF) == sorted(toolsemble.__all__)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'toolsemble' has no attribute 'Nothing'"):
+        toolsemble.Nothing  # noqa: B018 - the access is the test
+
+
+def test_the_version_is_the_one_of_the_project():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert toolsemble.__version__ == project["version"] == version("toolsemble")
+
+
+def test_the_package_is_marked_as_typed():
+    assert (Path(toolsemble.__file__).parent / "py.typed").exists()

@@ -1,0 +1,142 @@
+import logging
+
+import pytest
+
+from tools import Echo, Function, Raising, call
+from toolsemble import ExitEarlyError, SilentMetrics, Toolbox, ToolCall, ToolConfigurationError, ToolResult
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "toolsemble")
+    return caplog
+
+
+def lines(log):
+    return [(record.levelname, record.name, record.getMessage().rsplit(" [", 1)[0]) for record in log.records]
+
+
+def test_a_call_is_one_line_of_input_output_and_time(log):
+    Toolbox([Echo()]).execute(call(text="hello"))
+    (record,) = log.records
+    assert record.levelno == logging.INFO
+    assert record.name == "toolsemble.tool.echo"
+    assert record.getMessage() == "echo(hello) -> hello [0 ms]"
+
+
+def test_facts_travel_on_the_record(log):
+    Toolbox([Echo()], agent_role="writer").execute(call(id="c1"), run_id="r1")
+    (record,) = log.records
+    facts = (record.tool, record.call_id, record.run_id, record.agent_role, record.outcome)
+    assert facts == ("echo", "c1", "r1", "writer", "success")
+    assert 0 <= record.duration < 30
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(200, 200), (7, 7), (0, 0)])
+def test_input_and_output_are_cut(log, limit, shown):
+    Toolbox([Function(lambda _: "y" * 500)], log_limit=limit).execute(call("function", "x" * 500))
+    assert log.records[0].getMessage() == f"function({'x' * shown}...) -> {'y' * shown}... [0 ms]"
+
+
+def test_errors_are_warnings_with_the_traceback_of_what_was_raised(log):
+    box = Toolbox([Raising(ValueError("boom")), Function(lambda _: ToolResult.failure("no"))])
+    for name in ("raising", "function", "nobody"):
+        box.execute(call(name))
+    assert lines(log) == [
+        ("WARNING", "toolsemble.tool.raising", "raising(hi) -> Error: boom"),
+        ("WARNING", "toolsemble.tool.function", "function(hi) -> Error: no"),
+        (
+            "WARNING",
+            "toolsemble.tool.(unknown)",
+            """(unknown)({"input":"hi"}) -> Error: Unknown tool 'nobody'. Available tools: raising, function""",
+        ),
+    ]
+    assert [record.outcome for record in log.records] == ["error", "failure", "failure"]
+    assert [bool(record.exc_info) for record in log.records] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [(ToolConfigurationError("no region"), "ERROR"), (ExitEarlyError("no region"), "WARNING")],
+)
+def test_what_passes_through_is_in_the_log_too(log, error, level):
+    with pytest.raises(type(error)):
+        Toolbox([Raising(error)]).execute(call("raising"))
+    assert lines(log) == [(level, "toolsemble.tool.raising", f"raising(hi) -> {type(error).__name__}: no region")]
+
+
+def test_debug_shows_all_of_input_and_output(caplog):
+    caplog.set_level(logging.DEBUG, "toolsemble")
+    Toolbox([Function(lambda _: "y" * 500)]).execute(call("function", "x" * 500))
+    assert caplog.records[1].levelno == logging.DEBUG
+    assert caplog.records[1].getMessage() == f"function input: {'x' * 500} output: {'y' * 500}"
+
+
+@pytest.mark.parametrize(("level", "logged"), [(logging.DEBUG, 0), (5, 1)])
+def test_specifications_are_logged_below_debug_when_they_are_built(caplog, level, logged):
+    caplog.set_level(level, "toolsemble")
+    box = Toolbox([Echo()])
+    assert not caplog.records
+    json = box.specifications[0].to_json()
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(5, json)] * logged
+
+
+def test_a_model_cannot_forge_log_lines(log):
+    Toolbox([Echo()]).execute(call(text="x\nWARNING forged\x1b[31m\u2028"))
+    assert log.records[0].getMessage().splitlines() == [
+        r"echo(x\nWARNING forged\x1b[31m\u2028) -> x\nWARNING forged\x1b[31m\u2028 [0 ms]"
+    ]
+
+
+def test_nothing_is_formatted_when_the_level_is_off(caplog):
+    class Costly(str):
+        __slots__ = ()
+
+        def isprintable(self):
+            raise AssertionError("formatted for nothing")
+
+    caplog.set_level(logging.WARNING, "toolsemble")
+    assert Function(lambda text: text).execute(Costly("x")).output == "x"
+    assert not caplog.records
+
+
+def test_a_program_that_has_not_set_up_logging_gets_nothing_printed(capfd):
+    manager = logging.getLogger("toolsemble.tool")
+    propagate, manager.propagate = manager.propagate, False
+    try:
+        Toolbox([Raising(ValueError("boom"))]).execute(call("raising"))
+    finally:
+        manager.propagate = propagate
+    assert capfd.readouterr() == ("", "")
+
+
+class DownMetrics(SilentMetrics):
+    def increment_success(self, tool_name, agent_role):
+        raise ConnectionError(f"no way to count {tool_name} of {agent_role}")
+
+
+def test_metrics_that_are_down_do_not_disturb_the_call(log):
+    reply = Toolbox([Echo()], metrics=DownMetrics()).execute(call())
+    assert reply.text == "hi"
+    assert lines(log) == [
+        ("WARNING", "toolsemble.tool", "The metrics of a call of 'echo' were lost"),
+        ("INFO", "toolsemble.tool.echo", "echo(hi) -> hi"),
+    ]
+
+
+def test_a_log_that_is_broken_does_not_disturb_the_call(log):
+    def explode(_record):
+        raise OSError("disk full")
+
+    logger = logging.getLogger("toolsemble.tool.echo")
+    logger.addFilter(explode)
+    try:
+        assert Toolbox([Echo()]).execute(call()).text == "hi"
+    finally:
+        logger.removeFilter(explode)
+    assert lines(log) == [("WARNING", "toolsemble.tool", "The log line of a call of 'echo' was lost")]
+
+
+def test_arguments_that_cannot_be_read_are_shown_as_they_came(log):
+    Toolbox([Echo()]).execute(ToolCall("echo", "no json"))
+    assert lines(log)[0][2].startswith("echo(no json) -> Error: Invalid JSON input for 'echo'")

@@ -1,0 +1,112 @@
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from toolsemble import AudioContent, FileContent, ImageContent, TextContent, ToolResult
+
+
+def test_success_has_its_output_as_text():
+    result = ToolResult.success("21 °C", {"celsius": 21})
+    assert (result.output, result.text, result.is_success) == ("21 °C", "21 °C", True)
+    assert result.error_message is None
+    assert result.structured_output == {"celsius": 21}
+
+
+def test_success_of_none_is_the_empty_text():
+    assert ToolResult.success(None) == ToolResult.success("") == ToolResult.success()
+
+
+def test_failure_tells_the_model_that_it_is_an_error():
+    result = ToolResult.failure("no such city", structured_output=404, attributes={"tries": 3})
+    assert (result.output, result.text, result.is_success) == ("", "Error: no such city", False)
+    assert (result.structured_output, dict(result.attributes)) == (404, {"tries": 3})
+
+
+@pytest.mark.parametrize("message", [None, ""])
+def test_failure_without_a_message_says_so(message):
+    assert ToolResult.failure(message).error_message == "Tool execution failed with no message"
+
+
+def test_contents_and_attributes_stand_beside_the_text():
+    image = ImageContent(b"...", "image/png")
+    result = ToolResult.success("a map", contents=[image], attributes={"page": 1})
+    assert result.contents == (image,)
+    assert result.attributes["page"] == 1
+    assert result.text == "a map"
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ToolResult)])
+def test_a_result_never_changes(field):
+    result = ToolResult.success("x", attributes={"a": 1})
+    with pytest.raises(AttributeError):
+        setattr(result, field, "other")
+
+
+def test_attributes_are_read_only_and_independent_of_the_dict_they_came_from():
+    given = {"a": 1}
+    result = ToolResult.success("x", attributes=given)
+    given["a"] = 2
+    with pytest.raises(TypeError):
+        result.attributes["a"] = 3
+    assert result.attributes["a"] == 1
+
+
+def test_results_are_compared_by_value_and_can_be_hashed_with_any_payload():
+    one = ToolResult.success("x", {"a": []}, attributes={"b": []})
+    other = ToolResult.success("x", {"a": []}, attributes={"b": []})
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != ToolResult.success("x")
+    assert ToolResult.success("x") != ToolResult.failure("x")
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (ToolResult.success("hi"), "ToolResult.success('hi')"),
+        (ToolResult.failure("no"), "ToolResult.failure('no')"),
+        (
+            ToolResult.success("hi", 5, contents=[TextContent("t")], attributes={"a": 1}),
+            "ToolResult.success('hi', structured_output=5, contents=(TextContent(text='t'),), attributes={'a': 1})",
+        ),
+    ],
+)
+def test_the_repr_reads_like_the_code_that_makes_it(result, shown):
+    assert repr(result) == shown
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result))])
+def test_a_result_survives_copying_and_pickling(clone):
+    result = ToolResult.success("x", [1], contents=[FileContent(b"1", "text/plain", "a.txt")], attributes={"a": 1})
+    cloned = clone(result)
+    assert cloned == result
+    with pytest.raises(TypeError):
+        cloned.attributes["a"] = 2
+
+
+@pytest.mark.parametrize("make", [ToolResult.success, ToolResult.failure])
+def test_text_that_is_no_text_is_refused_with_the_way_out(make):
+    with pytest.raises(TypeError, match="must be a str, not int; put other values into structured_output"):
+        make(5)
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (ImageContent(b"123", "image/png"), "ImageContent(<3 bytes>, mime_type='image/png')"),
+        (AudioContent(b"123", "audio/wav"), "AudioContent(<3 bytes>, mime_type='audio/wav')"),
+        (
+            FileContent(b"123", "text/plain", "a.txt"),
+            "FileContent(<3 bytes>, mime_type='text/plain', name='a.txt')",
+        ),
+    ],
+)
+def test_contents_show_how_many_bytes_they_hold_instead_of_the_bytes(content, shown):
+    assert repr(content) == shown
+    assert content.data == b"123"
+
+
+def test_contents_of_different_kinds_are_never_equal():
+    assert ImageContent(b"1", "image/png") != AudioContent(b"1", "image/png")

@@ -1,0 +1,143 @@
+import dataclasses
+import datetime
+import decimal
+import enum
+import uuid
+
+import pydantic
+import pytest
+
+from tools import Function
+from toolsemble import FileContent, ImageContent, TextContent, ToolResult
+
+IMAGE = ImageContent(b"123", "image/png")
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: float
+
+
+class City(pydantic.BaseModel):
+    name: str
+
+
+class Color(str, enum.Enum):  # noqa: UP042 - the older spelling, whose str() is not its value
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Opaque:
+    def __str__(self):
+        return "opaque thing"
+
+
+class Attrs:
+    """What an attrs class looks like from outside."""
+
+    @dataclasses.dataclass
+    class Attribute:
+        name: str
+
+    __attrs_attrs__ = (Attribute("size"),)
+    size = 7
+
+
+class Struct:
+    """What a msgspec struct looks like from outside."""
+
+    __struct_fields__ = ("size",)
+    size = 8
+
+
+def given_back(value):
+    return Function(lambda _: value).execute("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        ("text", ToolResult.success("text")),
+        ("", ToolResult.success("")),
+        (None, ToolResult.success("")),
+        (Color.RED, ToolResult.success("red")),
+        (ToolResult.failure("no"), ToolResult.failure("no")),
+        (ToolResult.success("ünï"), ToolResult.success("ünï")),
+        (IMAGE, ToolResult.success("", contents=[IMAGE])),
+        ([IMAGE, TextContent("x")], ToolResult.success("", contents=[IMAGE, TextContent("x")])),
+        ((FileContent(b"", "a/b", "c"),), ToolResult.success("", contents=[FileContent(b"", "a/b", "c")])),
+    ],
+)
+def test_text_results_and_contents_are_taken_as_they_are(value, result):
+    assert given_back(value) == result
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, "5"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (float("nan"), '"NaN"'),
+        (2**70, str(2**70)),
+        ([], "[]"),
+        ({}, "{}"),
+        ([1, None], "[1,null]"),
+        ({"grüße": "ß"}, '{"grüße":"ß"}'),
+        (Point(1, 2.5), '{"x":1,"y":2.5}'),
+        ([Point(1, 2.5)], '[{"x":1,"y":2.5}]'),
+        (City(name="Rome"), '{"name":"Rome"}'),
+        (Level.HIGH, "3"),
+        (datetime.date(2024, 3, 15), '"2024-03-15"'),
+        (decimal.Decimal("1.10"), '"1.10"'),
+        (uuid.UUID(int=5), '"00000000-0000-0000-0000-000000000005"'),
+        (b"\xff\x00", '"_wA="'),
+        ({"a"}, '["a"]'),
+        (Attrs(), '{"size":7}'),
+        (Struct(), '{"size":8}'),
+        ({"deep": [Opaque()]}, '{"deep":["opaque thing"]}'),
+        (["\ud800"], '["\\ud800"]'),
+    ],
+)
+def test_anything_else_becomes_compact_json_and_stays_as_payload(value, text):
+    result = given_back(value)
+    assert result.output == text
+    assert result.structured_output is value
+
+
+def test_a_value_that_json_cannot_hold_is_a_failure_that_says_so():
+    circle = []
+    circle.append(circle)
+    assert "value that JSON cannot hold" in given_back(circle).error_message
+
+
+@pytest.mark.parametrize("endless", [iter([1]), (n for n in [1])])
+def test_an_iterator_is_not_read_but_refused_with_the_way_out(endless):
+    message = given_back(endless).error_message
+    assert "return a list instead" in message
+    assert next(endless) == 1
+
+
+def test_an_async_iterator_is_refused_too():
+    async def numbers():
+        yield 1
+
+    assert "return a list instead" in given_back(numbers()).error_message
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a\ud800b", "a\\ud800b"),
+        (ToolResult.success("\udfff"), "\\udfff"),
+        (ToolResult.failure("caf\u00e9 \udfff"), "Error: café \\udfff"),
+    ],
+)
+def test_half_a_surrogate_pair_is_escaped_because_no_provider_could_be_sent_it(value, text):
+    result = given_back(value)
+    assert result.text == text
+    assert result.text.encode()

@@ -1,0 +1,83 @@
+import pickle
+
+import pytest
+
+from toolsemble import ToolDefinitionError, ToolSpecification
+
+PARAMETERS = {"type": "object", "properties": {"città": {"type": "string"}}, "required": ["città"]}
+
+
+def specification():
+    return ToolSpecification("weather", "Das Wetter", PARAMETERS, {"cache": True}, strict=True)
+
+
+def test_it_gives_back_what_it_was_made_of():
+    made = specification()
+    assert (made.name, made.description, made.strict) == ("weather", "Das Wetter", True)
+    assert made.parameters == PARAMETERS
+    assert made.metadata == {"cache": True}
+
+
+def test_a_tool_without_parameters_has_none():
+    made = ToolSpecification("now", "The time")
+    assert (made.parameters, made.metadata, made.strict) == (None, {}, None)
+
+
+def test_nobody_can_change_it():
+    given = {"type": "object", "properties": {}}
+    made = ToolSpecification("a", "", given)
+    given["type"] = "array"
+    made.parameters["properties"]["x"] = {}
+    assert made.parameters == {"type": "object", "properties": {}}
+    for field in ("name", "description", "parameters", "metadata", "strict"):
+        with pytest.raises(AttributeError):
+            setattr(made, field, None)
+
+
+def test_json_goes_there_and_back_byte_for_byte():
+    text = specification().to_json()
+    assert text == (
+        '{"name":"weather","description":"Das Wetter","parameters":{"type":"object","properties":'
+        '{"città":{"type":"string"}},"required":["città"]},"metadata":{"cache":true},"strict":true}'
+    )
+    assert ToolSpecification.from_json(text).to_json() == text
+    assert ToolSpecification.from_json(text) == specification()
+    assert hash(ToolSpecification.from_json(text)) == hash(specification())
+
+
+def test_it_survives_pickling_and_has_a_repr():
+    made = ToolSpecification("a", "b")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert repr(made) == "ToolSpecification(name='a', description='b', parameters=None, metadata={}, strict=None)"
+    assert made != "a"
+
+
+def test_optional_fields_may_be_left_out():
+    assert ToolSpecification.from_json('{"name": "a", "description": "b"}') == ToolSpecification("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "must be an object, not list"),
+        ('{"description": ""}', "'name' is missing"),
+        ('{"name": ""}', "'description' is missing"),
+        ('{"name": "a", "description": 5}', "'description' must be str, not int"),
+        ('{"name": "a", "description": "", "parameters": []}', "'parameters' must be dict or None, not list"),
+        ('{"name": "a", "description": "", "metadata": 5}', "'metadata' must be Mapping or None, not int"),
+        ('{"name": "a", "description": "", "strict": 1}', "'strict' must be bool or None, not int"),
+        ('{"name": "a", "description": "", "title": "x"}', "unknown field 'title'; known are name, description"),
+    ],
+)
+def test_wrong_json_is_refused_naming_the_field(text, problem):
+    with pytest.raises(ToolDefinitionError) as refused:
+        ToolSpecification.from_json(text)
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800"])
+def test_values_that_json_cannot_hold_are_refused(value):
+    with pytest.raises(ToolDefinitionError, match="'parameters' is not JSON"):
+        ToolSpecification("a", "b", {"default": value})
