@@ -101,19 +101,19 @@ class ToolContext:
     held: frozenset[Slots] = field(default=frozenset(), repr=False, compare=False)
     """The places that this call and those around it hold: calls inside them do not wait for another."""
 
-    def derive(self, **changes: Any) -> ToolContext:
+    def derive(self, changes: dict[str, Any]) -> ToolContext:
         """Give a copy with other values in some fields.
 
-        >>> ToolContext(memory_id="ada").derive(agent_role="writer").memory_id
+        >>> ToolContext(memory_id="ada").derive({"agent_role": "writer"}).memory_id
         'ada'
         """
         derived = object.__new__(ToolContext)
-        derived.__dict__.update(self.__dict__, **changes)
+        object.__setattr__(derived, "__dict__", self.__dict__ | changes)
         return derived
 
     def detached(self) -> ToolContext:
         """Give the part that can be sent to another process: live objects stay behind."""
-        return self.derive(metrics=SILENT, executor=THREADS, review=None, held=frozenset())
+        return self.derive({"metrics": SILENT, "executor": THREADS, "review": None, "held": frozenset()})
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)

@@ -25,7 +25,8 @@ def shaped(value: object) -> ToolResult:
     ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
     """
     if isinstance(value, str):
-        return ToolResult(_sendable(str.__str__(value)), None, None, (), NO_ATTRIBUTES)
+        text = value if type(value) is str and value.isascii() else _sendable(str.__str__(value))
+        return ToolResult(text, None, None, (), NO_ATTRIBUTES)
     if isinstance(value, ToolResult):
         return _sendable_result(value)
     if value is None:

@@ -149,8 +149,10 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
     base = given or outer or ToolContext()
     inherited = base is outer
     return base.derive(
-        tool_name=definition.name,
-        call_id=new_id() if inherited or not base.call_id else base.call_id,
-        run_id=base.run_id or new_id(),
-        logger=definition.logger if inherited or base.logger is LOGGER else base.logger,
+        {
+            "tool_name": definition.name,
+            "call_id": new_id() if inherited or not base.call_id else base.call_id,
+            "run_id": base.run_id or new_id(),
+            "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
+        }
     )

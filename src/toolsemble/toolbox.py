@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context, new_id
@@ -52,12 +52,11 @@ class Toolbox:
 
     __slots__ = (
         "_context",
-        "_definitions",
+        "_entries",
         "_log_limit",
         "_max_output",
         "_slots",
         "_specifications",
-        "_tools",
     )
 
     def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
@@ -88,7 +87,6 @@ class Toolbox:
         _check_count("max_concurrency", max_concurrency, least=1)
         _check_count("max_output", max_output, least=0)
         _check_count("log_limit", log_limit, least=0)
-        self._tools, self._definitions = _collected(tools)
         self._context = ToolContext(
             memory_id=memory_id,
             agent_role=agent_role,
@@ -96,6 +94,7 @@ class Toolbox:
             executor=_pool(max_concurrency) if executor is None else executor,
             review=review,
         )
+        self._entries = {each.name: self._entry(tool, each) for tool, each in _collected(tools)}
         self._slots = None if max_concurrency is None else Slots(max_concurrency)
         self._max_output = max_output
         self._log_limit = log_limit
@@ -105,13 +104,13 @@ class Toolbox:
     def specifications(self) -> list[ToolSpecification]:
         """What models are shown, in registration order; built on first use."""
         if self._specifications is None:
-            self._specifications = tuple(_specified(each) for each in self._definitions.values())
+            self._specifications = tuple(_specified(entry.definition) for entry in self._entries.values())
         return list(self._specifications)
 
     @property
     def names(self) -> list[str]:
         """The names of the tools, in registration order."""
-        return list(self._definitions)
+        return list(self._entries)
 
     def execute(
         self,
@@ -194,19 +193,19 @@ class Toolbox:
         return turn.made()
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return name in self._entries
 
     def __getitem__(self, name: str) -> object:
-        return self._tools[name]
+        return self._entries[name].tool
 
     def __iter__(self) -> Iterator[object]:
-        return iter(self._tools.values())
+        return iter([entry.tool for entry in self._entries.values()])
 
     def __repr__(self) -> str:
-        return f"Toolbox({', '.join(self._tools)})"
+        return f"Toolbox({', '.join(self._entries)})"
 
     def _reply(self, call: ToolCall, run: _Run) -> ToolReply:
         return ToolReply(call, drive(self._path(call, run)), self._max_output)
@@ -231,32 +230,43 @@ class Toolbox:
     def _path(self, call: ToolCall, run: _Run) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
-        definition = self._definitions.get(call.name) or self._nobody(call.name)
-        context = self._context.derive(
-            tool_name=definition.name, call_id=call.id or new_id(), logger=definition.logger, **run
-        )
+        entry = self._entries.get(call.name) or self._nobody(call.name)
+        context = entry.context.derive({**run, "call_id": call.id or new_id()})
         slots = self._slots
         if slots is not None:
             # A call around this one may hold a place already; waiting for a second could be for ever.
             slots = None if slots in context.held else slots
-            context = context.derive(held=context.held | {self._slots})
+            context = context.derive({"held": context.held | {self._slots}})
+        definition = entry.definition
         return call_path(definition, definition.decode, call.json, context, slots, self._log_limit)
 
-    def _nobody(self, name: str) -> ToolDefinition:
+    def _nobody(self, name: str) -> _Entry:
         """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
 
         def refuse(_: object) -> NoReturn:
             raise ToolArgumentsError(_unknown_tool(name, self.names))
 
-        return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
+        return self._entry(None, ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse))
+
+    def _entry(self, tool: object, definition: ToolDefinition) -> _Entry:
+        # Most of a call's context is known beforehand: the fewer fields are set at the call, the faster it is.
+        context = self._context.derive({"tool_name": definition.name, "logger": definition.logger})
+        return _Entry(tool, definition, context)
 
 
-def _collected(tools: Iterable[object]) -> tuple[dict[str, object], dict[str, ToolDefinition]]:
-    """Give tools and definitions by name, or refuse the list with everything that is wrong in it."""
+class _Entry(NamedTuple):
+    """One tool of the box, with what can be known of its calls."""
+
+    tool: object
+    definition: ToolDefinition
+    context: ToolContext
+
+
+def _collected(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
+    """Give the tools with their definitions, or refuse the list with everything that is wrong in it."""
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
         raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}: write Toolbox([...])")
-    found: dict[str, object] = {}
-    definitions: dict[str, ToolDefinition] = {}
+    collected: dict[str, tuple[object, ToolDefinition]] = {}
     problems: list[str] = []
     for index, source in enumerate(tools):
         try:
@@ -264,12 +274,12 @@ def _collected(tools: Iterable[object]) -> tuple[dict[str, object], dict[str, To
         except ToolDefinitionError as problem:
             problems.append(str(problem))
             continue
-        if definition.name in found:
+        if definition.name in collected:
             problems.append(f"Duplicate tool name: '{definition.name}'")
-        found[definition.name], definitions[definition.name] = source, definition
+        collected[definition.name] = source, definition
     if problems:
         raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))
-    return found, definitions
+    return list(collected.values())
 
 
 def _defined(index: int, source: object) -> ToolDefinition:

@@ -1,0 +1,51 @@
+"""Execute the calls of a JSON file with a toolbox of two tools, and print the replies.
+
+Some of the calls are wrong on purpose: a model is told what to do better, and nothing stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from toolsemble import Tool, Toolbox, ToolCall, ToolExecutionError
+
+
+class WordCount(Tool):
+    """Counts words."""
+
+    name = "word_count"
+    description = "Counts the words of a text. Input: the text."
+
+    def run(self, input: str) -> dict[str, int]:
+        """Give the number of words and of characters."""
+        return {"words": len(input.split()), "characters": len(input)}
+
+
+class Initials(Tool):
+    """Shortens names; async, as a tool that asks a service would be."""
+
+    name = "initials"
+    description = "Gives the initials of a person. Input: the full name."
+
+    async def run(self, input: str) -> str:
+        """Give the first letter of each part of the name."""
+        await asyncio.sleep(0)
+        letters = [part[0].upper() for part in input.split() if part[0].isalpha()]
+        if not letters:
+            raise ToolExecutionError(f"{input!r} is not a name; pass one such as 'Ada Lovelace'")
+        return "".join(letters)
+
+
+def main() -> None:
+    """Read the calls, execute them side by side, print what the model would be told."""
+    calls = [ToolCall(**fields) for fields in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))]
+    replies = Toolbox([WordCount(), Initials()]).execute_all(calls)
+    for reply in replies:
+        print(f"{reply.call.id}  {reply.call.name}({reply.call.arguments})\n        -> {reply.text}")
+
+
+if __name__ == "__main__":
+    main()
