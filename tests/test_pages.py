@@ -30,7 +30,7 @@ def test_the_demo_prints_one_reply_for_each_call():
         '-> {"words":9,"characters":43}',
         "-> AL",
         "-> Error: Unknown tool 'wordcount'. Available tools: word_count, initials. Did you mean 'word_count'?",
-        "-> Error: Invalid JSON input for 'initials': Expecting value: line 1 column 11 (char 10)",
+        "-> Error: Invalid JSON input for 'initials': the text is cut off; send all of it again",
         "-> Error: '42' is not a name; pass one such as 'Ada Lovelace'",
     ]
 

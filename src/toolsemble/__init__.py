@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from toolsemble.call import ToolCall, ToolReply
+    from toolsemble.collection import tool_specifications_from
     from toolsemble.context import InvocationParameters, ToolContext
+    from toolsemble.definition import ReturnBehavior
     from toolsemble.errors import (
         ExitEarlyError,
         ToolArgumentsError,
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
         ToolExecutionError,
         ToolsembleError,
     )
+    from toolsemble.function import FunctionTool, tool
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
+    from toolsemble.param import MemoryId, Param
     from toolsemble.result import (
         AudioContent,
         Content,
@@ -34,15 +38,18 @@ if TYPE_CHECKING:
         ToolResult,
     )
     from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+    from toolsemble.schema_tool import SchemaTool, ToolSpec
     from toolsemble.specification import ToolSpecification
-    from toolsemble.tool import AgentTool, Tool
     from toolsemble.toolbox import Toolbox
+    from toolsemble.tools import AgentTool, Tool, TypedTool
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "call": ("ToolCall", "ToolReply"),
+    "collection": ("tool_specifications_from",),
     "context": ("InvocationParameters", "ToolContext"),
+    "definition": ("ReturnBehavior",),
     "errors": (
         "ExitEarlyError",
         "ToolArgumentsError",
@@ -51,11 +58,14 @@ _HOMES = {
         "ToolExecutionError",
         "ToolsembleError",
     ),
+    "function": ("FunctionTool", "tool"),
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+    "param": ("MemoryId", "Param"),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
     "review": ("Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"),
+    "schema_tool": ("SchemaTool", "ToolSpec"),
     "specification": ("ToolSpecification",),
-    "tool": ("AgentTool", "Tool"),
+    "tools": ("AgentTool", "Tool", "TypedTool"),
     "toolbox": ("Toolbox",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -69,12 +79,17 @@ __all__ = [
     "ExitEarly",
     "ExitEarlyError",
     "FileContent",
+    "FunctionTool",
     "ImageContent",
     "InMemoryMetrics",
     "InvocationParameters",
+    "MemoryId",
+    "Param",
+    "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",
     "ReviewRequest",
+    "SchemaTool",
     "SilentMetrics",
     "TextContent",
     "Tool",
@@ -87,9 +102,13 @@ __all__ = [
     "ToolMetrics",
     "ToolReply",
     "ToolResult",
+    "ToolSpec",
     "ToolSpecification",
     "Toolbox",
     "ToolsembleError",
+    "TypedTool",
+    "tool",
+    "tool_specifications_from",
 ]
 
 

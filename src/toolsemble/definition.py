@@ -5,14 +5,32 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from toolsemble.context import LOGGER
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.decode import decode_input, plain_input
+from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
+from toolsemble.schema.emit import portable
 from toolsemble.specification import ToolSpecification
+
+
+class ReturnBehavior(Enum):
+    """Who gets a tool's result: the model, or the caller at once.
+
+    >>> ReturnBehavior.IMMEDIATE.name
+    'IMMEDIATE'
+    """
+
+    TO_LLM = "to_llm"
+    """The model, which goes on with it."""
+    IMMEDIATE = "immediate"
+    """The caller, when every call of the turn is immediate."""
+    IMMEDIATE_IF_LAST = "immediate_if_last"
+    """The caller, also when only the last call of the turn says so."""
+
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -25,8 +43,8 @@ class ToolDefinition:
     ...     name="shout",
     ...     description="Says it louder",
     ...     body=str.upper,
-    ...     decode=lambda text: text,
-    ...     accept=lambda value: value,
+    ...     decode=lambda text, steps: (text, ()),
+    ...     accept=lambda value, steps: (value, ()),
     ... )
     >>> definition.logger.name
     'toolsemble.tool.shout'
@@ -38,18 +56,26 @@ class ToolDefinition:
     """What it does, for the model."""
     body: Callable[[Any], Any]
     """The work itself; takes what reading gives."""
-    decode: Callable[[str], Any]
-    """From the JSON text that a model wrote to the body's input."""
-    accept: Callable[[Any], Any]
+    decode: Callable[[str, frozenset[str]], Decoded]
+    """From the JSON text that a model wrote to the body's input, with the steps of repair that are allowed."""
+    accept: Callable[[Any, frozenset[str]], Decoded]
     """From what a program handed over to the body's input."""
-    parameters: Callable[[], dict[str, Any] | None] = lambda: None
-    """Gives the JSON Schema of the arguments; asked when a specification is needed."""
+    schema: Callable[[], Mapping[str, Any]] = dict
+    """Gives the whole JSON Schema of the arguments; asked when a specification is needed."""
     awaits: bool = False
     """Whether the body is async."""
     inline: bool = False
     """Whether the body never blocks, so that async callers may run it without a thread."""
     requires_approval: bool = False
     """Whether a reviewer must agree before the body runs."""
+    present: Callable[[Any], Any] = lambda value: value
+    """From the body's input to what a reviewer is shown."""
+    return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
+    """Who gets the result."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What else a provider may want to know."""
+    strict: bool | None = None
+    """Whether the provider's strict mode is asked for."""
     logger: logging.Logger = field(init=False)
     """The tool's own logger, called by its name."""
 
@@ -58,7 +84,9 @@ class ToolDefinition:
 
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
-        return ToolSpecification(self.name, self.description, self.parameters())
+        parameters = portable(self.schema())[0]
+        taken = parameters if parameters.get("properties") or parameters.get("additionalProperties") else None
+        return ToolSpecification(self.name, self.description, taken, self.metadata, self.strict)
 
 
 def string_definition(
@@ -67,24 +95,52 @@ def string_definition(
     """Give the definition of a tool that takes one string; refuse a bad name or description.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True, requires_approval=False)
-    >>> shout.body(shout.decode('{"input": "hello"}'))
-    'HELLO'
+    >>> shout.decode('{"input": "hello"}', frozenset())
+    ('hello', [])
     """
     owner = checked_name(name)
     return ToolDefinition(
         name=owner,
         description=checked_description(owner, description),
         body=body,
-        decode=lambda text: decode_input(text, owner),
-        accept=lambda value: plain_input(value, owner),
-        parameters=_string_parameters,
+        decode=lambda text, steps: decode_input(text, owner, steps),
+        accept=lambda value, _: (plain_input(value, owner), ()),
+        schema=_string_schema,
         awaits=is_async(body),
         inline=inline,
         requires_approval=requires_approval,
     )
 
 
-def _string_parameters() -> dict[str, Any]:
+def typed_definition(
+    name: object, description: object, body: Callable[[Any], Any], arguments: Arguments, **settings: Any
+) -> ToolDefinition:
+    """Give the definition of a tool with named parameters; refuse a bad name or description."""
+    owner = checked_name(name)
+
+    def accept(value: Any, steps: frozenset[str]) -> Decoded:
+        text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
+        return decode_arguments(text, arguments, steps)
+
+    return ToolDefinition(
+        name=owner,
+        description=checked_description(owner, description),
+        body=body,
+        decode=lambda text, steps: decode_arguments(text, arguments, steps),
+        accept=accept,
+        schema=lambda: arguments.schema,
+        present=_presented,
+        **settings,
+    )
+
+
+def _presented(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
+
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+
+
+def _string_schema() -> dict[str, Any]:
     described = {"type": "string", "description": "The input to pass to the tool"}
     return {"type": "object", "properties": {"input": described}, "required": ["input"]}
 

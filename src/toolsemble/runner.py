@@ -6,8 +6,11 @@ work in its thread, the async driver awaits it; neither knows what the path is a
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from toolsemble.context import ToolContext
@@ -19,9 +22,11 @@ from toolsemble.errors import (
     ToolExecutionError,
 )
 from toolsemble.limits import Slots
-from toolsemble.record import LOG_LIMIT, record
+from toolsemble.record import LOG_LIMIT, preview, record
 from toolsemble.result import ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
+from toolsemble.schema.decode import Decoded, Repair
+from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
 from toolsemble.work import AskReviewer, RunBody, TakeSlot, Work
 
@@ -35,9 +40,10 @@ class _RejectedError(Exception):
 
 def call_path(
     definition: ToolDefinition,
-    read: Callable[[Any], Any],
+    read: Callable[[Any, frozenset[str]], Decoded],
     given: Any,
     context: ToolContext,
+    steps: frozenset[str] = STEPS,
     slots: Slots | None = None,
     log_limit: int = LOG_LIMIT,
 ) -> CallPath:
@@ -48,7 +54,7 @@ def call_path(
     started = time.perf_counter()
     try:
         try:
-            given = read(given)
+            given, repairs = read(given, steps)
             if definition.requires_approval:
                 given = yield from _approved(definition, given, context)
                 started = time.perf_counter()
@@ -60,6 +66,8 @@ def call_path(
                 holds_slot = True
                 started = time.perf_counter()
             result = shaped((yield RunBody(definition, given, context)))
+            if repairs:
+                result = _repaired(result, repairs, context)
     except BaseException as error:
         raised = error
         if (passing := _passing(error)) is error:
@@ -110,7 +118,11 @@ def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> G
     if context.review is None:
         raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
     request = ReviewRequest(
-        definition.description, definition.name, value, call_id=context.call_id, run_id=context.run_id
+        definition.description,
+        definition.name,
+        definition.present(value),
+        call_id=context.call_id,
+        run_id=context.run_id,
     )
     try:
         answer = yield AskReviewer(context.review, request)
@@ -122,15 +134,27 @@ def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> G
     if isinstance(answer, Edit):
         return _edited(definition, answer)
     if isinstance(answer, ExitEarly):
-        raise _RejectedError(f"Rejected by reviewer: {answer.reason or f'{definition.name}({value})'}")
+        raise _RejectedError(
+            f"Rejected by reviewer: {answer.reason or f'{definition.name}({definition.present(value)})'}"
+        )
     raise _RejectedError("Rejected by reviewer: the answer was not a decision")
 
 
 def _edited(definition: ToolDefinition, edit: Edit) -> Any:
     try:
-        return definition.accept(edit.revised)
+        return definition.accept(edit.revised, frozenset())[0]
     except ToolArgumentsError as problem:
         raise _RejectedError(f"Rejected by reviewer: the edit does not fit: {problem}") from problem
+
+
+def _repaired(result: ToolResult, repairs: Sequence[Repair], context: ToolContext) -> ToolResult:
+    """Give the result with a record of what was repaired in the arguments."""
+    context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
+    if context.logger.isEnabledFor(logging.INFO):
+        steps = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
+        context.logger.info("%s arguments repaired: %s", context.tool_name, preview(steps, LOG_LIMIT))
+    attributes = MappingProxyType({**result.attributes, "repairs": tuple(repairs)})
+    return replace(result, attributes=attributes)
 
 
 def _passing(error: BaseException) -> BaseException | None:

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.collection import collected
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context, new_id
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
@@ -16,9 +17,9 @@ from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT, TRACE, preview
 from toolsemble.review import ReviewHandler
 from toolsemble.runner import CallPath, adrive, call_path, drive
+from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described
 from toolsemble.specification import ToolSpecification
-from toolsemble.tool import define
 from toolsemble.turn import Turn
 from toolsemble.workers import ContextThreadPool, finish
 
@@ -57,6 +58,7 @@ class Toolbox:
         "_max_output",
         "_slots",
         "_specifications",
+        "_steps",
     )
 
     def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
@@ -70,6 +72,7 @@ class Toolbox:
         agent_role: str = "unknown",
         max_concurrency: int | None = None,
         max_output: int | None = None,
+        repair: bool | Iterable[str] = True,
         log_limit: int = LOG_LIMIT,
     ) -> None:
         """Check the tools and take down the settings.
@@ -82,6 +85,8 @@ class Toolbox:
         :param agent_role: the role of the agent whose tools these are
         :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
         :param max_output: how many characters of a result the model gets
+        :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
+            "nested", "null", "coerce", "keys" and "extra"
         :param log_limit: how many characters of input and output a log line shows
         """
         _check_count("max_concurrency", max_concurrency, least=1)
@@ -97,6 +102,7 @@ class Toolbox:
         self._entries = {each.name: self._entry(tool, each) for tool, each in _collected(tools)}
         self._slots = None if max_concurrency is None else Slots(max_concurrency)
         self._max_output = max_output
+        self._steps = _steps(repair)
         self._log_limit = log_limit
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
@@ -238,12 +244,12 @@ class Toolbox:
             slots = None if slots in context.held else slots
             context = context.derive({"held": context.held | {self._slots}})
         definition = entry.definition
-        return call_path(definition, definition.decode, call.json, context, slots, self._log_limit)
+        return call_path(definition, definition.decode, call.json, context, self._steps, slots, self._log_limit)
 
     def _nobody(self, name: str) -> _Entry:
         """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
 
-        def refuse(_: object) -> NoReturn:
+        def refuse(*_: object) -> NoReturn:
             raise ToolArgumentsError(_unknown_tool(name, self.names))
 
         return self._entry(None, ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse))
@@ -266,23 +272,24 @@ def _collected(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
     """Give the tools with their definitions, or refuse the list with everything that is wrong in it."""
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
         raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}: write Toolbox([...])")
-    collected: dict[str, tuple[object, ToolDefinition]] = {}
+    found: dict[str, tuple[object, ToolDefinition]] = {}
     problems: list[str] = []
     for index, source in enumerate(tools):
         try:
-            definition = _defined(index, source)
+            defined = _defined(index, source)
         except ToolDefinitionError as problem:
             problems.append(str(problem))
             continue
-        if definition.name in collected:
-            problems.append(f"Duplicate tool name: '{definition.name}'")
-        collected[definition.name] = source, definition
+        for tool, definition in defined:
+            if definition.name in found:
+                problems.append(f"Duplicate tool name: '{definition.name}'")
+            found[definition.name] = tool, definition
     if problems:
         raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))
-    return list(collected.values())
+    return list(found.values())
 
 
-def _defined(index: int, source: object) -> ToolDefinition:
+def _defined(index: int, source: object) -> list[tuple[object, ToolDefinition]]:
     if source is None:
         raise ToolDefinitionError(f"Tool at index {index} is None; pass a tool object")
     if isinstance(source, type):
@@ -290,13 +297,13 @@ def _defined(index: int, source: object) -> ToolDefinition:
         raise ToolDefinitionError(f"Tool at index {index} ({name}) is a class; pass an instance: {name}(...)")
     place = f"Tool at index {index} ({type(source).__name__})"
     try:
-        definition = define(source)
+        defined = collected(source)
     except Exception as problem:
         # A property of somebody else's object can raise anything.
         raise ToolDefinitionError(f"{place}: {described(problem)}") from problem
-    if definition is None:
+    if not defined:
         raise ToolDefinitionError(f"{place} is neither an AgentTool nor has @tool methods")
-    return definition
+    return defined
 
 
 def _specified(definition: ToolDefinition) -> ToolSpecification:
@@ -318,6 +325,15 @@ def _unknown_tool(name: str, known: list[str]) -> str:
 def _check_count(setting: str, value: object, *, least: int) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise ToolDefinitionError(f"Toolbox {setting} must be a whole number from {least} on, not {value!r}")
+
+
+def _steps(repair: Any) -> frozenset[str]:
+    if isinstance(repair, bool):
+        return STEPS if repair else frozenset()
+    steps = frozenset([repair] if isinstance(repair, str) else repair)
+    if unknown := sorted(steps - STEPS):
+        raise ToolDefinitionError(f"Toolbox repair: unknown step {unknown[0]!r}; known are {', '.join(sorted(STEPS))}")
+    return steps
 
 
 def _pool(max_concurrency: int | None) -> Executor:

@@ -1,11 +1,21 @@
-"""JSON text to values, refusing what is not JSON in words that a model can act on."""
+"""JSON text to values, refusing what does not fit in words that a model can act on."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
+from toolsemble.schema.lenient import CutOffError, lenient
+from toolsemble.schema.problem import Problem, UnfitError, report
+from toolsemble.schema.repair import Repairs
+
+Repair: TypeAlias = Mapping[str, Any]
+"""One change that made arguments fit: its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
+
+Decoded: TypeAlias = tuple[Any, Sequence[Repair]]
+"""What a body takes, and what had to be repaired for it."""
 
 _KINDS: dict[type, str] = {
     list: "ARRAY",
@@ -15,48 +25,93 @@ _KINDS: dict[type, str] = {
     bool: "BOOLEAN",
     type(None): "NULL",
 }
+_CUT_OFF = "the text is cut off; send all of it again"
 
 
-def decode_object(text: str, owner: str) -> dict[str, Any]:
+class Arguments(Protocol):
+    """How one tool's arguments are checked: by declared types, or by a schema."""
+
+    owner: str
+    ignored: frozenset[str]
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema that the arguments fit."""
+        ...
+
+    def validate(self, text: str) -> Any:
+        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        ...
+
+    def problems(self, unfit: UnfitError, value: Any) -> list[Problem]:
+        """Give what is wrong with a value, in words."""
+        ...
+
+
+def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> Decoded:
+    """Give the values of a text: read at once when it fits as it is, else with as much help as the steps allow."""
+    if not text or text.isspace():
+        text = "{}"
+    try:
+        return arguments.validate(text), ()
+    except UnfitError:
+        pass  # the rare way, on which time is spent to help
+    value, made = decode_object(text, arguments.owner, steps)
+    repairs = Repairs(arguments.schema, steps)
+    for key in arguments.ignored & value.keys():
+        value.pop(key)
+    mended = repairs.mend(value, arguments.schema)
+    try:
+        fitting = json.dumps(mended, ensure_ascii=False, allow_nan=False)
+        return arguments.validate(fitting), (*made, *repairs.made)
+    except UnfitError as unfit:
+        raise report(arguments.owner, arguments.problems(unfit, mended)) from None
+    except (ValueError, RecursionError) as problem:
+        raise _invalid(arguments.owner, str(problem)) from None
+
+
+def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:
     """Give the JSON object that a text holds; blank text counts as an empty one.
 
     >>> decode_object('{"city": "Rome"}', "weather")
-    {'city': 'Rome'}
+    ({'city': 'Rome'}, [])
     >>> decode_object('["Rome"]', "weather")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolArgumentsError: Expected a JSON object for 'weather' but received: ARRAY
     """
     if not text or text.isspace():
-        return {}
-    try:
-        value = _DECODER.decode(text)
-    except RecursionError:
-        raise _invalid(owner, "nested too deeply") from None
-    except ValueError as problem:
-        raise _invalid(owner, str(problem)) from None
+        return {}, []
+    repairs: list[Repair] = []
+    value = _read(text, owner, steps, repairs)
+    for _ in range(2):  # a model may encode its arguments once too often, seldom twice
+        if isinstance(value, str) and "text" in steps and "{" in value:
+            inner = _read(value, owner, steps, [])
+            repairs.append({"step": "text", "path": "$", "from": value, "to": inner})
+            value = inner
     if isinstance(value, dict):
-        return value
+        return value, repairs
     raise ToolArgumentsError(f"Expected a JSON object for '{owner}' but received: {_KINDS[type(value)]}")
 
 
-def decode_input(text: str, owner: str) -> str:
+def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> Decoded:
     """Give the one string that a string tool takes, out of the arguments that a model wrote.
 
     >>> decode_input('{"input": "2 + 2"}', "calculator")
-    '2 + 2'
+    ('2 + 2', [])
     >>> decode_input('{"input": null}', "calculator")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolArgumentsError: Missing required parameter(s) for 'calculator': input
     """
-    arguments = decode_object(text, owner)
+    arguments, repairs = decode_object(text, owner, steps)
     value = arguments.get("input")
     if value is None:
         if "input" in arguments or not arguments:
             raise ToolArgumentsError(f"Missing required parameter(s) for '{owner}': input")
-        value = text  # a model that names the parameter after its meaning still gets its arguments through
-    return plain_input(value, owner)
+        # A model that names the parameter after its meaning still gets its arguments through.
+        value = arguments if repairs else text
+    return plain_input(value, owner), repairs
 
 
 def plain_input(value: object, owner: str) -> str:
@@ -66,7 +121,7 @@ def plain_input(value: object, owner: str) -> str:
     '[1,2]'
     """
     if not isinstance(value, str):
-        value = "" if value is None else _compact(value, owner)
+        value = "" if value is None else json_text(value, owner)
     if not value.isascii():
         try:
             value.encode()
@@ -77,13 +132,38 @@ def plain_input(value: object, owner: str) -> str:
     return value
 
 
-def _compact(value: object, owner: str) -> str:
+def json_text(value: object, owner: str) -> str:
+    """Give a value as compact JSON; refuse what is not JSON.
+
+    >>> json_text({"a": [1]}, "calculator")
+    '{"a":[1]}'
+    """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except RecursionError:
         raise _invalid(owner, "nested too deeply") from None
     except (TypeError, ValueError) as problem:
         raise _invalid(owner, str(problem)) from None
+
+
+def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
+    """Give the value of a text that is JSON, or nearly so where that is allowed."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise _invalid(owner, "nested too deeply") from None
+    except ValueError as problem:
+        reason = str(problem)
+    try:
+        value = lenient(text)
+    except CutOffError:
+        raise _invalid(owner, _CUT_OFF) from None
+    except ValueError:
+        raise _invalid(owner, reason) from None
+    if "text" not in steps:
+        raise _invalid(owner, reason)
+    repairs.append({"step": "text", "path": "$", "from": text, "to": value})
+    return value
 
 
 def _invalid(owner: str, reason: str) -> ToolArgumentsError:

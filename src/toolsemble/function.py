@@ -1,0 +1,254 @@
+"""``@tool``: a function, method, static or class method as a tool."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+
+from toolsemble.context import InvocationParameters, ToolContext
+from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, is_async, typed_definition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.docstring import summary
+from toolsemble.schema.field import Field, is_memory_id
+from toolsemble.schema.members import function_fields
+from toolsemble.schema.typed import TypedArguments
+from toolsemble.tools import Tool
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """How a function takes its parameters."""
+
+    arguments: TypedArguments
+    """Those that the model gives."""
+    positional: tuple[str, ...]
+    """Those that cannot be given by name."""
+    injected: Mapping[str, Callable[[ToolContext], Any]]
+    """Those that the call's context gives."""
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """What ``@tool`` gives: a tool, and still the function it was.
+
+    >>> @tool
+    ... def add(a: int, b: int = 1) -> int:
+    ...     '''Add two numbers.'''
+    ...     return a + b
+    >>> add(2, 3), add.execute('{"a": 2}').output
+    (5, '3')
+    """
+
+    def __init__(self, function: Any, names: Mapping[str, Any], **settings: Any) -> None:
+        """Wrap a function; use :func:`tool`, which knows the settings."""
+        self._kind = type(function) if isinstance(function, (staticmethod, classmethod)) else None
+        self._function: Callable[..., Any] = function.__func__ if self._kind else function
+        self._names = names
+        self._settings = settings
+        self._in_class = False
+        self._bound: tuple[Any, ...] = ()
+        self._known: dict[str, _Parameters] = {}  # shared by the bound forms of one tool
+        functools.update_wrapper(self, self._function)
+        told = settings.pop("description")
+        self.name = settings.pop("name") or getattr(self._function, "__name__", "")
+        self.description = summary(self._function.__doc__ or "") if told is None else told
+        self.requires_approval = settings["requires_approval"]
+        self.inline = settings["inline"]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as if it were no tool."""
+        result: R = self._function(*self._bound, *args, **kwargs)
+        return result
+
+    def run(self, input: Any) -> Any:
+        """Call the function with validated arguments, and with what the context gives."""
+        parameters = self._parameters()
+        keywords = dict(input)
+        for name, give in parameters.injected.items():
+            keywords[name] = give(self.context)
+        first = [keywords.pop(name) for name in parameters.positional if name in keywords]
+        return self._function(*self._bound, *first, **keywords)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._in_class = True
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> FunctionTool[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Give the tool of one object, as a method is one object's function."""
+        if self._kind is staticmethod or self._bound:
+            return self
+        if self._kind is classmethod:
+            return self.bound_to(owner or type(instance))
+        return self if instance is None else self.bound_to(instance)
+
+    def bound_to(self, first: Any) -> FunctionTool[..., R]:
+        """Give the tool with its first parameter, self or cls, filled in."""
+        bound = copy.copy(self)
+        bound._bound = (first,)  # noqa: SLF001 - its own copy
+        return bound
+
+    def _define(self) -> ToolDefinition:
+        parameters = self._parameters()
+        return typed_definition(
+            self.name,
+            self.description,
+            self.run,
+            parameters.arguments,
+            awaits=is_async(self._function),
+            **self._settings,
+        )
+
+    def _parameters(self) -> _Parameters:
+        """Give how the parameters are taken, found out once."""
+        known = self._known.get("known")
+        if known is None:
+            known = self._known["known"] = self._reflected()
+        return known
+
+    def _reflected(self) -> _Parameters:
+        name = checked_name(self.name)
+        if self._in_class and not self._bound and self._kind is not staticmethod:
+            raise ToolDefinitionError(f"Tool '{name}' is a method; pass an object that has it, or its bound method")
+        try:
+            fields = function_fields(self._function, self._names, self._function.__doc__ or "")[len(self._bound) :]
+            injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
+            asked = [field for field in fields if field.name not in injected]
+            arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected))
+        except ToolDefinitionError as problem:
+            raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
+        signature = inspect.signature(self._function).parameters.values()
+        positional = tuple(each.name for each in signature if each.kind is each.POSITIONAL_ONLY)
+        return _Parameters(arguments, positional[len(self._bound) :], injected)
+
+    def __reduce__(self) -> Any:
+        # By name, as a function is: the module or the object has it.
+        if self._bound:
+            return getattr, (self._bound[0], self.__name__)
+        return self.__qualname__
+
+    __name__: str
+    __qualname__: str
+
+
+@overload
+def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    name: str | None = None,
+    description: str | None = None,
+    *,
+    return_behavior: ReturnBehavior = ...,
+    requires_approval: bool = ...,
+    inline: bool = ...,
+    metadata: Mapping[str, Any] | None = ...,
+    strict: bool | None = ...,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    name: Any = None,
+    description: str | None = None,
+    *,
+    return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM,
+    requires_approval: bool = False,
+    inline: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    strict: bool | None = None,
+) -> Any:
+    """Make a tool of a function, a method, a static or a class method, sync or async.
+
+    The parameters' types are what the model is asked for, and what the body gets; docstrings and ``Annotated``
+    describe them.
+
+    :param name: what the model calls it; the function's name by default
+    :param description: what it does; the docstring by default
+    :param return_behavior: who gets the result
+    :param requires_approval: whether a reviewer must agree before each call
+    :param inline: whether the body never blocks, so that async callers may run it without a thread
+    :param metadata: what else a provider may want to know
+    :param strict: whether the provider's strict mode is asked for
+
+    >>> @tool
+    ... def search(query: str, limit: int = 10) -> list[str]:
+    ...     '''Search the archive.
+    ...
+    ...     Args:
+    ...         query: What to look for.
+    ...         limit: How many hits at most.
+    ...     '''
+    ...     return [query] * limit
+    >>> search.execute('{"query": "rome", "limit": "2"}').output
+    '["rome","rome"]'
+    """
+    settings = {
+        "return_behavior": return_behavior,
+        "requires_approval": bool(requires_approval),
+        "inline": inline,
+        "metadata": dict(metadata or {}),
+        "strict": strict,
+    }
+    names = _names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+    if callable(name) or isinstance(name, (staticmethod, classmethod)):
+        return FunctionTool(name, names, name=None, description=None, **settings)
+    return lambda function: FunctionTool(function, names, name=name, description=description, **settings)
+
+
+def method_tools(source: object) -> list[FunctionTool[..., Any]]:
+    """Give the ``@tool`` methods of an object, or of a class, in the order of their definition, inherited ones first.
+
+    >>> class Clock:
+    ...     @tool
+    ...     def now(self) -> str:
+    ...         return "noon"
+    >>> [each.name for each in method_tools(Clock())]
+    ['now']
+    """
+    kind = source if isinstance(source, type) else type(source)
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    found = ((name, inspect.getattr_static(kind, name, None)) for name in names)
+    return [bound for name, each in found if (bound := _bound(each, source, kind)) is not None]
+
+
+def _bound(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:
+    if isinstance(attribute, FunctionTool):
+        return attribute.__get__(source, kind) if attribute._kind or source is not kind else attribute.bound_to(kind)  # noqa: SLF001 - this module's own
+    if isinstance(attribute, staticmethod) and isinstance(attribute.__func__, FunctionTool):
+        return attribute.__func__
+    if isinstance(attribute, classmethod) and isinstance(attribute.__func__, FunctionTool):
+        return attribute.__func__.bound_to(kind)
+    return None
+
+
+def _names_around(frame: FrameType) -> dict[str, Any]:
+    """Give the local names where a tool is defined: annotations that are text may mean them."""
+    names: dict[str, Any] = {}
+    around: FrameType | None = frame
+    for _ in range(2):  # a method stands in a class body, which stands in a function
+        if around is None or around.f_locals is around.f_globals:
+            break
+        names = {**around.f_locals, **names}
+        around = around.f_back
+    return names
+
+
+def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
+    if is_memory_id(field.annotation):
+        return lambda context: context.memory_id
+    options = (field.annotation, *get_args(field.annotation))
+    if any(option is ToolContext for option in options):
+        return lambda context: context
+    if any(option is InvocationParameters for option in options):
+        return lambda context: context.parameters
+    return None

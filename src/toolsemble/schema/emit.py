@@ -1,0 +1,225 @@
+"""Any JSON Schema to the portable subset that every provider accepts.
+
+What the subset cannot say is moved into the description in short words; validation still enforces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.schema.words import constraint, one_of
+
+DEPTH = 3
+"""How often a type that contains itself is written out before the schema is open."""
+
+_KEPT = ("type", "description", "enum", "properties", "required", "items", "anyOf", "additionalProperties", "default")
+_MOVED = (
+    "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
+    "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "contentEncoding",
+    "contentMediaType", "examples",
+)  # fmt: skip
+_STRUCTURE = {
+    "$ref", "$defs", "definitions", "title", "$schema", "$id", "$comment", "const", "oneOf", "allOf", "prefixItems",
+    "discriminator", "nullable",
+}  # fmt: skip
+
+
+def portable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note]]:
+    """Give the schema in the portable subset, and a note for every keyword that was moved, rewritten or dropped.
+
+    >>> portable({"type": "integer", "minimum": 1, "maximum": 7})[0]
+    {'type': 'integer', 'description': 'between 1 and 7'}
+    """
+    notes: list[Note] = []
+    definitions = {
+        f"#/{name}/{key}": value for name in ("$defs", "definitions") for key, value in schema.get(name, {}).items()
+    }
+    definitions["#"] = schema
+    return _Writer(definitions, notes).write(schema, "$", ()), notes
+
+
+class _Writer:
+    """Writes one schema; holds what the whole walk needs."""
+
+    def __init__(self, definitions: Mapping[str, Any], notes: list[Note]) -> None:
+        self._definitions = definitions
+        self._notes = notes
+
+    def write(self, schema: Any, path: str, above: tuple[str, ...]) -> dict[str, Any]:
+        if not isinstance(schema, Mapping):
+            return {}  # true, or false: nothing that a model could be told
+        if "$ref" in schema:
+            return self._referred(schema, path, above)
+        if "allOf" in schema:
+            return self.write(self._merged(schema, path), path, above)
+        words: list[str] = []
+        written = self._shape(schema, path, above, words)
+        self._move(schema, path, words)
+        description = _sentence(schema.get("description", ""), words)
+        return _ordered({**written, **({"description": description} if description else {})})
+
+    def _referred(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
+        """Write what a reference stands for, to a depth; below it, anything goes."""
+        ref = schema["$ref"]
+        target = self._definitions.get(ref, {})
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        if above.count(ref) >= DEPTH:
+            self._note(path, "$ref", "dropped", f"nested more than {DEPTH} deep")
+            kind = {"type": target["type"]} if isinstance(target.get("type"), str) else {}
+            return _ordered(
+                {**kind, "description": _sentence(siblings.get("description", ""), ["and so on, as above"])}
+            )
+        if ref in above:
+            self._note(path, "$ref", "rewritten", "written out")
+        return self.write({**target, **siblings}, path, (*above, ref))
+
+    def _merged(self, schema: Mapping[str, Any], path: str) -> dict[str, Any]:
+        """Give one schema that says what all of several say, as far as a model needs to know."""
+        self._note(path, "allOf", "rewritten", "merged")
+        merged: dict[str, Any] = {}
+        for part in (*schema["allOf"], {key: value for key, value in schema.items() if key != "allOf"}):
+            target = {**self._definitions.get(part["$ref"], {}), **part} if "$ref" in part else dict(part)
+            target.pop("$ref", None)
+            if "properties" in merged and "properties" in target:
+                target["properties"] = {**merged["properties"], **target["properties"]}
+            if "required" in merged and "required" in target:
+                target["required"] = list(dict.fromkeys([*merged["required"], *target["required"]]))
+            merged.update(target)
+        return merged
+
+    def _shape(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
+        """Write everything but the description."""
+        options = schema.get("anyOf") or schema.get("oneOf")
+        if options:
+            if "oneOf" in schema:
+                self._note(path, "oneOf", "rewritten", "anyOf")
+            return self._default(schema, {"anyOf": self._options(options, path, above)})
+        kinds = schema.get("type")
+        if isinstance(kinds, list):
+            self._note(path, "type", "rewritten", "anyOf")
+            each = [
+                {key: value for key, value in schema.items() if key not in {"description", "default"}} | {"type": kind}
+                for kind in kinds
+            ]
+            return self._default(schema, {"anyOf": self._options(each, path, above)})
+        values = self._values(schema, path)
+        if values is not None:
+            return self._default(schema, _choice(values))
+        written: dict[str, Any] = {"type": kinds} if kinds else {}
+        if kinds == "array" or "items" in schema or "prefixItems" in schema:
+            written |= {"type": "array", "items": self._items(schema, path, above, words)}
+        if kinds == "object" or "properties" in schema:
+            written |= {"type": "object"} | self._object(schema, path, above)
+        return self._default(schema, written)
+
+    def _options(self, options: Iterable[Any], path: str, above: tuple[str, ...]) -> list[dict[str, Any]]:
+        written: list[dict[str, Any]] = []
+        for option in options:
+            each = self.write(option, path, above)
+            for flat in each["anyOf"] if set(each) == {"anyOf"} else [each]:
+                if flat not in written:
+                    written.append(flat)
+        return written
+
+    def _values(self, schema: Mapping[str, Any], path: str) -> list[Any] | None:
+        if "const" in schema:
+            self._note(path, "const", "rewritten", "enum")
+            return [schema["const"]]
+        values: list[Any] | None = schema.get("enum")
+        return values
+
+    def _items(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
+        parts = schema.get("prefixItems")
+        if not parts:
+            return self.write(schema.get("items", {}), f"{path}[]", above)
+        self._note(path, "prefixItems", "moved")
+        rest = [schema["items"]] if isinstance(schema.get("items"), Mapping) else []
+        written = self._options([*parts, *rest], f"{path}[]", above)
+        words.append("in this order: " + ", ".join(_named(self.write(part, path, above)) for part in parts))
+        return written[0] if len(written) == 1 else {"anyOf": written}
+
+    def _object(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
+        written: dict[str, Any] = {}
+        if "properties" in schema:
+            written["properties"] = {
+                name: self.write(each, f"{path}.{name}", above) for name, each in schema["properties"].items()
+            }
+            if required := [name for name in schema["properties"] if name in schema.get("required", ())]:
+                written["required"] = required
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, Mapping):
+            written["additionalProperties"] = self.write(extra, f"{path}.*", above)
+        elif extra is not None:
+            written["additionalProperties"] = extra
+        return written
+
+    def _default(self, schema: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+        return {**written, "default": schema["default"]} if "default" in schema else written
+
+    def _move(self, schema: Mapping[str, Any], path: str, words: list[str]) -> None:
+        for keyword in _MOVED:
+            if keyword in schema:
+                said = constraint(schema, keyword)
+                words += [said] if said and said not in words else []
+                self._note(path, keyword, "moved", said)
+        for keyword in schema:
+            if keyword not in _KEPT and keyword not in _MOVED and keyword not in _STRUCTURE:
+                self._note(path, keyword, "dropped")
+
+    def _note(self, path: str, keyword: str, action: Any, detail: str = "") -> None:
+        note = Note(path, keyword, action, detail)
+        if note not in self._notes:
+            self._notes.append(note)
+
+
+def _choice(values: list[Any]) -> dict[str, Any]:
+    """Write allowed values; of several types, as options of one type each."""
+    by_type: dict[str, list[Any]] = {}
+    for value in values:
+        by_type.setdefault(_type_of(value), []).append(value)
+    written = [_typed_choice(kind, each) for kind, each in by_type.items()]
+    return written[0] if len(written) == 1 else {"anyOf": written}
+
+
+def _typed_choice(kind: str, values: list[Any]) -> dict[str, Any]:
+    return {"type": "null"} if kind == "null" else {"type": kind, "enum": values}
+
+
+def _type_of(value: object) -> str:
+    for kind, name in (
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (list, "array"),
+        (dict, "object"),
+    ):
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+def _named(schema: Mapping[str, Any]) -> str:
+    """Give a short name of what a schema asks for."""
+    if "enum" in schema:
+        return one_of(schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_named(option) for option in schema["anyOf"])
+    return str(schema.get("description") or schema.get("type", "anything"))
+
+
+def _sentence(description: str, words: list[str]) -> str:
+    """Give a description with words after it.
+
+    >>> _sentence("The day.", ["a date, YYYY-MM-DD"])
+    'The day. (a date, YYYY-MM-DD)'
+    """
+    said = "; ".join(words)
+    return f"{description} ({said})" if description and said else description or said
+
+
+def _ordered(schema: dict[str, Any]) -> dict[str, Any]:
+    """Give the keywords in one order, so that the text is the same in every process."""
+    return {keyword: schema[keyword] for keyword in _KEPT if keyword in schema}

@@ -1,0 +1,149 @@
+"""One parameter of a tool, or one field of a type: what is declared about it, wherever it stands."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Optional, get_args, get_origin
+
+from toolsemble.param import MemoryId, Param
+
+
+class _Missing:
+    """Stands for a default that is not there; None can be one."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One parameter or field."""
+
+    name: str
+    """The keyword by which the function or constructor takes it."""
+    annotation: Any
+    """Its type, with the constraints that stand in ``Annotated``."""
+    key: str = ""
+    """What the model calls it; the name when empty."""
+    description: str = ""
+    """What it means."""
+    examples: tuple[Any, ...] = ()
+    """Values that a model might send."""
+    default: Any = MISSING
+    """The value when the model leaves it out."""
+    factory: Callable[[], Any] | None = None
+    """Makes that value, where each call needs its own."""
+    optional: bool = False
+    """Whether it may be left out although there is no default, as in a ``TypedDict``."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the model must give it."""
+        return self.default is MISSING and self.factory is None and not self.optional
+
+
+def declared(field: Field, documented: Mapping[str, str]) -> Field:
+    """Give the field with everything that its annotation, its default and a docstring say about it.
+
+    >>> declared(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
+    'Its English name'
+    """
+    base, metadata = _unwrapped(field.annotation)
+    if is_field_info(field.default):
+        metadata, field = [*metadata, field.default], replace(field, default=MISSING)
+    params = [item for item in metadata if isinstance(item, Param)]
+    texts = [item for item in metadata if isinstance(item, str)]
+    infos = [item for item in metadata if is_field_info(item)]
+    rest = [item for item in metadata if not isinstance(item, (Param, str)) and item not in infos]
+    for info in infos:
+        field, more = _with_info(field, info)
+        rest += more
+    spoken = [param.description for param in params] + texts + [info.description for info in infos]
+    field = replace(
+        field,
+        annotation=annotated(base, rest),
+        key=next((param.name for param in params if param.name), field.key) or field.name,
+        description=next(filter(None, spoken), "") or field.description or documented.get(field.name, ""),
+        examples=tuple(example for param in params for example in param.examples) + field.examples,
+    )
+    said = [param.required for param in params if param.required is not None]
+    return _settled(field, required=said[0] if said else None)
+
+
+def annotated(base: Any, metadata: list[Any]) -> Any:
+    """Give ``Annotated[base, *metadata]``, or the base alone without metadata."""
+    return Annotated[base, *metadata] if metadata else base
+
+
+def is_field_info(item: object) -> bool:
+    """Whether it is what pydantic's ``Field(...)`` gives; asked without importing pydantic."""
+    return type(item).__name__ == "FieldInfo" and type(item).__module__ == "pydantic.fields"
+
+
+def is_memory_id(annotation: Any) -> bool:
+    """Whether the parameter is to get the memory id."""
+    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrapped(annotation)[1])
+
+
+def accepts_none(annotation: Any) -> bool:
+    """Whether None is a value of the type."""
+    base = _unwrapped(annotation)[0]
+    if base in (None, type(None), Any, object):
+        return True
+    if get_origin(base) in (typing.Union, types.UnionType):
+        return any(accepts_none(option) for option in get_args(base))
+    return get_origin(base) is typing.Literal and None in get_args(base)
+
+
+_QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"}
+
+
+def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
+    """Give the type inside ``Annotated`` and qualifiers, and the metadata on the way, outermost first."""
+    metadata: list[Any] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            metadata = [*more, *metadata] if not metadata else [*metadata, *more]
+        elif getattr(get_origin(annotation), "_name", None) in _QUALIFIERS:
+            (annotation,) = get_args(annotation)
+        else:
+            return annotation, metadata
+
+
+def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
+    """Give the field with a pydantic ``Field``'s default and alias, and the constraints that remain."""
+    from pydantic import Field as Info  # noqa: PLC0415 - only those who use pydantic's Field come here
+    from pydantic_core import PydanticUndefined  # noqa: PLC0415 - as above
+
+    changes: dict[str, Any] = {}
+    if field.default is MISSING and info.default is not PydanticUndefined and info.default is not ...:
+        changes["default"] = info.default
+    if info.default_factory is not None:
+        changes["factory"] = info.default_factory
+    alias = info.validation_alias if isinstance(info.validation_alias, str) else info.alias
+    if alias:
+        changes["key"] = alias
+    if info.examples:
+        changes["examples"] = tuple(info.examples)
+    rest = list(info.metadata)
+    if info.discriminator is not None:
+        rest.append(Info(discriminator=info.discriminator))
+    return replace(field, **changes), rest
+
+
+def _settled(field: Field, *, required: bool | None) -> Field:
+    """Give the field with its default as the author meant it."""
+    if required is True:
+        return replace(field, default=MISSING, factory=None, optional=False)
+    if required is False and field.required:
+        field = replace(field, default=None)
+    if field.default is None and not accepts_none(field.annotation):
+        return replace(field, annotation=Optional[field.annotation])  # noqa: UP045 - the operator refuses some annotations
+    return field

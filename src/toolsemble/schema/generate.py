@@ -1,0 +1,41 @@
+"""Pydantic's core schemas: closed against unknown keys, and written as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+
+def closed(core: Any) -> Any:
+    """Give a core schema whose pydantic models refuse unknown keys where they would silently drop them."""
+    if isinstance(core, list):
+        return [closed(item) for item in core]
+    if isinstance(core, tuple):
+        return tuple(closed(item) for item in core)
+    if not isinstance(core, dict):
+        return core
+    copied = {key: value if key in {"metadata", "cls", "default"} else closed(value) for key, value in core.items()}
+    if copied.get("type") == "model":
+        config = copied.get("config") or {}
+        behavior = config.get("extra_fields_behavior", "ignore")
+        copied["config"] = {**config, "extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
+    return copied
+
+
+def json_schema(core: Any) -> dict[str, Any]:
+    """Give the JSON Schema of a core schema, with every constraint."""
+    return _Schemas(by_alias=True).generate(core, mode="validation")
+
+
+class _Schemas(GenerateJsonSchema):
+    """As pydantic writes them, but for what our reading does differently."""
+
+    # A default that JSON cannot hold is the author's own matter: the model simply is not told.
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012 - as in the base
+
+    def bytes_schema(self, schema: Any) -> JsonSchemaValue:
+        """Bytes are read from base64."""
+        written: JsonSchemaValue = {"type": "string", "format": "base64"}
+        self.update_with_validations(written, schema, self.ValidationsMapping.bytes)
+        return written

@@ -1,0 +1,184 @@
+"""Arguments that fit a JSON Schema which somebody else wrote, checked by jsonschema-rs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.words import TYPES, constraint, one_of
+
+_DRAFTS = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-06/schema",
+    "http://json-schema.org/draft-04/schema",
+)
+_FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
+_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
+        "unevaluatedItems", "unevaluatedProperties"}  # fmt: skip
+_MANY = {"anyOf", "oneOf", "allOf", "prefixItems", "items"}
+_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_CHECKED = {
+    "type", "enum", "const", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains",
+    "minProperties", "maxProperties", "required", "dependentRequired", "dependencies", "$ref",
+}  # fmt: skip
+_ANNOTATIONS = {
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
+    "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
+}  # fmt: skip
+_KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
+_DEEPEST = 50
+_LARGEST = 10_000
+
+
+class GivenArguments:
+    """Checks JSON text against a schema; the schema itself is checked when it is made."""
+
+    def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
+        self.owner = owner
+        self.ignored: frozenset[str] = frozenset()
+        self.schema = _checked(owner, parameters)
+        self._validator = _validator(owner, self.schema)
+
+    def validate(self, text: str) -> dict[str, Any]:
+        """Give the object that JSON text holds, or raise :class:`UnfitError`."""
+        import pydantic_core  # noqa: PLC0415 - its reader bounds the depth, which the validator does not
+
+        try:
+            value = pydantic_core.from_json(text, allow_inf_nan=False)
+        except ValueError as problem:
+            raise UnfitError(problem) from None
+        if not isinstance(value, dict) or not self._validator.is_valid(value):
+            raise UnfitError(value)
+        return value
+
+    def problems(self, _: UnfitError, value: Any) -> list[Problem]:
+        """Give what is wrong with a value, in words."""
+        found: dict[Path, list[str]] = {}
+        for error in self._validator.iter_errors(value):
+            for path, says in _said(error):
+                found.setdefault(path, []).append(says)
+        ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
+        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered]
+
+
+def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
+    """Give the schema as a dict of its own; refuse what is no schema of an object."""
+    schema = parameters
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as problem:
+            raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
+    if schema is None:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(schema, dict):
+        raise ToolDefinitionError(f"Tool '{owner}': the schema must be an object, not {type(schema).__name__}")
+    if schema.get("type", "object") != "object":
+        raise ToolDefinitionError(f"Tool '{owner}': the schema must be of type object, not {schema['type']!r}")
+    if str(schema.get("$schema", _DRAFTS[0])).rstrip("#") not in _DRAFTS:
+        raise ToolDefinitionError(f"Tool '{owner}': unknown $schema {schema['$schema']!r}; use {_DRAFTS[0]}")
+    copied: dict[str, Any] = json.loads(_written(owner, schema))
+    _check_keywords(owner, copied)
+    return copied
+
+
+def _written(owner: str, schema: dict[str, Any]) -> str:
+    try:
+        return json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
+
+
+def _check_keywords(owner: str, schema: Any) -> None:
+    """Refuse what nobody would enforce, and a schema so deep or large that checking could take down the process."""
+    waiting, seen = [(schema, 0, "$")], 0
+    while waiting:
+        node, depth, path = waiting.pop()
+        seen += 1
+        if depth > _DEEPEST or seen > _LARGEST:
+            raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
+        if not isinstance(node, Mapping):
+            continue
+        if problem := _unenforced(node):
+            raise ToolDefinitionError(f"Tool '{owner}': {path}: {problem}")
+        waiting += [(each, depth + 1, f"{path}.{name}") for name, each in _subschemas(node)]
+
+
+def _unenforced(node: Mapping[str, Any]) -> str:
+    form = node.get("format")
+    if form is not None and form not in _FORMATS:
+        return f"format {form!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
+    unknown = next((keyword for keyword in node if keyword not in _KNOWN and not keyword.startswith("x-")), None)
+    return f"keyword {unknown!r} cannot be enforced; leave it out, or say it in the description" if unknown else ""
+
+
+def _subschemas(node: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for keyword, value in node.items():
+        if keyword in _NAMED and isinstance(value, Mapping):
+            found += value.items()
+        elif keyword in _MANY and isinstance(value, list):
+            found += [(f"{keyword}[{index}]", each) for index, each in enumerate(value)]
+        elif keyword in _ONE:
+            found.append((keyword, value))
+    return found
+
+
+def _validator(owner: str, schema: dict[str, Any]) -> Any:
+    import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
+
+    try:
+        # Nothing is ever fetched, and patterns are of the kind that cannot be made to run for ever.
+        return jsonschema_rs.validator_for(
+            schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except ValueError as problem:  # its own errors, and references that cannot be resolved
+        raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
+
+
+def _said(error: Any) -> list[tuple[Path, str]]:
+    """Give an error of the validator as places and words."""
+    path: Path = tuple(error.instance_path)
+    kind, facts = error.kind.name, error.kind.as_dict()
+    if kind == "required":
+        return [((*path, facts["property"]), "missing")]
+    if kind in {"additionalProperties", "unevaluatedProperties"}:
+        return [((*path, name), "not a parameter of this tool") for name in facts["unexpected"]]
+    if kind in {"anyOf", "oneOf"} and facts.get("context"):
+        return _nearest([[said for each in branch for said in _said(each)] for branch in facts["context"]], path)
+    if kind == "type" and error.instance is None:
+        return [(path, "missing")]
+    return [(path, _words(kind, facts, error.message))]
+
+
+def _nearest(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:
+    """Give what is wrong with the option that came nearest, or that none of them fits."""
+    inside = [branch for branch in branches if branch and all(len(place) > len(path) for place, _ in branch)]
+    if inside:
+        return min(inside, key=len)
+    wanted = [says.removeprefix("expected ") for branch in branches for _, says in branch]
+    return [(path, f"expected {' or '.join(dict.fromkeys(wanted))}")]
+
+
+def _words(kind: str, facts: Mapping[str, Any], message: str) -> str:
+    if kind == "type":
+        return "expected " + " or ".join(TYPES.get(name, name) for name in facts["types"])
+    if kind == "enum":
+        return f"expected {one_of(facts['options'])}"
+    if kind == "const":
+        return f"expected {one_of([facts['expected_value']])}"
+    if kind == "pattern":
+        return f"expected text that matches {facts['pattern']}"
+    said = constraint({kind: next(iter(facts.values()), True)}, kind)
+    return f"expected {said}" if said else message
+
+
+def _order(schema: Mapping[str, Any], path: Path) -> int:
+    names = list(schema.get("properties", ()))
+    return names.index(path[0]) if path and path[0] in names else len(names)

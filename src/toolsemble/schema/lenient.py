@@ -1,0 +1,55 @@
+"""JSON text that a model wrapped or misspelled, read by a parser made for it; a text that was cut off is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_FENCE = re.compile(r"```[a-zA-Z0-9_-]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
+# A string without an end takes the rest: looking for its end from every quote would be quadratic.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\Z)|\b(?:True|False|None)\b', re.DOTALL)
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_DEEPEST = 200
+
+
+class CutOffError(ValueError):
+    """The text ends in the middle; what would follow is not for us to make up."""
+
+
+def lenient(text: str) -> Any:
+    r"""Give the value of a text that is nearly JSON; raise :class:`CutOffError` when its end is missing.
+
+    >>> lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
+    {'city': 'Rome', 'now': True}
+    """
+    import pyjson5  # noqa: PLC0415 - well-written arguments never come here
+
+    inner = _TOKEN.sub(_spelled, _unwrapped(text))
+    try:
+        return pyjson5.decode(inner, _DEEPEST)
+    except pyjson5.Json5EOF:
+        raise CutOffError("the text is cut off; send all of it") from None
+    except pyjson5.Json5Exception as problem:
+        raise ValueError(str(problem.args[0]) if problem.args else "not JSON") from None
+
+
+def _unwrapped(text: str) -> str:
+    """Give what stands inside a Markdown fence, or between the words around an object."""
+    if fenced := _FENCE.search(text):
+        text = fenced[1]
+    stripped = text.strip()
+    if stripped[:1] in {"{", "[", '"', "'"}:
+        return stripped
+    start, end = stripped.find("{"), stripped.rfind("}")
+    if start < 0:
+        return stripped
+    return stripped[start : end + 1] if end > start else stripped[start:]
+
+
+def _spelled(token: re.Match[str]) -> str:
+    """Give a token as JSON spells it: Python's constants, and line breaks inside strings."""
+    found = token[0]
+    if found in _PYTHON:
+        return _PYTHON[found]
+    return found.translate(_CONTROL)

@@ -1,0 +1,174 @@
+"""What parameters a function has, and what fields a type has: one reader for each kind, found by predicate."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, get_origin
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.docstring import documented
+from toolsemble.schema.field import MISSING, Field, declared
+
+Members = Callable[[type, Mapping[str, Any]], list[Field]]
+
+
+def members_reader(kind: type) -> Members | None:
+    """Give the reader of a type's fields, or None when it has none that we know of.
+
+    >>> @dataclasses.dataclass
+    ... class Point:
+    ...     x: int
+    >>> [field.name for field in members_reader(Point)(Point, {})]
+    ['x']
+    """
+    if hasattr(kind, "__pydantic_core_schema__") or hasattr(kind, "__get_pydantic_core_schema__"):
+        return None  # pydantic knows better
+    if hasattr(kind, "__attrs_attrs__"):
+        return _attrs_fields
+    if hasattr(kind, "__struct_fields__") and hasattr(kind, "__struct_encode_fields__"):
+        return _struct_fields
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_fields
+    if hasattr(kind, "__required_keys__") and hasattr(kind, "__total__"):
+        return _typed_dict_fields
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _named_tuple_fields
+    return None
+
+
+def function_fields(function: Callable[..., Any], names: Mapping[str, Any], docstring: str) -> list[Field]:
+    """Give the parameters of a function; refuse what a model cannot be asked for."""
+    hints = hints_of(function, names)
+    told = documented(docstring)
+    fields = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise ToolDefinitionError(
+                f"parameter '*{name}': a model names its arguments; take a list instead: {name}: list[...]"
+            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            fields += _unpacked(name, hints.get(name, MISSING))
+            continue
+        default = MISSING if parameter.default is parameter.empty else parameter.default
+        fields.append(declared(Field(name, hints.get(name, Any), default=default), told))
+    return fields
+
+
+def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the annotations as types, looking up forward references where they were written, then in the names."""
+    module = sys.modules.get(getattr(source, "__module__", ""), None)
+    scope = {**vars(module)} if module is not None else {}
+    scope.update(getattr(source, "__globals__", {}))
+    local = {**names, **_closure(source)}
+    if isinstance(source, type):
+        local = {**local, source.__name__: source, **{p.__name__: p for p in getattr(source, "__type_params__", ())}}
+    try:
+        return typing.get_type_hints(source, scope, local, include_extras=True)
+    except NameError as problem:
+        raise ToolDefinitionError(
+            f"annotation {problem.name!r} cannot be resolved; define or import it where the annotation can see it"
+        ) from None
+
+
+def _closure(source: Any) -> dict[str, Any]:
+    code, cells = getattr(source, "__code__", None), getattr(source, "__closure__", None)
+    found = {}
+    for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # a variable that has no value yet
+            continue
+    return found
+
+
+def _unpacked(name: str, hint: Any) -> list[Field]:
+    """Give the fields of ``**kwargs: Unpack[SomeTypedDict]``; refuse other open keywords."""
+    if getattr(get_origin(hint), "_name", None) == "Unpack" or get_origin(hint) is getattr(typing, "Unpack", None):
+        (kind,) = typing.get_args(hint)
+        return _typed_dict_fields(kind, {})
+    raise ToolDefinitionError(
+        f"parameter '**{name}': a model must be told the names; list them, or take {name}: dict[str, ...]"
+    )
+
+
+def _typed_dict_fields(kind: type, names: Mapping[str, Any]) -> list[Field]:
+    told = documented(kind.__doc__ or "")
+    return [
+        declared(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), told)
+        for name, hint in hints_of(kind, names).items()
+    ]
+
+
+def _required_keys(kind: Any, hint: Any, name: str) -> frozenset[str]:
+    # With postponed annotations Python itself cannot see Required and NotRequired.
+    qualifier = getattr(get_origin(hint), "_name", "")
+    if qualifier in {"Required", "NotRequired"}:
+        return frozenset({name} if qualifier == "Required" else ())
+    keys: frozenset[str] = kind.__required_keys__
+    return keys
+
+
+def _named_tuple_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
+    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    defaults = kind._field_defaults
+    return [
+        declared(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), told) for name in kind._fields
+    ]
+
+
+def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
+    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    fields = []
+    for each in dataclasses.fields(kind):
+        if not each.init:
+            continue
+        default = MISSING if each.default is dataclasses.MISSING else each.default
+        factory = None if each.default_factory is dataclasses.MISSING else each.default_factory
+        description = str(each.metadata.get("description", ""))
+        field = Field(each.name, hints[each.name], description=description, default=default, factory=factory)
+        fields.append(declared(field, told))
+    return fields + _init_vars(kind, hints, told)
+
+
+def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> list[Field]:
+    """Give the parameters of a dataclass's ``__init__`` that are no fields."""
+    pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
+    defaults = {name: vars(kind).get(name, MISSING) for name in pseudo}
+    return [declared(Field(name, hints[name].type, default=defaults[name]), told) for name in pseudo]
+
+
+def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
+    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    fields = []
+    for each in kind.__attrs_attrs__:
+        if not each.init:
+            continue
+        field = Field(each.alias, hints.get(each.name, Any), description=str(each.metadata.get("description", "")))
+        if hasattr(each.default, "factory"):
+            # A factory may need the half-made object, so the constructor is the one who calls it.
+            simple = None if each.default.takes_self else each.default.factory
+            field = dataclasses.replace(field, factory=simple, optional=simple is None)
+        elif repr(each.default) != "NOTHING":
+            field = dataclasses.replace(field, default=each.default)
+        fields.append(declared(field, {each.alias: told.get(each.name, "")}))
+    return fields
+
+
+def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
+    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
+    fields = []
+    for index, (name, key) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):
+        field = Field(name, hints[name], key=key)
+        if index >= required:
+            default = kind.__struct_defaults__[index - required]
+            if hasattr(default, "factory"):
+                field = dataclasses.replace(field, factory=default.factory)
+            elif repr(default) != "NODEFAULT":
+                field = dataclasses.replace(field, default=default)
+        fields.append(declared(field, told))
+    return fields

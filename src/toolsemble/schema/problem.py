@@ -1,0 +1,66 @@
+"""What is wrong with arguments, in words from which a model can correct itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from toolsemble.errors import ToolArgumentsError
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One place where arguments do not fit."""
+
+    path: Path
+    """Where: keys and indices from the outside in."""
+    says: str
+    """What is wrong there, such as ``missing`` or ``expected a number``."""
+
+
+class UnfitError(Exception):
+    """Arguments do not fit; holds what the validator found, to be put into words when it is needed."""
+
+
+def place(path: Path) -> str:
+    """Give a path as people write it.
+
+    >>> place(("items", 2, "price"))
+    'items[2].price'
+    """
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "$"
+
+
+def report(owner: str, problems: Sequence[Problem]) -> ToolArgumentsError:
+    """Give the error that names every problem at once, in a bounded text.
+
+    >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "missing")])
+    ToolArgumentsError("Missing required parameter(s) for 'search': query, limit")
+    >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "expected an integer")])
+    ToolArgumentsError("Invalid arguments for 'search': query: missing; limit: expected an integer")
+    """
+    if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
+        missing = (str(problem.path[0]) for problem in problems)
+        return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", "))
+    told = (f"{place(problem.path)}: {problem.says}" for problem in problems)
+    return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; "))
+
+
+def _joined(start: str, parts: Iterable[str], separator: str) -> str:
+    """Give the parts joined, as many as there is room for, and the number of the others."""
+    parts = [part if len(part) <= _LONGEST // 3 else f"{part[: _LONGEST // 3]}..." for part in parts]
+    text = start
+    for index, part in enumerate(parts):
+        rest = f"{separator}and {len(parts) - index} more"
+        if len(text) + len(part) + len(separator) + len(rest) > _LONGEST:
+            return text + rest.removeprefix(separator) if index == 0 else text + rest
+        text += (separator if index else "") + part
+    return text

@@ -1,0 +1,319 @@
+"""Python types to something that pydantic can read JSON into, at every depth.
+
+Pydantic knows scalars, containers and its own models. Dataclasses, typed dicts, named tuples, attrs classes and msgspec
+structs are read here, field by field, so that all of them behave alike: unknown keys are refused, descriptions are
+kept, and the constructor that the author wrote is the one that makes the object.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import datetime
+import decimal
+import enum
+import ipaddress
+import pathlib
+import re
+import typing
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.param import Param
+from toolsemble.schema.field import Field, annotated
+from toolsemble.schema.members import members_reader
+
+_SCALARS = {
+    str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID,
+    pathlib.Path, pathlib.PurePath, pathlib.PurePosixPath, re.Pattern,
+    ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
+}  # fmt: skip
+_LISTS = {collections.abc.Iterable, collections.abc.Collection, collections.abc.Container}
+_REFUSED = {
+    collections.abc.Callable, collections.abc.Iterator, collections.abc.Generator, collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable, collections.abc.AsyncGenerator, collections.abc.Awaitable, collections.abc.Coroutine,
+    type,
+}  # fmt: skip
+_JSON_SCALARS = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a type stands: what its names mean, and how errors call the place."""
+
+    place: str
+    """The parameter, for errors."""
+    names: Mapping[str, Any] = field(default_factory=dict)
+    """What forward references may mean beside a module's own names."""
+    variables: Mapping[Any, Any] = field(default_factory=dict)
+    """What type variables stand for."""
+    owner: Any = None
+    """What ``Self`` stands for."""
+    shapes: dict[Any, Shape] = field(default_factory=dict)
+    """The types whose fields are read by us, each once: they may contain themselves."""
+    aliases: frozenset[Any] = frozenset()
+    """The recursive aliases around this place."""
+
+    def refuse(self, what: Any, advice: str) -> NoReturn:
+        """Refuse a type, with the place and the way out."""
+        name = getattr(what, "__name__", None) or str(what)
+        raise ToolDefinitionError(f"{self.place}: {name} cannot be asked of a model; {advice}")
+
+
+def adapted(kind: Any, scope: Scope) -> Any:
+    """Give the type in a form that pydantic reads as we want; refuse what a model cannot send.
+
+    >>> adapted(list[int], Scope("parameter 'n'"))
+    list[int]
+    """
+    origin = get_origin(kind)
+    if origin is Annotated:
+        base, *metadata = get_args(kind)
+        return annotated(adapted(base, scope), _constraints(metadata))
+    if origin in (Union, typing.get_origin(int | str)):
+        return Union[tuple(adapted(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
+    if origin is Literal:
+        return kind
+    if origin is not None:
+        return _generic(kind, origin, scope)
+    if isinstance(kind, type):
+        return _class(kind, scope)
+    return _special(kind, scope)
+
+
+def _special(kind: Any, scope: Scope) -> Any:
+    """Give what a form that is no class stands for."""
+    if kind is None or kind is Any or kind is Ellipsis:
+        return kind
+    if isinstance(kind, TypeVar):
+        bound = scope.variables.get(kind) or kind.__bound__ or getattr(kind, "__default__", None)
+        options = kind.__constraints__
+        known = bound is not None and "NoDefault" not in repr(bound)
+        return adapted(bound, scope) if known else adapted(Union[options], scope) if options else Any  # noqa: UP007
+    if isinstance(kind, NewType):
+        return adapted(kind.__supertype__, scope)
+    if isinstance(kind, (str, ForwardRef)):
+        name = kind if isinstance(kind, str) else kind.__forward_arg__
+        if name not in scope.names:
+            scope.refuse(repr(name), "define or import it where the annotation can see it")
+        return adapted(scope.names[name], scope)
+    name = getattr(kind, "_name", "")
+    if name == "Self" and scope.owner is not None:
+        return adapted(scope.owner, scope)
+    if name == "LiteralString":
+        return str
+    if hasattr(kind, "__value__"):
+        return _alias(kind, kind, {}, scope)
+    return scope.refuse(kind, "use a type that JSON can hold")
+
+
+def _alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
+    """Give what a ``type`` alias stands for; one that contains itself stays as it is, for pydantic knows those."""
+    if alias in scope.aliases:
+        return kind
+    inner = Scope(
+        scope.place,
+        scope.names,
+        {**scope.variables, **variables},
+        scope.owner,
+        scope.shapes,
+        scope.aliases | {alias},
+    )
+    value = adapted(alias.__value__, inner)
+    return kind if _mentions(value, alias) else value
+
+
+def _mentions(kind: Any, alias: Any) -> bool:
+    return kind is alias or any(_mentions(inner, alias) for inner in get_args(kind))
+
+
+def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
+    arguments = get_args(kind)
+    if hasattr(origin, "__value__"):
+        return _alias(kind, origin, dict(zip(origin.__type_params__, arguments, strict=True)), scope)
+    if origin in _REFUSED:
+        scope.refuse(kind, "take data, and let the tool decide what to do with it")
+    if not arguments:
+        return kind
+    if isinstance(origin, type) and (reader := members_reader(origin)):
+        return _shaped(kind, origin, reader, scope)
+    if origin in _LISTS:
+        return list[adapted(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
+    if isinstance(origin, type) and _is_pydantic(origin):
+        return kind
+    name = getattr(origin, "_name", None) or getattr(origin, "__name__", "")
+    if name in {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "Unpack"}:
+        return adapted(arguments[0], scope)
+    return origin[tuple(adapted(each, scope) for each in arguments)]
+
+
+def _class(kind: type, scope: Scope) -> Any:
+    if kind in _SCALARS:
+        return kind
+    if kind in _REFUSED or issubclass(kind, type):
+        scope.refuse(kind, "take data, and let the tool decide what to do with it")
+    if issubclass(kind, enum.Enum):
+        return _enumeration(kind)
+    if _is_pydantic(kind):
+        return kind
+    if reader := members_reader(kind):
+        return _shaped(kind, kind, reader, scope)
+    for base in (str, int, float):
+        if issubclass(kind, base):
+            return Annotated[base, Made(kind)]
+    return _asked(kind, scope)
+
+
+def _asked(kind: type, scope: Scope) -> Any:
+    """Give a class that pydantic knows; refuse one that nobody does."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types come here
+    from pydantic.errors import PydanticSchemaGenerationError  # noqa: PLC0415 - as above
+
+    try:
+        TypeAdapter(kind)
+    except PydanticSchemaGenerationError:
+        scope.refuse(kind, "use a dataclass, a pydantic model or another type with typed fields")
+    return kind
+
+
+def _is_pydantic(kind: type) -> bool:
+    return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")
+
+
+def _enumeration(kind: type[enum.Enum]) -> Any:
+    """Give an enumeration by value, or by name where the values are nothing that JSON has."""
+    if all(isinstance(member.value, _JSON_SCALARS) for member in kind):
+        return kind
+    return Annotated[Any, ByName(kind)]
+
+
+def _constraints(metadata: list[Any]) -> list[Any]:
+    """Give the metadata as pydantic knows it: descriptions, and the constraints of msgspec."""
+    return [each for item in metadata for each in _constraint(item)]
+
+
+def _constraint(item: Any) -> list[Any]:
+    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types come here
+
+    if isinstance(item, Param):
+        return [Info(description=item.description or None, examples=list(item.examples) or None)]
+    if isinstance(item, str):
+        return [Info(description=item)]
+    if type(item).__module__.startswith("msgspec") and type(item).__name__ == "Meta":
+        names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "title")
+        given = {name: getattr(item, name) for name in names if getattr(item, name) is not None}
+        return [Info(**given)]
+    return [item]
+
+
+def _shaped(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
+    """Give a type whose fields are read by us."""
+    shape = scope.shapes.get(kind)
+    if shape is None:
+        shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
+        parameters = getattr(origin, "__parameters__", ())
+        variables = {**scope.variables, **dict(zip(parameters, get_args(kind), strict=False))}
+        for each in reader(origin, scope.names):
+            place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
+            inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
+            shape.fields.append((each, adapted(each.annotation, inner)))
+    return Annotated[Any, shape]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """Tells pydantic to make an object of a class out of a scalar."""
+
+    kind: type
+    """The class, called with the scalar."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+
+        made = core_schema.no_info_after_validator_function(_guarded(self.kind), handler(source))
+        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByName:
+    """Tells pydantic to read a member of an enumeration by its name."""
+
+    kind: type[enum.Enum]
+    """The enumeration."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+
+        names = core_schema.literal_schema(list(self.kind.__members__))
+        made = core_schema.no_info_after_validator_function(self.kind.__getitem__, names)
+        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """Tells pydantic how to read an object of one type, field by field."""
+
+    kind: type
+    """The type that is made; ``dict`` for arguments and typed dicts."""
+    ref: str
+    """By what the type is referred to inside itself."""
+    fields: list[tuple[Field, Any]] = field(default_factory=list)
+    """Each field with its adapted type."""
+    busy: bool = False
+    """Whether pydantic is in the middle of it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+
+        if self.busy:
+            return core_schema.definition_reference_schema(self.ref)
+        self.busy = True
+        try:
+            fields = {each.name: _core_field(each, kind, handler) for each, kind in self.fields}
+        finally:
+            self.busy = False
+        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        if issubclass(self.kind, dict):
+            return core_schema.json_or_python_schema(body, body, ref=self.ref)
+        made = core_schema.no_info_after_validator_function(_constructor(self.kind), body)
+        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
+
+
+def _core_field(each: Field, kind: Any, handler: Any) -> Any:
+    from pydantic import Field as Info  # noqa: PLC0415 - asked by pydantic itself
+    from pydantic_core import core_schema  # noqa: PLC0415 - as above
+
+    if each.description or each.examples:
+        kind = Annotated[kind, Info(description=each.description or None, examples=list(each.examples) or None)]
+    schema = handler.generate_schema(kind)
+    if each.factory is not None:
+        schema = core_schema.with_default_schema(schema, default_factory=each.factory)
+    elif not each.required and not each.optional:
+        schema = core_schema.with_default_schema(schema, default=each.default)
+    alias = each.key if each.key and each.key != each.name else None
+    return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
+
+
+def _constructor(kind: type) -> Callable[[dict[str, Any]], Any]:
+    def construct(values: dict[str, Any]) -> Any:
+        return kind(**values)
+
+    return _guarded(construct)
+
+
+def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Give a function whose every exception is a problem of the value: pydantic lets some kinds through."""
+
+    def made(value: Any) -> Any:
+        try:
+            return make(value)
+        except (ValueError, AssertionError):
+            raise
+        except Exception as problem:
+            raise ValueError(str(problem) or type(problem).__name__) from problem
+
+    return made

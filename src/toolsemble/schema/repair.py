@@ -1,0 +1,227 @@
+"""Values that nearly fit a schema, made to fit: each change on its own switch, and each one recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolsemble.schema.problem import Path, place
+
+STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
+"""Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
+
+_BUDGET = 20_000
+_INTEGER = re.compile(r"[+-]?\d{1,30}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_BOOLEANS = {"true": True, "false": False}
+
+
+class Repairs:
+    """Makes one value fit one schema, step by step; bounded, however large the value is."""
+
+    def __init__(self, schema: Mapping[str, Any], steps: frozenset[str]) -> None:
+        self.made: list[dict[str, Any]] = []
+        self._root = schema
+        self._steps = steps
+        self._left = _BUDGET
+
+    def mend(self, value: Any, schema: Any, path: Path = ()) -> Any:
+        """Give the value as the schema wants it, as far as that is clear."""
+        self._left -= 1
+        if self._left < 0 or not isinstance(schema, Mapping):
+            return value
+        schema = self._resolved(schema)
+        if options := schema.get("anyOf") or schema.get("oneOf"):
+            return self._mend_option(value, options, path)
+        for part in schema.get("allOf", ()):
+            value = self.mend(value, part, path)
+        value = self._mend_choice(value, schema, path)
+        kinds = _kinds(schema)
+        value = self._mend_kind(value, kinds, schema, path)
+        if isinstance(value, dict) and ("object" in kinds or "properties" in schema):
+            return self._mend_object(value, schema, path)
+        if isinstance(value, list) and ("array" in kinds or "items" in schema):
+            return self._mend_items(value, schema, path)
+        return value
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        for _ in range(20):
+            ref = schema.get("$ref")
+            if not isinstance(ref, str) or not ref.startswith("#"):
+                return schema
+            target: Any = self._root
+            for part in ref[1:].split("/")[1:]:
+                target = (
+                    target.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(target, Mapping) else {}
+                )
+            schema = {**target, **{key: each for key, each in schema.items() if key != "$ref"}}
+        return schema
+
+    def _mend_option(self, value: Any, options: list[Any], path: Path) -> Any:
+        """Give the value as one of several schemas wants it: the one that it fits, or the one that needs least."""
+        resolved = [self._resolved(option) for option in options if isinstance(option, Mapping)]
+        if value is None or any(self._fits(value, option) for option in resolved):
+            fitting = [option for option in resolved if self._fits(value, option)]
+            return self.mend(value, fitting[0], path) if fitting else value
+        best, least = value, None
+        for option in resolved:
+            before = len(self.made)
+            mended = self.mend(value, option, path)
+            changes = self.made[before:]
+            del self.made[before:]
+            if changes and self._fits(mended, option) and (least is None or len(changes) < len(least)):
+                best, least = mended, changes
+        self.made += least or ()
+        return best
+
+    def _fits(self, value: Any, schema: Mapping[str, Any]) -> bool:
+        """Whether a value is of the kind that a schema asks for; its inside is not looked at beyond the keys."""
+        schema = self._resolved(schema)
+        if options := schema.get("anyOf") or schema.get("oneOf"):
+            return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
+        if (allowed := _allowed(schema)) is not None:
+            return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
+        kinds = _kinds(schema)
+        if kinds and _kind_of(value) not in kinds and not (_kind_of(value) == "integer" and "number" in kinds):
+            return False
+        if not isinstance(value, dict):
+            return True
+        properties = schema.get("properties", {})
+        tags = {name: each for name, each in properties.items() if isinstance(each, Mapping) and "const" in each}
+        closed = schema.get("additionalProperties") is False and "properties" in schema
+        return (
+            all(name in value for name in schema.get("required", ()))
+            and all(value.get(name, each["const"]) == each["const"] for name, each in tags.items())
+            and (not closed or all(name in properties for name in value))
+        )
+
+    def _mend_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
+        allowed = _allowed(schema)
+        if allowed is None or "coerce" not in self._steps or value in allowed:
+            return value
+        if isinstance(value, str):
+            for each in allowed:
+                if isinstance(each, str) and each.casefold() == value.strip().casefold():
+                    return self._made("coerce", path, value, each)
+                if not isinstance(each, str) and json.dumps(each) == value.strip():
+                    return self._made("coerce", path, value, each)
+        return value
+
+    def _mend_kind(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
+        """Give the value in another type, where the declared one is clear and the value says it."""
+        kind = _kind_of(value)
+        if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
+            return value
+        if kind == "number" and "integer" in kinds and value.is_integer():
+            # The same number in another spelling: it fits also where nothing may be repaired.
+            return self._made("coerce", path, value, int(value)) if "coerce" in self._steps else int(value)
+        if isinstance(value, str) and "string" not in kinds:
+            return self._from_text(value, kinds, path)
+        if "array" in kinds and "coerce" in self._steps:
+            return self._made("coerce", path, value, [value])
+        if "string" in kinds and "coerce" in self._steps and _allowed(schema) is None:
+            return self._made("coerce", path, value, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        return value
+
+    def _from_text(self, text: str, kinds: frozenset[str], path: Path) -> Any:
+        if kinds & {"object", "array"} and "nested" in self._steps and text.lstrip()[:1] in {"{", "["}:
+            try:
+                parsed = json.loads(text)
+            except (ValueError, RecursionError):
+                parsed = None
+            if parsed is not None and _kind_of(parsed) in kinds:
+                return self._made("nested", path, text, parsed)
+        if "coerce" not in self._steps:
+            return text
+        plain = text.strip()
+        if "integer" in kinds and _INTEGER.fullmatch(plain):
+            return self._made("coerce", path, text, int(plain))
+        if kinds & {"number", "integer"} and len(plain) < _LONGEST_NUMBER and _NUMBER.fullmatch(plain):
+            number = float(plain)
+            if "number" in kinds or number.is_integer():
+                return self._made("coerce", path, text, number if "number" in kinds else int(number))
+        if "boolean" in kinds and plain.casefold() in _BOOLEANS:
+            return self._made("coerce", path, text, _BOOLEANS[plain.casefold()])
+        if "array" in kinds:
+            return self._made("coerce", path, text, [text])
+        return text
+
+    def _mend_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+        named = self._mend_keys(value, properties, extra, path)
+        mended: dict[str, Any] = {}
+        for key, each in named.items():
+            inner = properties.get(key, extra)
+            if each is None and key in properties and self._is_default(key, properties[key], schema):
+                self._made("null", (*path, key), None, properties[key].get("default"))
+                continue
+            mended[key] = self.mend(each, inner, (*path, key))
+        return mended
+
+    def _is_default(self, key: str, schema: Any, parent: Mapping[str, Any]) -> bool:
+        """Whether null stands for a default that the parameter has."""
+        optional = key not in parent.get("required", ())
+        return "null" in self._steps and optional and not self._fits(None, schema)
+
+    def _mend_keys(
+        self, value: dict[str, Any], properties: Mapping[str, Any], extra: Any, path: Path
+    ) -> dict[str, Any]:
+        if not properties or all(key in properties for key in value):
+            return value
+        folded = {_folded(name): name for name in properties if name not in value}
+        named: dict[str, Any] = {}
+        for key, each in value.items():
+            declared = folded.pop(_folded(key), None) if key not in properties and "keys" in self._steps else None
+            if declared is not None:
+                self._made("keys", (*path, declared), key, declared)
+                named[declared] = each
+            elif key in properties or extra not in (False, None) or "extra" not in self._steps:
+                named[key] = each
+            elif extra is False:
+                self._made("extra", (*path, key), each, None)
+            else:
+                named[key] = each
+        return named
+
+    def _mend_items(self, value: list[Any], schema: Mapping[str, Any], path: Path) -> list[Any]:
+        parts, rest = schema.get("prefixItems", ()), schema.get("items", {})
+        return [
+            self.mend(each, parts[index] if index < len(parts) else rest, (*path, index))
+            for index, each in enumerate(value)
+        ]
+
+    def _made(self, step: str, path: Path, before: Any, after: Any) -> Any:
+        self.made.append({"step": step, "path": place(path), "from": before, "to": after})
+        return after
+
+
+_LONGEST_NUMBER = 40
+
+
+def _folded(key: str) -> str:
+    """Give a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are one."""
+    return re.sub(r"[\W_]", "", key).casefold()
+
+
+def _allowed(schema: Mapping[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    allowed: list[Any] | None = schema.get("enum")
+    return allowed
+
+
+def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
+    kinds = schema.get("type", ())
+    return frozenset([kinds] if isinstance(kinds, str) else kinds)
+
+
+def _kind_of(value: Any) -> str:
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+_KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))

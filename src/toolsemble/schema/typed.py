@@ -1,0 +1,243 @@
+"""The declared parameters of a tool: JSON text into their types, by pydantic-core."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.field import Field
+from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.reflect import Scope, Shape, adapted
+from toolsemble.schema.words import FORMATS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails, SchemaValidator
+
+
+class TypedArguments:
+    """Reads JSON text into declared types; types are checked when it is made, the rest is built on first use."""
+
+    def __init__(self, owner: str, kind: Any, ignored: frozenset[str] = frozenset()) -> None:
+        self.owner = owner
+        self.ignored = ignored
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._validator: SchemaValidator | None = None
+        self._schema: dict[str, Any] | None = None
+
+    @classmethod
+    def of_fields(
+        cls, owner: str, fields: list[Field], names: Mapping[str, Any], ignored: frozenset[str]
+    ) -> TypedArguments:
+        """Give the arguments of a function: a dict of its keywords, without what a model may not choose."""
+        shape = Shape(dict, f"toolsemble.{owner}")
+        shapes: dict[Any, Shape] = {}
+        for each in fields:
+            scope = Scope(f"parameter '{each.name}'", names, shapes=shapes)
+            kind = adapted(each.annotation, scope)
+            check_default(each, kind, scope)
+            shape.fields.append((each, kind))
+        return cls(owner, Annotated[Any, shape], ignored)
+
+    @classmethod
+    def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
+        """Give the arguments that are one object of a type."""
+        scope = Scope(f"input type {kind.__name__}", names)
+        read = adapted(kind, scope)
+        for shape in scope.shapes.values():
+            for each, adapted_kind in shape.fields:
+                check_default(each, adapted_kind, Scope(f"field '{each.name}' of {shape.kind.__name__}"))
+        return cls(kind.__name__, read)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The whole JSON Schema of the arguments, with every constraint."""
+        if self._schema is None:
+            self._build()
+        return self._schema  # type: ignore[return-value]  # built above
+
+    def validate(self, text: str) -> Any:
+        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        validator = self._validator or self._build()
+        try:
+            return validator.validate_json(text, strict=True)
+        except ValueError as problem:
+            raise UnfitError(problem) from None
+
+    def problems(self, unfit: UnfitError, value: Any) -> list[Problem]:
+        """Give what is wrong with a value, in words."""
+        errors: list[ErrorDetails] = unfit.args[0].errors(include_url=False, include_input=False)
+        return problems_in(errors, value)
+
+    def _build(self) -> SchemaValidator:
+        from pydantic import TypeAdapter  # noqa: PLC0415 - tools that are never called never pay for it
+        from pydantic_core import SchemaValidator  # noqa: PLC0415 - as above
+
+        from toolsemble.schema.generate import closed, json_schema  # noqa: PLC0415 - as above
+
+        with self._lock:
+            if self._validator is None:
+                core = closed(TypeAdapter(self._kind).core_schema)
+                self._schema = json_schema(core)
+                config: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
+                self._validator = SchemaValidator(core, config, _use_prebuilt=False)
+            return self._validator
+
+
+def check_default(each: Field, kind: Any, scope: Scope) -> None:
+    """Refuse a default that is not of the declared type: the body would get it unread."""
+    if each.factory is not None or each.required or each.optional or type(each.default) is kind or each.default is None:
+        return
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - plain defaults never come here
+
+    try:
+        TypeAdapter(kind).validate_python(each.default, strict=True)
+    except ValidationError as problem:
+        wrong = problem.errors(include_url=False)[0]["msg"]
+        raise ToolDefinitionError(
+            f"{scope.place}: the default {each.default!r:.80} is not of the declared type: {wrong}"
+        ) from None
+
+
+def problems_in(errors: list[ErrorDetails], value: Any) -> list[Problem]:
+    """Give pydantic's errors as problems: one for each place, without the names of union members."""
+    located = [(_located(error, value), error) for error in errors]
+    chosen = _fewest(located)
+    found: dict[Path, list[str]] = {}
+    for (path, _, _), error in chosen:
+        said = found.setdefault(path, [])
+        words = _words(error, _at(value, path))
+        if words not in said:
+            said.append(words)
+    return [Problem(path, _either(said)) for path, said in found.items()]
+
+
+_Located = tuple[Path, Path, str]
+
+
+def _located(error: ErrorDetails, value: Any) -> _Located:
+    """Give where an error is, the place of the union around it if any, and the member it speaks of."""
+    path: list[str | int] = []
+    union: Path = ()
+    member = ""
+    for index, part in enumerate(error["loc"]):
+        inner = _at(value, (part,)) if isinstance(value, (dict, list)) else _ABSENT
+        if inner is not _ABSENT:
+            value = inner
+        elif not (index == len(error["loc"]) - 1 and error["type"] == "missing"):
+            if part != "[key]" and not member:
+                union, member = tuple(path), str(part)
+            continue
+        path.append(part)
+    return tuple(path), union, member
+
+
+def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located, ErrorDetails]]:
+    """Give, for each union, the errors of the member that came nearest; all where none came near."""
+    members: dict[Path, dict[str, list[Path]]] = {}
+    for (path, union, member), _ in located:
+        if member:
+            members.setdefault(union, {}).setdefault(member, []).append(path)
+    nearest: dict[Path, str] = {}
+    for union, by_member in members.items():
+        inside = {name: paths for name, paths in by_member.items() if all(len(path) > len(union) for path in paths)}
+        if inside:
+            nearest[union] = min(inside, key=lambda name: len(inside[name]))
+    return [item for item in located if not item[0][2] or nearest.get(item[0][1], item[0][2]) == item[0][2]]
+
+
+def _at(value: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return _ABSENT
+    return value
+
+
+_ABSENT = object()
+
+
+def _either(said: list[str]) -> str:
+    """Give several expectations of one place as one."""
+    expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
+    if len(expected) == len(said):
+        return f"expected {' or '.join(dict.fromkeys(expected))}"
+    return ", ".join(said)
+
+
+def _words(error: ErrorDetails, value: Any) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing" or (value is None and kind != "none_required"):
+        return "missing"
+    if kind == "extra_forbidden":
+        return "not a parameter of this tool"
+    if kind in {"value_error", "assertion_error"}:
+        return str(context.get("error", error["msg"]))
+    if kind in _BOUNDS:
+        return f"expected {_BOUNDS[kind].format(**context)}"
+    return f"expected {_EXPECTED.get(kind) or _by_family(kind) or _from_message(error, context)}"
+
+
+def _by_family(kind: str) -> str:
+    for family, words in _FAMILIES.items():
+        if kind.startswith(family):
+            return words
+    return ""
+
+
+def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
+    if "expected" in context:
+        return f"one of {context['expected'].replace(' or ', ', ')}"
+    if "expected_tags" in context:
+        return f"one of {context['expected_tags']} as its kind"
+    return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+_EXPECTED = {
+    "none_required": "null",
+    "finite_number": "a finite number",
+    "int_from_float": "an integer",
+    "is_instance_of": "another value",
+}
+_FAMILIES = {
+    "int_": "an integer",
+    "float_": "a number",
+    "decimal_": "a number",
+    "string_type": "a string",
+    "string_unicode": "a string",
+    "bool_": "true or false",
+    "list_": "an array",
+    "tuple_": "an array",
+    "set_": "an array",
+    "frozen_set_": "an array",
+    "dict_": "an object",
+    "model_": "an object",
+    "dataclass_": "an object",
+    "mapping_": "an object",
+    "datetime_": FORMATS["date-time"],
+    "timezone_": FORMATS["date-time"],
+    "date_": FORMATS["date"],
+    "time_delta_": FORMATS["duration"],
+    "time_": FORMATS["time"],
+    "uuid_": FORMATS["uuid"],
+    "bytes_": "base64 text",
+    "path_": FORMATS["path"],
+    "url_": FORMATS["uri"],
+    "ip_v4_": FORMATS["ipv4"],
+    "ip_v6_": FORMATS["ipv6"],
+}
+_BOUNDS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "at least {min_length} character(s)",
+    "string_too_long": "at most {max_length} character(s)",
+    "too_short": "at least {min_length} item(s)",
+    "too_long": "at most {max_length} item(s)",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}

@@ -1,0 +1,110 @@
+"""Schema keywords in short words, for descriptions that models read and for errors that they act on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+FORMATS = {
+    "date": "a date, YYYY-MM-DD",
+    "date-time": "a date and time, such as 2024-03-15T12:30:00Z",
+    "time": "a time, HH:MM:SS",
+    "duration": "a duration, such as PT1H30M",
+    "uuid": "a UUID",
+    "email": "an email address",
+    "uri": "a URL",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "ipv4network": "an IPv4 network",
+    "ipv6network": "an IPv6 network",
+    "path": "a path",
+    "file-path": "the path of a file that exists",
+    "directory-path": "the path of a directory that exists",
+    "base64": "base64",
+    "base64url": "base64",
+    "binary": "text",
+    "regex": "a regular expression",
+    "json-string": "JSON text",
+    "password": "a secret",
+    "hostname": "a host name",
+}
+TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def shown(value: object) -> str:
+    """Give a value as a model writes it.
+
+    >>> shown("asc"), shown(None)
+    ("'asc'", 'null')
+    """
+    return f"'{value}'" if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def one_of(values: list[Any]) -> str:
+    """Give the allowed values as a phrase.
+
+    >>> one_of(["asc", "desc"])
+    "one of 'asc', 'desc'"
+    """
+    return f"one of {', '.join(shown(value) for value in values)}" if len(values) > 1 else shown(values[0])
+
+
+def constraint(schema: Mapping[str, Any], keyword: str) -> str:
+    """Give what a keyword says, in words; empty when there is nothing to say.
+
+    >>> constraint({"minimum": 1, "maximum": 7}, "minimum"), constraint({"format": "date"}, "format")
+    ('between 1 and 7', 'a date, YYYY-MM-DD')
+    """
+    value = schema[keyword]
+    if keyword in _PAIRS:
+        return _bounds(schema, keyword)
+    if keyword == "format":
+        return FORMATS.get(value, f"format {value}")
+    if keyword == "uniqueItems":
+        return "no duplicates" if value else ""
+    template = _WORDS.get(keyword)
+    if template is None:
+        return ""
+    return template.format(", ".join(map(shown, value)) if isinstance(value, list) else value)
+
+
+_WORDS = {
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "pattern": "must match {}",
+    "examples": "for example {}",
+    "contentEncoding": "{} encoded",
+    "contentMediaType": "{} content",
+}
+_PAIRS = {
+    "minimum": ("minimum", "maximum", ""),
+    "maximum": ("minimum", "maximum", ""),
+    "minLength": ("minLength", "maxLength", " characters"),
+    "maxLength": ("minLength", "maxLength", " characters"),
+    "minItems": ("minItems", "maxItems", " items"),
+    "maxItems": ("minItems", "maxItems", " items"),
+    "minProperties": ("minProperties", "maxProperties", " entries"),
+    "maxProperties": ("minProperties", "maxProperties", " entries"),
+}
+
+
+def _bounds(schema: Mapping[str, Any], keyword: str) -> str:
+    """Give both bounds at the lower one, and nothing more at the upper one."""
+    low, high, unit = _PAIRS[keyword]
+    if low in schema and high in schema:
+        if keyword == high:
+            return ""
+        if schema[low] == schema[high]:
+            return f"exactly {schema[low]}{unit}"
+        return f"between {schema[low]} and {schema[high]}{unit}"
+    return f"at {'least' if keyword == low else 'most'} {schema[keyword]}{unit}"
