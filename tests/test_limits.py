@@ -1,4 +1,5 @@
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -8,8 +9,10 @@ from toolsemble.limits import Slots
 def test_a_waiter_interrupted_while_it_waits_leaves_the_queue():
     slots = Slots(1)
     slots.take()
-    turn = slots._queue()
+    turn = Future()
+    assert slots._queue(turn)
     slots._abandon(turn)
+    assert not slots._waiting
     slots.release()
     slots.take()
 
@@ -17,7 +20,8 @@ def test_a_waiter_interrupted_while_it_waits_leaves_the_queue():
 def test_a_waiter_interrupted_after_it_was_served_gives_its_place_back():
     slots = Slots(1)
     slots.take()
-    turn = slots._queue()
+    turn = Future()
+    assert slots._queue(turn)
     slots.release()
     assert turn.done()
     slots._abandon(turn)
@@ -62,3 +66,15 @@ def test_places_are_given_first_come_first_served():
     for thread in threads:
         thread.join(30)
     assert order == [0, 1, 2]
+
+
+def test_a_turn_that_was_given_up_between_two_looks_is_passed_over():
+    slots = Slots(1)
+    slots.take()
+    given_up, next_one = Future(), Future()
+    assert slots._queue(given_up)
+    assert slots._queue(next_one)
+    given_up.cancel()
+    slots.release()
+    assert next_one.done()
+    slots._abandon(given_up)

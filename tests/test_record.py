@@ -1,4 +1,5 @@
 import logging
+import re
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_a_call_is_one_line_of_input_output_and_time(log):
     (record,) = log.records
     assert record.levelno == logging.INFO
     assert record.name == "toolsemble.tool.echo"
-    assert record.getMessage() == "echo(hello) -> hello [0 ms]"
+    assert re.fullmatch(r"echo\(hello\) -> hello \[\d+ ms\]", record.getMessage())
 
 
 def test_facts_travel_on_the_record(log):
@@ -35,7 +36,7 @@ def test_facts_travel_on_the_record(log):
 @pytest.mark.parametrize(("limit", "shown"), [(200, 200), (7, 7), (0, 0)])
 def test_input_and_output_are_cut(log, limit, shown):
     Toolbox([Function(lambda _: "y" * 500)], log_limit=limit).execute(call("function", "x" * 500))
-    assert log.records[0].getMessage() == f"function({'x' * shown}...) -> {'y' * shown}... [0 ms]"
+    assert lines(log)[0][2] == f"function({'x' * shown}...) -> {'y' * shown}..."
 
 
 def test_errors_are_warnings_with_the_traceback_of_what_was_raised(log):
@@ -83,21 +84,27 @@ def test_specifications_are_logged_below_debug_when_they_are_built(caplog, level
 
 def test_a_model_cannot_forge_log_lines(log):
     Toolbox([Echo()]).execute(call(text="x\nWARNING forged\x1b[31m\u2028"))
-    assert log.records[0].getMessage().splitlines() == [
-        r"echo(x\nWARNING forged\x1b[31m\u2028) -> x\nWARNING forged\x1b[31m\u2028 [0 ms]"
-    ]
+    (message,) = log.records[0].getMessage().splitlines()
+    assert message.startswith(r"echo(x\nWARNING forged\x1b[31m\u2028) -> x\nWARNING forged\x1b[31m\u2028 [")
 
 
-def test_nothing_is_formatted_when_the_level_is_off(caplog):
-    class Costly(str):
-        __slots__ = ()
-
-        def isprintable(self):
-            raise AssertionError("formatted for nothing")
-
+def test_nothing_is_formatted_when_the_level_is_off(caplog, monkeypatch):
+    formatted = []
+    monkeypatch.setattr("toolsemble.record.preview", lambda text, _: formatted.append(text) or text)
     caplog.set_level(logging.WARNING, "toolsemble")
-    assert Function(lambda text: text).execute(Costly("x")).output == "x"
-    assert not caplog.records
+    box = Toolbox([Echo(), Function(lambda _: ToolResult.failure("no"))])
+    box.execute(call())
+    assert (formatted, caplog.records) == ([], [])
+    box.execute(call("function"))
+    assert formatted == ["hi", "Error: no"]  # the warning alone: DEBUG is off
+
+
+def test_no_specification_is_written_for_a_log_that_is_off(caplog, monkeypatch):
+    written = []
+    monkeypatch.setattr("toolsemble.specification.ToolSpecification.to_json", written.append)
+    caplog.set_level(logging.DEBUG, "toolsemble")
+    assert Toolbox([Echo()]).specifications
+    assert written == []
 
 
 def test_a_program_that_has_not_set_up_logging_gets_nothing_printed(capfd):

@@ -73,6 +73,7 @@ def test_name_and_description_may_be_properties():
         (SilentError(), "SilentError"),
         (UnprintableError(), "UnprintableError"),
         (KeyError("x"), "'x'"),
+        (StopIteration("stop"), "stop"),
         (ToolExecutionError("down"), "down"),
         (ToolArgumentsError("bad city"), "bad city"),
         (TimeoutError("late"), "late"),
@@ -87,10 +88,66 @@ async def test_an_exception_becomes_a_failure_with_its_message(kind, error, mess
     assert await kind(error).aexecute("x") == ToolResult.failure(message)
 
 
-async def test_python_has_its_own_words_for_a_stop_iteration_in_async_code():
-    for tool in (Raising(StopIteration("stop")), AsyncRaising(StopIteration("stop"))):
-        assert await tool.aexecute("x") == ToolResult.failure("coroutine raised StopIteration")
-    assert Raising(StopIteration("stop")).execute("x") == ToolResult.failure("stop")
+class OddCodeError(ToolExecutionError):
+    @property
+    def error_code(self):
+        raise ValueError("no code today")
+
+    @error_code.setter
+    def error_code(self, _):
+        pass
+
+
+def test_an_error_that_cannot_be_asked_for_its_code_is_a_failure_all_the_same():
+    assert Raising(OddCodeError("down")).execute("x") == ToolResult.failure("down")
+
+
+def test_the_exception_of_an_async_tool_has_no_false_context():
+    error = ExitEarlyError("enough")
+    with pytest.raises(ExitEarlyError):
+        AsyncRaising(error).execute("x")
+    assert error.__context__ is None
+
+
+class Pretending:
+    """An object that claims to be awaitable."""
+
+    def __getattr__(self, name):
+        if name == "__await__":
+            return name
+        raise AttributeError(name)
+
+    def __str__(self):
+        return "pretending"
+
+
+async def test_only_what_is_awaitable_is_awaited():
+    tool = Function(lambda _: Pretending())
+    assert tool.execute("x").output == (await tool.aexecute("x")).output == '"pretending"'
+
+
+@pytest.mark.parametrize("context", [{"memory_id": "ada"}, 5])
+def test_a_context_that_is_none_is_a_configuration_error(context):
+    with pytest.raises(ToolConfigurationError, match="is a ToolContext, not"):
+        Echo().execute("x", context)
+
+
+def test_a_tool_whose_name_cannot_be_read_says_so():
+    def explode(_):
+        raise RuntimeError("no name today")
+
+    kind = type("Bad", (Echo,), {"name": property(explode)})
+    with pytest.raises(ToolDefinitionError, match="Bad: no name today"):
+        kind().execute("x")
+
+
+def test_a_run_that_is_no_method_is_refused():
+    with pytest.raises(ToolDefinitionError, match=r"Bad\.run must be a method, not int"):
+        type("Bad", (Echo,), {"run": 5})().execute("x")
+
+
+def test_a_logger_that_is_none_does_not_disturb_the_call():
+    assert Echo().execute("x", ToolContext(logger=None)).output == "x"
 
 
 @pytest.mark.parametrize("kind", [ToolExecutionError, ToolArgumentsError])

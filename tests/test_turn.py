@@ -1,6 +1,7 @@
 """The calls of one turn, side by side."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -137,8 +138,22 @@ def test_the_one_that_is_no_exception_goes_first_and_then_request_order_decides(
     with pytest.raises(ExitEarlyError) as raised:
         Toolbox(tools).execute_all([call("a"), call("b")])
     assert raised.value is first
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupted:
         Toolbox(tools).execute_all([call("a"), call("b"), call("c")])
+    assert interrupted.value.__notes__ == [
+        "Another call of the turn raised ExitEarlyError: first",
+        "Another call of the turn raised ExitEarlyError: second",
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class SealedError(BaseException):
+    """An exception that takes no attributes."""
+
+
+def test_an_exception_that_refuses_the_replies_passes_all_the_same():
+    with pytest.raises(SealedError):
+        Toolbox([Raising(SealedError()), Echo()]).execute_all([call("raising"), call("echo")])
 
 
 @both_ways
@@ -255,8 +270,10 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_leaves_none_t
 def test_an_interrupt_from_the_keyboard_ends_a_sync_turn_and_keeps_what_was_done():
     program = textwrap.dedent(
         """
-        import asyncio
+        import asyncio, signal
         from toolsemble import Tool, ToolCall, Toolbox
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 
         class Echo(Tool):
             name = "echo"
@@ -278,11 +295,11 @@ def test_an_interrupt_from_the_keyboard_ends_a_sync_turn_and_keeps_what_was_done
             print([reply.text for reply in interrupt.replies])
         """
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30)[0] == "['hi']\n"
-    finally:
-        process.kill()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "['hi']\n"
+        finally:
+            process.kill()
     assert process.returncode == 0

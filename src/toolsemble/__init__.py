@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from toolsemble.context import InvocationParameters, ToolContext
     from toolsemble.definition import ReturnBehavior
     from toolsemble.errors import (
+        AgentExecutionError,
         ExitEarlyError,
+        MaxIterationsExceededError,
+        ReviewTimeoutError,
         ToolArgumentsError,
         ToolConfigurationError,
         ToolDefinitionError,
@@ -51,7 +54,10 @@ _HOMES = {
     "context": ("InvocationParameters", "ToolContext"),
     "definition": ("ReturnBehavior",),
     "errors": (
+        "AgentExecutionError",
         "ExitEarlyError",
+        "MaxIterationsExceededError",
+        "ReviewTimeoutError",
         "ToolArgumentsError",
         "ToolConfigurationError",
         "ToolDefinitionError",
@@ -71,6 +77,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AgentExecutionError",
     "AgentTool",
     "AudioContent",
     "Content",
@@ -83,12 +90,14 @@ __all__ = [
     "ImageContent",
     "InMemoryMetrics",
     "InvocationParameters",
+    "MaxIterationsExceededError",
     "MemoryId",
     "Param",
     "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",
     "ReviewRequest",
+    "ReviewTimeoutError",
     "SchemaTool",
     "SilentMetrics",
     "TextContent",

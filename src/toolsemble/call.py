@@ -105,5 +105,5 @@ def _written(name: str, arguments: object) -> str:
     try:
         # NaN passes here and is refused when the arguments are read: a model can send it, so it is no misuse.
         return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         raise TypeError(f"ToolCall '{name}': arguments must be JSON values: {problem}") from None

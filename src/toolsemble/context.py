@@ -10,7 +10,6 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolsemble.limits import Slots
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.review import ReviewHandler
 from toolsemble.workers import THREADS
@@ -98,9 +97,6 @@ class ToolContext:
     deadline: float | None = None
     """When the call must end, on the clock of ``time.monotonic``; None for never."""
 
-    held: frozenset[Slots] = field(default=frozenset(), repr=False, compare=False)
-    """The places that this call and those around it hold: calls inside them do not wait for another."""
-
     def derive(self, changes: dict[str, Any]) -> ToolContext:
         """Give a copy with other values in some fields.
 
@@ -113,7 +109,7 @@ class ToolContext:
 
     def detached(self) -> ToolContext:
         """Give the part that can be sent to another process: live objects stay behind."""
-        return self.derive({"metrics": SILENT, "executor": THREADS, "review": None, "held": frozenset()})
+        return self.derive({"metrics": SILENT, "executor": THREADS, "review": None})
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)

@@ -7,7 +7,10 @@
     ├── ToolConfigurationError            set up wrongly; always reaches the caller
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
-    └── ExitEarlyError                    a reviewer stopped the run
+    ├── ExitEarlyError                    a reviewer stopped the run
+    ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
+    ├── AgentExecutionError               a run failed; ``partial`` holds what was done until then
+    └── MaxIterationsExceededError        a run used up its calls, and the model still gave no answer
 
 What a model can cause comes back to it as a failed result. What a programmer caused is raised.
 """
@@ -15,7 +18,7 @@ What a model can cause comes back to it as a failed result. What a programmer ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolsemble.call import ToolReply
@@ -90,3 +93,31 @@ class ExitEarlyError(ToolsembleError):
     def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
         super().__init__(message)
         self.timed_out = timed_out
+
+
+class ReviewTimeoutError(ToolsembleError):
+    """Nobody answered in time, and the request said to fail.
+
+    >>> str(ReviewTimeoutError("no answer in 300 s"))
+    'no answer in 300 s'
+    """
+
+
+class AgentExecutionError(ToolsembleError):
+    """A run failed; what was done until then is kept.
+
+    >>> AgentExecutionError("the model is down", partial=["a message"]).partial
+    ['a message']
+    """
+
+    def __init__(self, message: str = "", *, partial: Any = None) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class MaxIterationsExceededError(ToolsembleError):
+    """A run used up its calls, and the model gave no answer even then.
+
+    >>> str(MaxIterationsExceededError("25 calls, no answer"))
+    '25 calls, no answer'
+    """

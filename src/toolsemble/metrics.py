@@ -87,7 +87,7 @@ class InMemoryMetrics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may close a dropped call while a count is taken
         self._outcomes: Counter[tuple[str, str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(list)
         self._counters: Counter[tuple[str, str, str]] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.errors import ToolConfigurationError
@@ -15,6 +16,10 @@ TRACE = 5
 
 LOG_LIMIT = 200
 """How many characters of input and output a log line shows, unless the toolbox says otherwise."""
+
+
+# Controls, line separators, marks that turn the direction of text around, and halves of surrogate pairs.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def record(
@@ -34,12 +39,12 @@ def record(
         _count(context, outcome, duration)
     except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
-    level = _level(outcome, error)
-    if context.logger.isEnabledFor(level):
-        try:
+    try:
+        level = _level(outcome, error)
+        if context.logger.isEnabledFor(level):
             _log(level, context, given, result, error, outcome, duration, log_limit)
-        except Exception:  # noqa: BLE001 - nor may an input whose text cannot be made
-            LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
+    except Exception:  # noqa: BLE001 - nor may a log that is broken, or an input whose text cannot be made
+        LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
 
 def preview(text: str, limit: int) -> str:
@@ -48,9 +53,7 @@ def preview(text: str, limit: int) -> str:
     >>> preview("first\nsecond", 8)
     'first\\nse...'
     """
-    shown = text[:limit]
-    if not shown.isprintable():
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    shown = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:limit])
     return shown if len(text) <= limit else f"{shown}..."
 
 

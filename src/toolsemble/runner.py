@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ from toolsemble.errors import (
     ToolConfigurationError,
     ToolExecutionError,
 )
-from toolsemble.limits import Slots
+from toolsemble.limits import Place, Slots, held_place
 from toolsemble.record import LOG_LIMIT, preview, record
 from toolsemble.result import ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
@@ -29,6 +30,7 @@ from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
 from toolsemble.work import AskReviewer, RunBody, TakeSlot, Work
+from toolsemble.workers import THREADS
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 _PASSING = (ExitEarlyError, ToolConfigurationError)
@@ -45,39 +47,41 @@ def call_path(
     context: ToolContext,
     steps: frozenset[str] = STEPS,
     slots: Slots | None = None,
+    workers: Executor = THREADS,
     log_limit: int = LOG_LIMIT,
 ) -> CallPath:
     """Walk one call from what was given to its result; raise only what must reach the caller."""
     result: ToolResult | None = None
     raised: BaseException | None = None
-    holds_slot = False
+    place: Place | None = None
     started = time.perf_counter()
     try:
         try:
             given, repairs = read(given, steps)
             if definition.requires_approval:
-                given = yield from _approved(definition, given, context)
-                started = time.perf_counter()
+                try:
+                    given = yield from _approved(definition, given, context)
+                finally:
+                    started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, _RejectedError) as refusal:
             result = _failed(refusal)
         else:
-            if slots is not None:
-                yield TakeSlot(slots)
-                holds_slot = True
+            if slots is not None and held_place() is None and (yield TakeSlot(slots)):
+                place = Place(slots)
                 started = time.perf_counter()
-            result = shaped((yield RunBody(definition, given, context)))
+            result = shaped((yield RunBody(definition, given, context, workers)))
             if repairs:
                 result = _repaired(result, repairs, context)
     except BaseException as error:
-        raised = error
+        raised = error = _own(error)
         if (passing := _passing(error)) is error:
             raise
         if passing is not None:
             raise passing from error
         result = _failed(error)
     finally:
-        if slots is not None and holds_slot:
-            slots.release()
+        if place is not None:
+            place.leave()
         record(context, given, result, raised, time.perf_counter() - started, log_limit)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
@@ -131,7 +135,7 @@ def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> G
         raise _RejectedError("Rejected by reviewer: the reviewer failed to answer") from error
     if isinstance(answer, Continue):
         return value
-    if isinstance(answer, Edit):
+    if isinstance(answer, Edit) and isinstance(answer.revised, str):
         return _edited(definition, answer)
     if isinstance(answer, ExitEarly):
         raise _RejectedError(
@@ -171,6 +175,13 @@ def _passing(error: BaseException) -> BaseException | None:
     return None
 
 
+def _own(error: BaseException) -> BaseException:
+    """Give what a tool raised: Python wraps a StopIteration that leaves a coroutine."""
+    inner = error.__cause__
+    return inner if isinstance(error, RuntimeError) and isinstance(inner, StopIteration) else error
+
+
 def _failed(error: BaseException) -> ToolResult:
-    code = getattr(error, "error_code", None) if isinstance(error, (ToolArgumentsError, ToolExecutionError)) else None
+    # From the instance itself: an attribute of somebody's subclass could raise.
+    code = vars(error).get("error_code") if isinstance(error, (ToolArgumentsError, ToolExecutionError)) else None
     return ToolResult.failure(described(error), attributes=None if code is None else {"error_code": code})

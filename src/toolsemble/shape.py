@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +33,16 @@ def shaped(value: object) -> ToolResult:
         return ToolResult()
     if isinstance(value, _CONTENTS):
         return ToolResult(contents=(value,))
-    if isinstance(value, (list, tuple)) and value and all(isinstance(item, _CONTENTS) for item in value):
-        return ToolResult(contents=tuple(value))
+    if isinstance(value, (list, tuple)) and any(isinstance(item, _CONTENTS) for item in value):
+        return _with_contents(value)
     return ToolResult(_json_text(value), structured_output=value)
+
+
+def _with_contents(items: Iterable[object]) -> ToolResult:
+    """Give a result of texts and contents that a tool returned together."""
+    contents = [item for item in items if isinstance(item, _CONTENTS)]
+    others = [shaped(item).output for item in items if not isinstance(item, _CONTENTS)]
+    return ToolResult("\n".join(others), contents=tuple(contents))
 
 
 def described(error: BaseException | None) -> str:

@@ -13,7 +13,7 @@ from toolsemble.context import SILENT, InvocationParameters, ToolContext, curren
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits import Slots
-from toolsemble.metrics import ToolMetrics
+from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.record import LOG_LIMIT, TRACE, preview
 from toolsemble.review import ReviewHandler
 from toolsemble.runner import CallPath, adrive, call_path, drive
@@ -21,7 +21,7 @@ from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described
 from toolsemble.specification import ToolSpecification
 from toolsemble.turn import Turn
-from toolsemble.workers import ContextThreadPool, finish
+from toolsemble.workers import THREADS, ContextThreadPool, finish
 
 _POOL_THREADS = 256
 _NAMES_SHOWN = 50
@@ -59,6 +59,7 @@ class Toolbox:
         "_slots",
         "_specifications",
         "_steps",
+        "_workers",
     )
 
     def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
@@ -80,7 +81,7 @@ class Toolbox:
         :param tools: tool objects, in the order in which models are to see them
         :param review: who approves calls that need it
         :param metrics: where calls are counted
-        :param executor: where blocking tools run beside each other; threads of the box's own by default
+        :param executor: where blocking tools run beside each other; by default up to 256 threads of the box's own
         :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
         :param agent_role: the role of the agent whose tools these are
         :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
@@ -92,14 +93,18 @@ class Toolbox:
         _check_count("max_concurrency", max_concurrency, least=1)
         _check_count("max_output", max_output, least=0)
         _check_count("log_limit", log_limit, least=0)
+        _check_methods("executor", executor, "submit")
+        _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
         self._context = ToolContext(
             memory_id=memory_id,
             agent_role=agent_role,
             metrics=SILENT if metrics is None else metrics,
-            executor=_pool(max_concurrency) if executor is None else executor,
+            executor=THREADS if executor is None else executor,
             review=review,
         )
         self._entries = {each.name: self._entry(tool, each) for tool, each in _collected(tools)}
+        # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
+        self._workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         self._slots = None if max_concurrency is None else Slots(max_concurrency)
         self._max_output = max_output
         self._steps = _steps(repair)
@@ -221,14 +226,16 @@ class Toolbox:
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
-        if not isinstance(parameters, InvocationParameters):
+        outer = current_context()
+        if outer is not None and parameters is None:
+            parameters = outer.parameters
+        elif not isinstance(parameters, InvocationParameters):
             parameters = InvocationParameters(parameters)
         run: _Run = {"parameters": parameters}
+        if outer is not None:
+            run |= _inherited(self._context, outer)
         if memory_id is not None:
             run["memory_id"] = memory_id
-        outer = current_context()
-        if outer is not None:
-            run |= {"run_id": outer.run_id, "deadline": outer.deadline, "held": outer.held}
         if run_id is not None or outer is None:
             run["run_id"] = run_id or new_id()
         return run
@@ -238,13 +245,9 @@ class Toolbox:
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name) or self._nobody(call.name)
         context = entry.context.derive({**run, "call_id": call.id or new_id()})
-        slots = self._slots
-        if slots is not None:
-            # A call around this one may hold a place already; waiting for a second could be for ever.
-            slots = None if slots in context.held else slots
-            context = context.derive({"held": context.held | {self._slots}})
         definition = entry.definition
-        return call_path(definition, definition.decode, call.json, context, self._steps, slots, self._log_limit)
+        settings = (self._steps, self._slots, self._workers, self._log_limit)
+        return call_path(definition, definition.decode, call.json, context, *settings)
 
     def _nobody(self, name: str) -> _Entry:
         """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
@@ -317,14 +320,21 @@ def _unknown_tool(name: str, known: list[str]) -> str:
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
     # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
-    near = difflib.get_close_matches(name, known, n=1) if len(name) <= _LONGEST_NAME else []
-    hint = f". Did you mean '{near[0]}'?" if near else ""
+    folded = {each.casefold(): each for each in reversed(known)}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1) if len(name) <= _LONGEST_NAME else []
+    hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
     return f"Unknown tool '{preview(name, _LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
 
 
 def _check_count(setting: str, value: object, *, least: int) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise ToolDefinitionError(f"Toolbox {setting} must be a whole number from {least} on, not {value!r}")
+
+
+def _check_methods(setting: str, value: object, *methods: str) -> None:
+    missing = [name for name in methods if not callable(getattr(value, name, None))]
+    if value is not None and missing:
+        raise ToolDefinitionError(f"Toolbox {setting} has no method {missing[0]!r}: {value!r:.80}")
 
 
 def _steps(repair: Any) -> frozenset[str]:
@@ -336,6 +346,14 @@ def _steps(repair: Any) -> frozenset[str]:
     return steps
 
 
-def _pool(max_concurrency: int | None) -> Executor:
-    # Threads start when they are needed, and end with the box.
-    return ContextThreadPool(max_concurrency or _POOL_THREADS, "toolsemble")
+def _inherited(own: ToolContext, outer: ToolContext) -> _Run:
+    """Give what a call inside another call takes over from it, where the box says nothing of its own."""
+    run: _Run = {"run_id": outer.run_id, "deadline": outer.deadline}
+    if own.memory_id == _DEFAULTS.memory_id:
+        run["memory_id"] = outer.memory_id
+    if own.agent_role == _DEFAULTS.agent_role:
+        run["agent_role"] = outer.agent_role
+    return run
+
+
+_DEFAULTS = ToolContext()

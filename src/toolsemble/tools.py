@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, final, get_args, g
 
 from toolsemble.context import LOGGER, ToolContext, current_context, new_id
 from toolsemble.definition import ToolDefinition, is_async, string_definition, typed_definition
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.members import members_reader
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.shape import described
 
 
 @runtime_checkable
@@ -125,7 +126,9 @@ class Tool(ABC):
         )
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
-        definition = self._define()
+        if context is not None and not isinstance(context, ToolContext):
+            raise ToolConfigurationError(f"The context of a call is a ToolContext, not {type(context).__name__}")
+        definition = _checked_definition(self)
         return call_path(definition, definition.accept, input, _own_context(definition, context))
 
 
@@ -225,16 +228,31 @@ def define(source: object) -> ToolDefinition | None:
     True
     """
     if isinstance(source, Tool):
-        return source._define()  # noqa: SLF001 - the classes of this module and their subclasses share it
-    if isinstance(source, AgentTool) and callable(source.execute):
+        return _checked_definition(source)
+    execute = getattr(source, "execute", None)
+    if callable(execute) and all(
+        hasattr(type(source), name) or hasattr(source, name) for name in ("name", "description")
+    ):
         return string_definition(
-            source.name,
-            source.description,
-            source.execute,
+            source.name,  # type: ignore[attr-defined]  # asked for above
+            source.description,  # type: ignore[attr-defined]  # as above
+            execute,
             inline=bool(getattr(source, "inline", False)),
             requires_approval=bool(getattr(source, "requires_approval", False)),
         )
     return None
+
+
+def _checked_definition(tool: Tool) -> ToolDefinition:
+    """Give a tool's definition; whatever goes wrong while its attributes are read is a problem of the definition."""
+    if not callable(tool.run):
+        raise ToolDefinitionError(f"{type(tool).__name__}.run must be a method, not {type(tool.run).__name__}")
+    try:
+        return tool._define()  # noqa: SLF001 - the classes of this module and their subclasses share it
+    except ToolDefinitionError:
+        raise
+    except Exception as problem:
+        raise ToolDefinitionError(f"{type(tool).__name__}: {described(problem)}") from problem
 
 
 def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolContext:

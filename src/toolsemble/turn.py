@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -44,7 +45,11 @@ class Turn:
         ends = await asyncio.gather(*(ended(index, call) for index, call in enumerate(self.calls)))
         raised = [error for error in ends if error is not None]
         if raised:
-            raise next((error for error in raised if not isinstance(error, Exception)), raised[0])
+            first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
+            for other in raised:
+                if other is not first:
+                    first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")
+            raise first
 
     def __enter__(self) -> Self:
         return self
@@ -53,4 +58,5 @@ class Turn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes
+            with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
+                error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes

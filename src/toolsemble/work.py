@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from concurrent.futures import Executor
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
-from toolsemble.limits import Slots
+from toolsemble.errors import ToolExecutionError
+from toolsemble.limits import Slots, held_place
 from toolsemble.review import ReviewHandler, ReviewRequest
-from toolsemble.workers import THREADS, finish
+from toolsemble.shape import described
+from toolsemble.workers import THREADS, ContextThreadPool, finish, in_event_loop
 
-_in_worker: ContextVar[bool] = ContextVar("toolsemble.in_worker", default=False)
+_occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
 
 class Work(Protocol):
@@ -29,19 +33,20 @@ class Work(Protocol):
 class RunBody:
     """Run a tool's body with its input, inside its context."""
 
-    __slots__ = ("_context", "_definition", "_value")
+    __slots__ = ("_context", "_definition", "_value", "_workers")
 
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
+    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, workers: Executor) -> None:
         self._definition = definition
         self._value = value
         self._context = context
+        self._workers = workers
 
     def do(self) -> Any:
         """Run it here; a body that is async gets an event loop."""
         token = enter(self._context)
         try:
             returned = self._definition.body(self._value)
-            return finish(returned) if hasattr(returned, "__await__") else returned
+            return finish(returned) if _awaitable(returned) else returned
         finally:
             leave(token)
 
@@ -53,22 +58,36 @@ class RunBody:
                 returned = self._definition.body(self._value)
             else:
                 returned = await self._in_worker()
-            return await returned if hasattr(returned, "__await__") else returned
+            return await returned if _awaitable(returned) else returned
         finally:
             leave(token)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-        # A body that waits for further calls must not wait for a place in the pool that it fills itself;
-        # the pool of the event loop that asks is never the one that waits.
-        shared = self._context.executor is THREADS or _in_worker.get()
-        executor = None if shared else self._context.executor
-        job = Job(self._definition, self._value, self._context)
-        returned, error = await asyncio.get_running_loop().run_in_executor(executor, job)
-        if error is not None:
-            raise error
+        executor = _free_of_us(self._workers)
+        future = executor.submit(Job(self._definition, self._value, self._context, executor))
+        if (place := held_place()) is not None:
+            place.keep_for(future)
+        returned, error = await asyncio.wrap_future(future)
+        try:
+            if error is not None:
+                raise error
+        finally:
+            error = None  # its traceback refers to this frame
         return returned
+
+
+def _awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
+    # Asked of the class: an object may claim to have any attribute.
+    return hasattr(type(value), "__await__")
+
+
+def _free_of_us(workers: Executor) -> Executor:
+    """Give the workers, or threads of our own where a body that waits for this one may fill all of them."""
+    occupied = _occupied.get()
+    ours = isinstance(workers, ContextThreadPool)
+    return THREADS if workers in occupied or (ours and occupied) else workers
 
 
 class Job:
@@ -77,30 +96,47 @@ class Job:
     In another process, where context variables and live objects cannot go, it gets the detached context.
     """
 
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
+    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor) -> None:
         self._body = definition.body
         self._value = value
         self._context = context
+        self._occupied = (*_occupied.get(), executor)
         self._variables = copy_context()
+        self._detached = False
 
     def __call__(self) -> tuple[Any, BaseException | None]:
         """Run the body, in this thread or process."""
         return self._variables.run(self._run)
 
     def _run(self) -> tuple[Any, BaseException | None]:
-        _in_worker.set(True)
+        _occupied.set(self._occupied)
         enter(self._context)
         try:
             return self._body(self._value), None
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
-            return None, error
+            return None, _portable(error) if self._detached else error
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._body, self._value, self._context.detached()
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._body, self._value, self._context = state
+        self._occupied = ()
         self._variables = copy_context()
+        self._detached = True
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Give an exception that survives the way back to the caller's process, with its traceback as a note."""
+    import pickle  # noqa: PLC0415 - only worker processes come here
+    import traceback  # noqa: PLC0415 - as above
+
+    error.add_note("In the worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
+        return ToolExecutionError(described(error))
+    return error
 
 
 class AskReviewer:
@@ -115,28 +151,32 @@ class AskReviewer:
     def do(self) -> Any:
         """Ask here, and wait."""
         answer = self._handler.review(self._request)
-        return finish(answer) if hasattr(answer, "__await__") else answer
+        return finish(answer) if _awaitable(answer) else answer
 
     async def ado(self) -> Any:
         """Ask without holding up other calls."""
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         answer = await asyncio.to_thread(self._handler.review, self._request)
-        return await answer if hasattr(answer, "__await__") else answer
+        return await answer if _awaitable(answer) else answer
 
 
 class TakeSlot:
-    """Wait until one more call may run."""
+    """Wait until one more call may run; tell whether a place was taken."""
 
     __slots__ = ("_slots",)
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
 
-    def do(self) -> None:
-        """Wait in this thread."""
+    def do(self) -> bool:
+        """Wait in this thread; not where an event loop would stand still, whose own tasks may hold the places."""
+        if in_event_loop():
+            return False
         self._slots.take()
+        return True
 
-    async def ado(self) -> None:
+    async def ado(self) -> bool:
         """Wait without blocking the event loop."""
         await self._slots.atake()
+        return True

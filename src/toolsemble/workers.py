@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -44,38 +46,56 @@ THREADS = ThreadPerJob()
 
 
 class ContextThreadPool(ThreadPoolExecutor):
-    """A thread pool whose jobs see the submitter's context variables.
+    """A thread pool whose jobs see the submitter's context variables; a fork gets threads of its own.
 
     >>> with ContextThreadPool(1) as pool:
     ...     pool.submit(pow, 2, 10).result()
     1024
     """
 
+    def __init__(self, max_workers: int) -> None:
+        super().__init__(max_workers, "toolsemble")
+        self._process = os.getpid()
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue the job for the next free thread."""
+        if os.getpid() != self._process:
+            self.__init__(self._max_workers)  # type: ignore[misc]  # the parent's threads do not exist here
         return super().submit(partial(copy_context().run, fn, *args, **kwargs))
+
+
+def in_event_loop() -> bool:
+    """Whether this thread is running an event loop right now.
+
+    >>> in_event_loop()
+    False
+    """
+    asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop can be running
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def finish(awaitable: Awaitable[T]) -> T:
     """Give what an awaitable gives, to code that cannot await.
+
+    Each time in an event loop of its own: a client that belongs to a loop is made inside, not kept on the tool.
 
     >>> async def answer():
     ...     return 42
     >>> finish(answer())
     42
     """
-    import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return _run(awaitable)
-    # A thread runs one loop at a time, and this one is busy waiting here.
-    return THREADS.submit(_run, awaitable).result()
+    # A thread runs one loop at a time; where one is running, it is busy waiting here.
+    return THREADS.submit(_run, awaitable).result() if in_event_loop() else _run(awaitable)
 
 
 def _run(awaitable: Awaitable[T]) -> T:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
 
     async def awaited() -> T:
         return await awaitable
