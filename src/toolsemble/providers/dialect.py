@@ -69,15 +69,17 @@ def closed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     """
     if not schema.keys() & {"type", "anyOf", "enum"}:
         raise _refused(path, "needs a type, and this admits anything; declare one")
+    if any(isinstance(value, list | dict) for value in schema.get("enum", ())):
+        raise _refused(path, "needs allowed values that are neither arrays nor objects; declare what is in them")
     if schema.get("type") == "array" and "items" not in schema:
         raise _refused(path, "needs the type of an array's items; declare it")
     if schema.get("type") != "object":
         return schema, []
     if schema.get("additionalProperties", "properties" not in schema) is not False:
         raise _refused(path, "needs every key of an object by name, and this one is open; declare its keys")
-    if "additionalProperties" in schema:
-        return schema, []
-    return {**schema, "additionalProperties": False}, [Note(path, "additionalProperties", "rewritten", "false")]
+    notes = [Note(path, "additionalProperties", "rewritten", "false")]
+    whole = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
+    return whole, [] if "additionalProperties" in schema else notes
 
 
 def sealed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:

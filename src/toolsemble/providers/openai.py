@@ -85,10 +85,10 @@ def _complete(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: 
 
 def _strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     schema, moved = move_default(schema, path)
-    schema, typed = _typed_values(schema, path)
     schema, sealed = closed(schema, path)
+    schema, typed = _typed_values(schema, path)
     schema, nullable = _all_required(schema, path)
-    return schema, [*moved, *typed, *sealed, *nullable]
+    return schema, [*moved, *sealed, *typed, *nullable]
 
 
 def _typed_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
@@ -98,7 +98,7 @@ def _typed_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     by_type: dict[str, list[Any]] = {}
     for value in schema["enum"]:
         by_type.setdefault(type_of(value), []).append(value)
-    options = [closed({"type": kind, "enum": values}, path)[0] for kind, values in by_type.items()]
+    options: list[Schema] = [{"type": kind, "enum": values} for kind, values in by_type.items()]
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
     said = options[0] if len(options) == 1 else {"anyOf": options}
     return {**said, **rest}, [Note(path, "enum", "rewritten", "with types")]
@@ -107,7 +107,7 @@ def _typed_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 def _all_required(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     if schema.get("type") != "object":
         return schema, []
-    properties: dict[str, Schema] = schema.get("properties", {})
+    properties: dict[str, Schema] = schema["properties"]
     optional = [name for name in properties if name not in schema.get("required", ())]
     made = [name for name in optional if not _admits_null(properties[name])]
     nullable = {name: _nullable(part) if name in made else part for name, part in properties.items()}
