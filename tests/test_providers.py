@@ -240,6 +240,14 @@ def test_openai_is_strict_when_the_caller_or_else_the_tool_says_so(offered, aske
     assert responses["strict"] is strict
 
 
+@pytest.mark.parametrize(
+    "write", [lambda api: to_openai.write_tools([Tool()], api), lambda api: to_openai.write_reply(Reply(), api)]
+)
+def test_openai_has_no_further_apis(write):
+    with pytest.raises(ValueError, match="OpenAI's api is 'chat' or 'responses', not 'assistants'"):
+        write("assistants")
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_tool_without_parameters_gets_an_empty_object(strict):
     closed = {"additionalProperties": False, "required": []} if strict else {}

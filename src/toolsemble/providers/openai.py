@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble.note import Note
 from toolsemble.providers.dialect import Schema, closed, move_default, rewrite, rooted, shown, strictly, type_of
@@ -53,10 +53,16 @@ def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | No
 
 def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
     parameters, _ = adapt(parameters_of(offer), strict=strict)
-    if api == "chat":
+    if _is_chat(api):
         return function_tool(offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
     return {**named, "parameters": parameters, "strict": strict}  # responses are strict unless told otherwise
+
+
+def _is_chat(api: Api) -> bool:
+    if api in get_args(Api):
+        return api == "chat"
+    raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
@@ -116,9 +122,7 @@ def _all_required(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def _admits_null(schema: Schema) -> bool:
-    if schema.get("type") == "null" or None in schema.get("enum", ()):
-        return True
-    return any(_admits_null(option) for option in schema.get("anyOf", ()))
+    return schema.get("type") == "null" or any(map(_admits_null, schema.get("anyOf", ())))
 
 
 def _nullable(schema: Schema) -> Schema:
@@ -182,7 +186,7 @@ def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
     >>> write_reply(answer, "responses")
     {'type': 'function_call_output', 'call_id': 'c1', 'output': 'noon'}
     """
-    if api == "chat":
+    if _is_chat(api):
         return {"role": "tool", "tool_call_id": answer.call_id or "", "content": lines(answer)}
     output = blocks(answer, _input_text, _input_media) if answer.contents else ""
     return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
