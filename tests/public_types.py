@@ -16,6 +16,8 @@ from toolsemble import (
     ToolResult,
     ToolSpecification,
 )
+from toolsemble.providers import openai
+from toolsemble.providers.wire import Offer
 
 
 class Shout(Tool):
@@ -59,6 +61,9 @@ async def check() -> None:
     assert_type(await box.aexecute_all([call]), list[ToolReply])
     assert_type(box.specifications, list[ToolSpecification])
     assert_type(box.specifications[0].parameters, dict[str, Any] | None)
+    offers: list[Offer] = [*box.specifications]
+    assert_type(openai.write_tools(offers, api="responses", strict=True), list[dict[str, Any]])
+    assert_type(openai.read_call({}), tuple[str, str | dict[str, Any] | None, str | None])
     assert_type(box.execute(call).result.contents, tuple[Content, ...])
     assert_type(box.execute(call).result.attributes, Mapping[str, Any])
     assert_type(call.arguments, str | dict[str, Any])

@@ -1,0 +1,101 @@
+"""Anthropic's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Media,
+    Offer,
+    base64_text,
+    blocks,
+    call_of,
+    decoded,
+    field,
+    file_name,
+    media_type,
+    parameters_of,
+    unexpected,
+)
+
+_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` argument.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")])
+    [{'name': 'now', 'description': 'The time', 'input_schema': {'type': 'object', 'properties': {}}}]
+    """
+    return [_tool(offer) for offer in offers]
+
+
+def _tool(offer: Offer) -> dict[str, Any]:
+    strict = bool(offer.strict)
+    schema, _ = adapt(parameters_of(offer), strict=strict)
+    tool = {"name": offer.name, "description": offer.description, "input_schema": schema}
+    return {**tool, "strict": True} if strict else tool
+
+
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    """Give the schema as Anthropic takes it, and what was changed; refuse what strict mode cannot say.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return strictly(parameters) if strict else (rooted(parameters), [])
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of a ``tool_use`` block.
+
+    >>> read_call({"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"}})
+    ('weather', {'city': 'Rome'}, 'toolu_1')
+    """
+    if field(source, "type") != "tool_use":
+        raise unexpected(source, "an Anthropic tool_use block")
+    return call_of(field(source, "name"), field(source, "input"), field(source, "id"))
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the ``tool_result`` block, for the content of a user message.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'noon'}
+    """
+    # A result that is marked as an error may hold nothing but text.
+    content = blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
+    block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
+    return {**block, "is_error": True} if answer.is_error else block
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _nothing(content: Media) -> None:  # noqa: ARG001 - it admits none
+    return None
+
+
+def _block(content: Media) -> dict[str, Any] | None:
+    kind, text = media_type(content), decoded(content)
+    if kind in _IMAGES:
+        return {"type": "image", "source": _base64(content)}
+    if kind == "application/pdf":
+        return {"type": "document", "source": _base64(content), "title": file_name(content)}
+    if text and text.strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+        return {"type": "document", "source": source, "title": file_name(content)}
+    return None
+
+
+def _base64(content: Media) -> dict[str, Any]:
+    return {"type": "base64", "media_type": media_type(content), "data": base64_text(content.data)}

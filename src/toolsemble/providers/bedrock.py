@@ -1,0 +1,126 @@
+"""Amazon Bedrock's Converse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Media,
+    Offer,
+    blocks,
+    call_of,
+    field,
+    file_name,
+    media_type,
+    parameters_of,
+    unexpected,
+)
+
+_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_DOCUMENTS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    f"{_OFFICE}wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    f"{_OFFICE}spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+_VIDEOS = {
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+    "video/quicktime": "mov",
+    "video/x-matroska": "mkv",
+    "video/mpeg": "mpeg",
+    "video/x-flv": "flv",
+    "video/x-ms-wmv": "wmv",
+    "video/3gpp": "three_gp",
+}
+_NOT_IN_A_NAME = re.compile(r"[^0-9A-Za-z()\[\]-]+")
+_LONGEST_NAME = 200
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` of the ``toolConfig`` argument.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")])[0]["toolSpec"]["inputSchema"]
+    {'json': {'type': 'object', 'properties': {}}}
+    """
+    return [{"toolSpec": _specification(offer)} for offer in offers]
+
+
+def _specification(offer: Offer) -> dict[str, Any]:
+    strict = bool(offer.strict)
+    schema, _ = adapt(parameters_of(offer), strict=strict)
+    # A description that is there must not be empty.
+    described = {"description": offer.description} if offer.description else {}
+    tool = {"name": offer.name, **described, "inputSchema": {"json": schema}}
+    return {**tool, "strict": True} if strict else tool
+
+
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    """Give the schema as Bedrock takes it, and what was changed; refuse what strict mode cannot say.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return strictly(parameters) if strict else (rooted(parameters), [])
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of a ``toolUse``, or of the content block around it.
+
+    >>> read_call({"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Rome"}}})
+    ('weather', {'city': 'Rome'}, 't1')
+    """
+    use = field(source, "toolUse") or source
+    if field(use, "toolUseId", "name") is None:
+        raise unexpected(source, "a Bedrock toolUse, or the content block around it")
+    return call_of(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the ``toolResult`` block, for the content of a user message.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'toolResult': {'toolUseId': 'c1', 'status': 'success', 'content': [{'text': 'noon'}]}}
+    """
+    # Blank text is refused, and so there must be some.
+    content = blocks(answer, _text, _block) or [_text("(no output)")]
+    status = "error" if answer.is_error else "success"
+    return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"text": text}
+
+
+def _block(content: Media) -> dict[str, Any] | None:
+    kind, source = media_type(content), {"bytes": content.data}
+    if not content.data:
+        return None
+    if kind in _IMAGES:
+        return {"image": {"format": _IMAGES[kind], "source": source}}
+    if kind in _VIDEOS:
+        return {"video": {"format": _VIDEOS[kind], "source": source}}
+    if kind in _DOCUMENTS:
+        return {"document": {"format": _DOCUMENTS[kind], "name": _name(content), "source": source}}
+    return None
+
+
+def _name(content: Media) -> str:
+    """Give the file's name in the characters that Bedrock takes, which a dot is not among."""
+    return _NOT_IN_A_NAME.sub(" ", PurePath(file_name(content)).stem).strip()[:_LONGEST_NAME] or "document"

@@ -1,0 +1,156 @@
+"""How a portable JSON Schema becomes one provider's own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from toolsemble.note import Note
+
+Schema: TypeAlias = dict[str, Any]
+Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
+"""Gives one schema of a tree anew, and what was changed; the schemas below it are done already."""
+
+
+def rooted(parameters: Schema) -> Schema:
+    """Give the schema of the arguments as an object that lists its properties, which every provider asks for.
+
+    >>> rooted({})
+    {'type': 'object', 'properties': {}}
+    """
+    schema = copy.deepcopy(parameters)
+    if schema.get("type", "object") != "object" or "anyOf" in schema or "enum" in schema:
+        return schema
+    return {"type": "object", "properties": {}, **schema}
+
+
+def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
+    """Give the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
+
+    >>> array = {"type": "array", "items": {"type": "integer", "default": 5}}
+    >>> rewrite(array, move_default)[0]
+    {'type': 'array', 'items': {'type': 'integer', 'description': 'default: 5'}}
+    """
+    below: list[Note] = []
+
+    def inner(part: Schema, place: str) -> Schema:
+        done, notes = rewrite(part, rule, place)
+        below.extend(notes)
+        return done
+
+    own, notes = rule({keyword: _walked(keyword, value, path, inner) for keyword, value in schema.items()}, path)
+    return own, [*notes, *below]
+
+
+def _walked(keyword: str, value: Any, path: str, inner: Callable[[Schema, str], Schema]) -> Any:
+    match keyword:
+        case "properties":
+            return {name: inner(part, f"{path}.{name}") for name, part in value.items()}
+        case "items":
+            return inner(value, f"{path}[]")
+        case "anyOf":
+            return [inner(part, path) for part in value]  # each describes the same value
+        case "additionalProperties" if isinstance(value, dict):
+            return inner(value, f"{path}.*")
+    return copy.deepcopy(value)
+
+
+def closed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give the schema as strict modes want it, objects without further keys, or refuse one that says too little.
+
+    >>> closed({"type": "object", "properties": {}}, "$")[0]
+    {'type': 'object', 'properties': {}, 'additionalProperties': False}
+    >>> closed({}, "$.tags")
+    Traceback (most recent call last):
+    ...
+    ValueError: $.tags: strict mode needs a type, and this admits anything; declare one, or go without strict mode
+    """
+    if not schema.keys() & {"type", "anyOf", "enum"}:
+        raise _refused(path, "needs a type, and this admits anything; declare one")
+    if any(isinstance(value, list | dict) for value in schema.get("enum", ())):
+        raise _refused(path, "needs allowed values that are neither arrays nor objects; declare what is in them")
+    if schema.get("type") == "array" and "items" not in schema:
+        raise _refused(path, "needs the type of an array's items; declare it")
+    if schema.get("type") != "object":
+        return schema, []
+    if schema.get("additionalProperties", "properties" not in schema) is not False:
+        raise _refused(path, "needs every key of an object by name, and this one is open; declare its keys")
+    notes = [Note(path, "additionalProperties", "rewritten", "false")]
+    whole = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
+    return whole, [] if "additionalProperties" in schema else notes
+
+
+def sealed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give the schema as strict modes want it, without a default.
+
+    >>> sealed({"type": "integer", "default": 5}, "$.limit")[0]
+    {'type': 'integer', 'description': 'default: 5'}
+    """
+    schema, moved = move_default(schema, path)
+    schema, notes = closed(schema, path)
+    return schema, [*moved, *notes]
+
+
+def strictly(parameters: Schema, rule: Rule = sealed) -> tuple[Schema, list[Note]]:
+    """Give the schema of the arguments for a strict mode; refuse one that is no object.
+
+    >>> strictly({"type": "object"})[0]
+    {'type': 'object', 'properties': {}, 'additionalProperties': False}
+    """
+    schema = rooted(parameters)
+    if not parameters or schema.get("type") != "object" or "anyOf" in schema:
+        raise _refused("$", "needs an object with named properties as the whole of the parameters")
+    return rewrite(schema, rule)
+
+
+def _refused(path: str, why: str) -> ValueError:
+    return ValueError(f"{path}: strict mode {why}, or go without strict mode")
+
+
+def move_default(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give the schema with its default in the description.
+
+    >>> move_default({"type": "integer", "default": 5, "description": "How many"}, "$.limit")[0]
+    {'type': 'integer', 'description': 'How many (default: 5)'}
+    """
+    if "default" not in schema:
+        return schema, []
+    words = f"default: {shown(schema['default'])}"
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "default"}
+    return described(rest, words), [Note(path, "default", "moved", words)]
+
+
+def described(schema: Schema, *words: str) -> Schema:
+    """Give the schema with words added to its description.
+
+    >>> described({"description": "How many"}, "default: 5"), described({}, "default: 5")
+    ({'description': 'How many (default: 5)'}, {'description': 'default: 5'})
+    """
+    said, own = "; ".join(words), schema.get("description")
+    if not said:
+        return schema
+    return {**schema, "description": f"{own} ({said})" if own else said}
+
+
+def shown(value: object) -> str:
+    """Give a value as compact JSON.
+
+    >>> shown({"città": [1, None]})
+    '{"città":[1,null]}'
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def type_of(value: object) -> str:
+    """Give the JSON Schema type of a value.
+
+    >>> [type_of(value) for value in ("a", True, 1, 1.5, None, [], {})]
+    ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
+    """
+    if value is None:
+        return "null"
+    # A bool is an int in Python, so it comes first.
+    types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return next((name for kind, name in types.items() if isinstance(value, kind)), "object")

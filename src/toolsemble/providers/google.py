@@ -1,0 +1,147 @@
+"""Google's Gemini.
+
+Its ``parameters`` are an OpenAPI schema: null is ``nullable``, and allowed values are strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, described, move_default, rewrite, rooted, shown, type_of
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Offer,
+    call_of,
+    field,
+    lines,
+    media,
+    media_type,
+    parameters_of,
+    unexpected,
+)
+
+_MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")])
+    [{'function_declarations': [{'name': 'now', 'description': 'The time'}]}]
+    """
+    declarations = [_declaration(offer) for offer in offers]
+    return [{"function_declarations": declarations}] if declarations else []
+
+
+def _declaration(offer: Offer) -> dict[str, Any]:
+    schema, _ = adapt(parameters_of(offer))
+    declaration = {"name": offer.name, "description": offer.description}
+    # An object without properties is refused; one without even words says nothing that would be missed.
+    return declaration if schema == {"type": "OBJECT", "properties": {}} else {**declaration, "parameters": schema}
+
+
+def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
+    r"""Give the schema as Gemini takes it, and what was changed beyond spelling.
+
+    >>> stars = {"type": "integer", "enum": [1, 2, 3]}
+    >>> schema, notes = adapt({"type": "object", "properties": {"stars": stars}})
+    >>> schema
+    {'type': 'OBJECT', 'properties': {'stars': {'type': 'INTEGER', 'description': 'one of 1, 2, 3'}}}
+    >>> print(*notes, sep="\n")
+    $.stars: enum moved into the description: one of 1, 2, 3
+    """
+    schema, notes = rewrite(rooted(parameters), _gemini)
+    return rewrite(schema, _spelled)[0], notes
+
+
+def _gemini(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    notes: list[Note] = []
+    for rule in (move_default, _further_keys, _values, _options):
+        schema, changed = rule(schema, path)
+        notes += changed
+    return schema, notes
+
+
+def _further_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give the schema without the keyword, which older releases of the SDK and of the service refuse."""
+    if "additionalProperties" not in schema:
+        return schema, []
+    extra = schema["additionalProperties"]
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "additionalProperties"}
+    if extra is False:
+        return rest, [Note(path, "additionalProperties", "dropped")]
+    words = f"other keys: {'anything' if extra in (True, {}) else shown(extra)}"
+    return described(rest, words), [Note(path, "additionalProperties", "moved", words)]
+
+
+def _values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give allowed values that are not all names in words."""
+    values = schema.get("enum")
+    if values is None or all(isinstance(value, str) and value for value in values):
+        return ({"type": "string", **schema} if values else schema), []
+    words = f"one of {', '.join(shown(value) for value in values)}"
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
+    types = [{"type": kind} for kind in dict.fromkeys(type_of(value) for value in values)]
+    typed: Schema = {} if "type" in rest else types[0] if len(types) == 1 else {"anyOf": types}
+    return described({**typed, **rest}, words), [Note(path, "enum", "moved", words)]
+
+
+def _options(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give null among the options as ``nullable``, and a single option that is left in place of the options."""
+    options: list[Schema] = schema.get("anyOf", [])
+    left = [option for option in options if option.get("type") != "null"]
+    if len(left) in {0, len(options)}:
+        return schema, []
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
+    merged = _merged(left[0], rest) if len(left) == 1 else {"anyOf": left, **rest}
+    words = [f"null: {option['description']}" for option in options if option not in left and "description" in option]
+    return {**described(merged, *words), "nullable": True}, [Note(path, "anyOf", "rewritten", "nullable")]
+
+
+def _merged(inner: Schema, outer: Schema) -> Schema:
+    both = {"description"} <= inner.keys() & outer.keys()
+    return described({**inner, **outer}, *([inner["description"]] if both else []))
+
+
+def _spelled(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
+    """Give the schema in Gemini's spelling, and an array with the items that it asks for; any will do."""
+    spelled = {("any_of" if keyword == "anyOf" else keyword): value for keyword, value in schema.items()}
+    if "type" in spelled:
+        spelled["type"] = spelled["type"].upper()
+    if spelled.get("type") == "ARRAY":
+        spelled.setdefault("items", {})
+    return spelled, []
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of a function call, or of the part around it.
+
+    >>> read_call({"functionCall": {"name": "weather", "args": {"city": "Rome"}}})
+    ('weather', {'city': 'Rome'}, None)
+    """
+    part = field(source, "function_call", "functionCall")
+    call = source if part is None else part
+    if part is None and not isinstance(field(call, "name"), str):
+        raise unexpected(source, "a Gemini function call, or the part around it")
+    return call_of(field(call, "name"), field(call, "args"), field(call, "id"))
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the part with the function response, for a content of the role user.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'function_response': {'id': 'c1', 'name': 'now', 'response': {'output': 'noon'}}}
+    """
+    response = {"error" if answer.is_error else "output": lines(answer, _MEDIA)}
+    parts = [
+        {"inline_data": {"mime_type": media_type(content), "data": content.data}} for content in media(answer, _MEDIA)
+    ]
+    found = {"id": answer.call_id} if answer.call_id else {}
+    beside = {"parts": parts} if parts else {}
+    return {"function_response": {**found, "name": answer.name, "response": response, **beside}}

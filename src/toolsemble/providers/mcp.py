@@ -1,0 +1,95 @@
+"""The Model Context Protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, rooted
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Media,
+    Offer,
+    base64_text,
+    blocks,
+    call_of,
+    decoded,
+    field,
+    file_name,
+    media_type,
+    parameters_of,
+    unexpected,
+)
+from toolsemble.result import AudioContent, ImageContent
+
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` of a list result; a title and hints are taken from the metadata.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time", metadata={"readOnlyHint": True})])[0]["annotations"]
+    {'readOnlyHint': True}
+    """
+    return [_tool(offer) for offer in offers]
+
+
+def _tool(offer: Offer) -> dict[str, Any]:
+    schema, _ = adapt(parameters_of(offer))
+    metadata = offer.metadata
+    title = {"title": metadata["title"]} if isinstance(metadata.get("title"), str) else {}
+    hints = {hint: metadata[hint] for hint in _HINTS if isinstance(metadata.get(hint), bool)}
+    tool = {"name": offer.name, **title, "description": offer.description, "inputSchema": schema}
+    return {**tool, "annotations": hints} if hints else tool
+
+
+def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
+    """Give the schema as MCP takes it, and what was changed, which is nothing.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return rooted(parameters), []
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of a ``tools/call`` request, or of its params.
+
+    >>> read_call({"method": "tools/call", "id": 7, "params": {"name": "weather", "arguments": {"city": "Rome"}}})
+    ('weather', {'city': 'Rome'}, '7')
+    """
+    params = field(source, "params") or source
+    name = field(params, "name")
+    if not isinstance(name, str):
+        raise unexpected(source, "an MCP tools/call request, or its params")
+    return call_of(name, field(params, "arguments"), field(source, "id"))
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the result of the ``tools/call`` request.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'content': [{'type': 'text', 'text': 'noon'}], 'isError': False}
+    """
+    return {"content": blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _block(content: Media) -> dict[str, Any]:
+    data, kind = base64_text(content.data), media_type(content)
+    if isinstance(content, ImageContent | AudioContent):
+        name = "image" if isinstance(content, ImageContent) else "audio"
+        return {"type": name, "data": data, "mimeType": kind}
+    text = decoded(content)
+    held = {"blob": data} if text is None else {"text": text}
+    uri = f"file:///{quote(file_name(content))}"
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, **held}}

@@ -1,0 +1,79 @@
+"""Mistral's chat completions: shaped like OpenAI's, with images in tool messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Media,
+    Offer,
+    blocks,
+    data_url,
+    function_call_of,
+    function_tool,
+    media_type,
+    parameters_of,
+)
+
+_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` argument.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
+    {'type': 'object', 'properties': {}}
+    """
+    return [_tool(offer) for offer in offers]
+
+
+def _tool(offer: Offer) -> dict[str, Any]:
+    strict = bool(offer.strict)
+    schema, _ = adapt(parameters_of(offer), strict=strict)
+    return function_tool(offer, schema, strict=strict)
+
+
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    """Give the schema as Mistral takes it, and what was changed; refuse what strict mode cannot say.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return strictly(parameters) if strict else (rooted(parameters), [])
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of an item of ``message.tool_calls``.
+
+    >>> read_call({"id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Rome"}}})
+    ('weather', {'city': 'Rome'}, 'abcdefghi')
+    """
+    name, arguments, call_id = function_call_of(source, "a Mistral call, out of message.tool_calls")
+    return name, arguments, None if call_id == "null" else call_id  # what the SDK writes for a missing one
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the tool message.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'role': 'tool', 'tool_call_id': 'c1', 'name': 'now', 'content': 'noon'}
+    """
+    content = blocks(answer, _text, _image) if answer.contents else ""
+    found = {"tool_call_id": answer.call_id} if answer.call_id else {}
+    return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(content: Media) -> dict[str, Any] | None:
+    return {"type": "image_url", "image_url": data_url(content)} if media_type(content) in _IMAGES else None

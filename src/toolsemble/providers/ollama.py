@@ -1,0 +1,105 @@
+"""Ollama's chat: shaped like OpenAI's, with less of a schema.
+
+Its SDK keeps of each parameter the type, the items, the description and the enum, and loses everything else without
+a word. So what else there is goes into the description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, described, rewrite, rooted, shown
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Offer,
+    base64_text,
+    function_call_of,
+    function_tool,
+    lines,
+    media,
+    parameters_of,
+)
+
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
+_KEPT = ("type", "items", "description", "enum")
+_ROOT = ("type", "properties", "required")
+
+
+def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Give the ``tools`` argument.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
+    {'type': 'object', 'properties': {}}
+    """
+    return [function_tool(offer, adapt(parameters_of(offer))[0]) for offer in offers]
+
+
+def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
+    r"""Give the schema as Ollama's SDK keeps it, and what was changed.
+
+    >>> limit = {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
+    >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}})
+    >>> schema["properties"]
+    {'limit': {'type': ['integer', 'null'], 'description': 'default: null'}}
+    >>> print(*notes, sep="\n")
+    $.limit: anyOf rewritten: type
+    $.limit: default moved into the description: default: null
+    """
+    root, _ = rewrite(rooted(parameters), lambda schema, _: (schema, []))
+    notes = [Note("$", keyword, "dropped") for keyword in root if keyword not in _ROOT]
+    schema = {keyword: root[keyword] for keyword in _ROOT if keyword in root}
+    for name, part in schema.get("properties", {}).items():
+        schema["properties"][name], changed = _property(part, f"$.{name}")
+        notes += changed
+    return schema, notes
+
+
+def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    schema, notes = _type_list(schema, path)
+    words = {keyword: _words(keyword, value) for keyword, value in schema.items() if keyword not in _KEPT}
+    kept = {keyword: value for keyword, value in schema.items() if keyword in _KEPT}
+    notes += [Note(path, keyword, "moved", said) for keyword, said in words.items()]
+    return described(kept, *words.values()), notes
+
+
+def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give the types of the options as a list; options that say more than their type stay, too."""
+    options: list[Schema] = schema.get("anyOf", [])
+    if not options or "type" in schema or not all("type" in option for option in options):
+        return schema, []
+    types = list(dict.fromkeys(option["type"] for option in options))
+    listed = {"type": types[0] if len(types) == 1 else types, **schema}
+    if any(option.keys() != {"type"} for option in options):
+        return listed, []
+    return {key: value for key, value in listed.items() if key != "anyOf"}, [Note(path, "anyOf", "rewritten", "type")]
+
+
+def _words(keyword: str, value: object) -> str:
+    names = {"additionalProperties": "other properties", "anyOf": "any of"}
+    return f"{names.get(keyword, keyword)}: {shown(value)}"
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of an item of ``message.tool_calls``; the id is None where there is none.
+
+    >>> read_call({"function": {"name": "weather", "arguments": {"city": "Rome"}}})
+    ('weather', {'city': 'Rome'}, None)
+    """
+    return function_call_of(source, "an Ollama call, out of message.tool_calls")
+
+
+def write_reply(answer: Answer) -> dict[str, Any]:
+    """Give the tool message.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
+    """
+    message = {"role": "tool", "tool_name": answer.name, "content": lines(answer, _IMAGES)}
+    images = [base64_text(image.data) for image in media(answer, _IMAGES)]
+    return {**message, "images": images} if images else message

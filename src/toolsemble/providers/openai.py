@@ -1,0 +1,205 @@
+"""OpenAI's chat completions and responses, strict and not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias, get_args
+
+from toolsemble.note import Note
+from toolsemble.providers.dialect import Schema, closed, move_default, rewrite, rooted, shown, strictly, type_of
+from toolsemble.providers.wire import (
+    Answer,
+    Call,
+    Media,
+    Offer,
+    blocks,
+    call_of,
+    data_url,
+    field,
+    file_name,
+    function_call_of,
+    function_tool,
+    lines,
+    media_type,
+    parameters_of,
+)
+from toolsemble.result import FileContent
+
+Api: TypeAlias = Literal["chat", "responses"]
+
+_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_FILES = {
+    "application/pdf",
+    "application/json",
+    "application/xml",
+    f"{_OFFICE}wordprocessingml.document",
+    f"{_OFFICE}spreadsheetml.sheet",
+    f"{_OFFICE}presentationml.presentation",
+}
+_NULL = {"type": "null"}
+_MANY_VALUES = 250
+
+
+def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None) -> list[dict[str, Any]]:
+    """Give the ``tools`` argument; ``strict`` stands above what the offers say of themselves.
+
+    >>> from toolsemble import ToolSpecification
+    >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
+    {'type': 'object', 'properties': {}}
+    """
+    return [_tool(offer, api, strict=bool(offer.strict if strict is None else strict)) for offer in offers]
+
+
+def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
+    parameters, _ = adapt(parameters_of(offer), strict=strict)
+    if _is_chat(api):
+        return function_tool(offer, parameters, strict=strict)
+    named = {"type": "function", "name": offer.name, "description": offer.description}
+    return {**named, "parameters": parameters, "strict": strict}  # responses are strict unless told otherwise
+
+
+def _is_chat(api: Api) -> bool:
+    if api in get_args(Api):
+        return api == "chat"
+    raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
+
+
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    r"""Give the schema as OpenAI takes it, and what was changed; refuse what strict mode cannot say.
+
+    >>> limit = {"type": "integer", "default": 5}
+    >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}}, strict=True)
+    >>> schema["properties"]
+    {'limit': {'anyOf': [{'type': 'integer'}, {'type': 'null'}], 'description': 'default: 5'}}
+    >>> print(*notes, sep="\n")
+    $: additionalProperties rewritten: false
+    $.limit: required rewritten: may be null instead of missing
+    $.limit: default moved into the description: default: 5
+    """
+    if not strict:
+        return rewrite(rooted(parameters), _complete)
+    schema, notes = strictly(parameters, _strict)
+    _check_limits(schema)
+    return schema, notes
+
+
+def _complete(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
+    """Give an array the items that OpenAI asks for; any will do."""
+    return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
+
+
+def _strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    schema, moved = move_default(schema, path)
+    schema, sealed = closed(schema, path)
+    schema, typed = _typed_values(schema, path)
+    schema, nullable = _all_required(schema, path)
+    return schema, [*moved, *sealed, *typed, *nullable]
+
+
+def _typed_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give allowed values without a type as options of one type each."""
+    if "enum" not in schema or "type" in schema:
+        return schema, []
+    by_type: dict[str, list[Any]] = {}
+    for value in schema["enum"]:
+        by_type.setdefault(type_of(value), []).append(value)
+    options: list[Schema] = [{"type": kind, "enum": values} for kind, values in by_type.items()]
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
+    said = options[0] if len(options) == 1 else {"anyOf": options}
+    return {**said, **rest}, [Note(path, "enum", "rewritten", "with types")]
+
+
+def _all_required(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    if schema.get("type") != "object":
+        return schema, []
+    properties: dict[str, Schema] = schema["properties"]
+    optional = [name for name in properties if name not in schema.get("required", ())]
+    made = [name for name in optional if not _admits_null(properties[name])]
+    nullable = {name: _nullable(part) if name in made else part for name, part in properties.items()}
+    notes = [Note(f"{path}.{name}", "required", "rewritten", "may be null instead of missing") for name in optional]
+    return {**schema, "properties": nullable, "required": list(properties)}, notes
+
+
+def _admits_null(schema: Schema) -> bool:
+    return schema.get("type") == "null" or any(map(_admits_null, schema.get("anyOf", ())))
+
+
+def _nullable(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
+    # The description belongs to the parameter, not to one of its types.
+    inner = {keyword: value for keyword, value in schema.items() if keyword != "description"}
+    outer = {"description": schema["description"]} if "description" in schema else {}
+    return {"anyOf": [inner, dict(_NULL)], **outer}
+
+
+def _check_limits(schema: Schema) -> None:
+    """Refuse a schema that is larger than strict mode takes."""
+    parts = list(_parts(schema))
+    names = [name for part, _ in parts for name in part.get("properties", ())]
+    enums = [part["enum"] for part, _ in parts if "enum" in part]
+    long = [_length(enum) for enum in enums if len(enum) > _MANY_VALUES]
+    sizes = [
+        ("levels of objects", max(level for _, level in parts), 10),
+        ("properties", len(names), 5000),
+        ("allowed values", sum(map(len, enums)), 1000),
+        (f"characters in an enum of more than {_MANY_VALUES} values", max(long, default=0), 15_000),
+        ("characters of names and allowed values", _length(names) + sum(map(_length, enums)), 120_000),
+    ]
+    for what, size, most in sizes:
+        if size > most:
+            raise ValueError(f"$: strict mode takes at most {most} {what}, and here are {size}; split the tool")
+
+
+def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
+    """Give each schema in a schema, with how many objects deep it is."""
+    level += schema.get("type") == "object"
+    yield schema, level
+    items = [schema["items"]] if "items" in schema else []
+    for part in (*schema.get("anyOf", ()), *items, *schema.get("properties", {}).values()):
+        yield from _parts(part, level)
+
+
+def _length(values: Iterable[object]) -> int:
+    return sum(len(value if isinstance(value, str) else shown(value)) for value in values)
+
+
+def read_call(source: object) -> Call:
+    """Give name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item of a response.
+
+    >>> read_call({"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"})
+    ('now', '{}', 'c1')
+    """
+    if field(source, "type") == "function_call":
+        return call_of(field(source, "name"), field(source, "arguments"), field(source, "call_id"))
+    return function_call_of(source, "an OpenAI call, out of message.tool_calls or of type function_call")
+
+
+def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
+    """Give the message that answers a chat completion's call, or the item that answers a response's.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> write_reply(answer)
+    {'role': 'tool', 'tool_call_id': 'c1', 'content': 'noon'}
+    >>> write_reply(answer, "responses")
+    {'type': 'function_call_output', 'call_id': 'c1', 'output': 'noon'}
+    """
+    if _is_chat(api):
+        return {"role": "tool", "tool_call_id": answer.call_id or "", "content": lines(answer)}
+    output = blocks(answer, _input_text, _input_media) if answer.contents else ""
+    return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
+
+
+def _input_text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+def _input_media(content: Media) -> dict[str, Any] | None:
+    kind = media_type(content)
+    if kind in _IMAGES:
+        return {"type": "input_image", "image_url": data_url(content)}
+    if isinstance(content, FileContent) and (kind in _FILES or kind.startswith("text/")):
+        return {"type": "input_file", "filename": file_name(content), "file_data": data_url(content)}
+    return None

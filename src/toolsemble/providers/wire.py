@@ -1,0 +1,265 @@
+"""What the providers' tools, calls and replies have in common."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent
+
+Media: TypeAlias = ImageContent | AudioContent | FileContent
+Call: TypeAlias = tuple[str, str | dict[str, Any] | None, str | None]
+"""The name, the arguments and the id of a call."""
+
+
+class Offer(Protocol):
+    """A tool as a model sees it; a ``ToolSpecification`` is one."""
+
+    @property
+    def name(self) -> str:
+        """The name by which the model calls the tool."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the tool does."""
+        ...
+
+    @property
+    def parameters(self) -> dict[str, Any] | None:
+        """The portable JSON Schema of the arguments; None when there are none."""
+        ...
+
+    @property
+    def strict(self) -> bool | None:
+        """Whether the provider's strict mode is asked for."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What else a provider may want to know."""
+        ...
+
+
+class Answer(Protocol):
+    """What a model is told about one call."""
+
+    @property
+    def call_id(self) -> str | None:
+        """The provider's id of the call."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the tool that was called."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The text for the model; begins with ``Error:`` on failure."""
+        ...
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call failed."""
+        ...
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """Images, sound and files beside the text."""
+        ...
+
+
+def field(source: object, *names: str) -> Any:
+    """Give the first of these fields that an SDK object or its dict has; None without any.
+
+    >>> field({"functionCall": {"name": "now"}}, "function_call", "functionCall")
+    {'name': 'now'}
+    """
+    for name in names:
+        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def call_of(name: object, arguments: object, id: object) -> Call:
+    """Give the parts of a call in the types that a call has, whatever a provider sent.
+
+    >>> call_of("add", [1, 2], 7)
+    ('add', '[1, 2]', '7')
+    """
+    return _text(name) or "", _arguments(arguments), _text(id)
+
+
+def function_call_of(source: object, expected: str) -> Call:
+    """Give the parts of a call that is shaped as in OpenAI's chat completions.
+
+    >>> function_call_of({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
+    ('now', '{}', 'c1')
+    """
+    function = field(source, "function")
+    if function is None:
+        raise unexpected(source, expected)
+    return call_of(field(function, "name"), field(function, "arguments"), field(source, "id"))
+
+
+def unexpected(source: object, expected: str) -> TypeError:
+    """Give the error that says what was expected and what came.
+
+    >>> unexpected({"role": "user"}, "an Anthropic tool_use block")
+    TypeError("Expected an Anthropic tool_use block, got a dict with the keys 'role'")
+    """
+    if isinstance(source, Mapping):
+        keys = ", ".join(repr(key) for key in source) or "(none)"
+        return TypeError(f"Expected {expected}, got a {type(source).__name__} with the keys {keys}")
+    return TypeError(f"Expected {expected}, got {type(source).__name__}")
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _arguments(value: object) -> str | dict[str, Any] | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    # A list or a number is the model's mistake: as text it reaches the place where mistakes are explained to it.
+    return json.dumps(value, default=str)
+
+
+def base64_text(data: bytes) -> str:
+    """Give bytes as base64 text.
+
+    >>> base64_text(b"hi")
+    'aGk='
+    """
+    return base64.b64encode(data).decode("ascii")
+
+
+def media_type(content: Media) -> str:
+    """Give the media type in its usual spelling, without parameters.
+
+    >>> media_type(ImageContent(b"...", "image/JPG")), media_type(FileContent(b"a", "text/csv; header=absent", "a.csv"))
+    ('image/jpeg', 'text/csv')
+    """
+    kind = content.mime_type.split(";")[0].strip().lower()
+    return "image/jpeg" if kind == "image/jpg" else kind
+
+
+def data_url(content: Media) -> str:
+    """Give media as a data URL.
+
+    >>> data_url(ImageContent(b"hi", "image/png"))
+    'data:image/png;base64,aGk='
+    """
+    return f"data:{media_type(content)};base64,{base64_text(content.data)}"
+
+
+def decoded(content: Media) -> str | None:
+    """Give the text of media that are text in UTF-8; None for all others.
+
+    >>> decoded(FileContent(b"a;b", "text/csv", "a.csv")), decoded(ImageContent(b"...", "image/png"))
+    ('a;b', None)
+    """
+    if not media_type(content).startswith("text/"):
+        return None
+    try:
+        return content.data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def file_name(content: Media) -> str:
+    """Give a file's name, or one made of the media type.
+
+    >>> file_name(FileContent(b"...", "application/pdf", "report.pdf")), file_name(ImageContent(b"...", "image/png"))
+    ('report.pdf', 'image.png')
+    """
+    name = content.name if isinstance(content, FileContent) else ""
+    return name or media_type(content).replace("/", ".")
+
+
+def left_out(content: Media) -> str:
+    """Give the line that stands for media which a provider does not take.
+
+    >>> left_out(ImageContent(b"...", "image/png")), left_out(FileContent(b"...", "application/zip", "a.zip"))
+    ('[image/png, 3 bytes, not shown]', '[a.zip, application/zip, 3 bytes, not shown]')
+    """
+    name = f"{content.name}, " if isinstance(content, FileContent) and content.name else ""
+    return f"[{name}{content.mime_type}, {len(content.data)} bytes, not shown]"
+
+
+def blocks(
+    answer: Answer, write_text: Callable[[str], Any], write_media: Callable[[Media], dict[str, Any] | None]
+) -> list[dict[str, Any]]:
+    """Give the content blocks of an answer; media for which ``write_media`` gives None become a line of text.
+
+    Blank text has no block: several providers refuse one.
+
+    >>> from types import SimpleNamespace
+    >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
+    >>> blocks(answer, lambda text: {"text": text}, lambda content: None)
+    [{'text': 'noon'}]
+    """
+    written = [write_text(answer.text)] if answer.text.strip() else []
+    for content in answer.contents:
+        if not isinstance(content, TextContent):
+            written.append(write_media(content) or write_text(left_out(content)))
+        elif content.text.strip():
+            written.append(write_text(content.text))
+    return written
+
+
+def lines(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
+    r"""Give the whole answer as text, with a line for each of the media but those of the admitted types.
+
+    >>> from types import SimpleNamespace
+    >>> lines(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
+    'a map\n[image/png, 3 bytes, not shown]'
+    """
+    return "\n".join(line for line in _lines(answer, admitted) if line)
+
+
+def _lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
+    yield answer.text
+    for content in answer.contents:
+        if isinstance(content, TextContent):
+            yield content.text
+        elif media_type(content) not in admitted:
+            yield left_out(content)
+
+
+def media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
+    """Give the answer's media of the admitted types.
+
+    >>> from types import SimpleNamespace
+    >>> media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
+    [ImageContent(<3 bytes>, mime_type='image/png')]
+    """
+    pieces = [content for content in answer.contents if not isinstance(content, TextContent)]
+    return [content for content in pieces if media_type(content) in admitted]
+
+
+def parameters_of(offer: Offer) -> dict[str, Any]:
+    """Give the schema of a tool's arguments; an empty object for a tool that takes none.
+
+    >>> from toolsemble import ToolSpecification
+    >>> parameters_of(ToolSpecification("now", "The time"))
+    {'type': 'object', 'properties': {}}
+    """
+    return {"type": "object", "properties": {}} if offer.parameters is None else offer.parameters
+
+
+def function_tool(offer: Offer, parameters: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
+    """Give a tool in the shape of OpenAI's chat completions.
+
+    >>> from toolsemble import ToolSpecification
+    >>> function_tool(ToolSpecification("now", "The time"), {"type": "object"})["function"]
+    {'name': 'now', 'description': 'The time', 'parameters': {'type': 'object'}}
+    """
+    function = {"name": offer.name, "description": offer.description, "parameters": parameters}
+    return {"type": "function", "function": {**function, **({"strict": True} if strict else {})}}

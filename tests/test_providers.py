@@ -1,0 +1,1059 @@
+"""Each provider's tools, calls and replies, checked with its official SDK."""
+
+import base64
+import copy
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import anthropic
+import botocore.session
+import botocore.validate
+import google.genai
+import httpx
+import mcp.types
+import ollama
+import pytest
+from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
+from google.genai import types as gemini
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mistralai.client import models as mistral_models
+from openai.types.chat import (
+    ChatCompletionMessageFunctionToolCall,
+    ChatCompletionToolMessageParam,
+    ChatCompletionToolParam,
+)
+from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
+from openai.types.responses.response_input_param import FunctionCallOutput
+from pydantic import TypeAdapter
+
+from toolsemble import AudioContent, FileContent, ImageContent, TextContent
+from toolsemble.note import Note
+from toolsemble.providers import anthropic as to_anthropic
+from toolsemble.providers import bedrock as to_bedrock
+from toolsemble.providers import google as to_google
+from toolsemble.providers import mcp as to_mcp
+from toolsemble.providers import mistral as to_mistral
+from toolsemble.providers import ollama as to_ollama
+from toolsemble.providers import openai as to_openai
+
+PROVIDERS = [to_openai, to_anthropic, to_google, to_bedrock, to_mistral, to_ollama, to_mcp]
+STRICT_PROVIDERS = [to_openai, to_anthropic, to_bedrock, to_mistral]
+
+
+def provider_name(provider):
+    return provider.__name__.rpartition(".")[2]
+
+
+each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=provider_name)
+each_strict_provider = pytest.mark.parametrize("provider", STRICT_PROVIDERS, ids=provider_name)
+
+
+@dataclass(frozen=True)
+class Tool:
+    parameters: dict | None = None
+    strict: bool | None = None
+    name: str = "weather"
+    description: str = "The weather in a city"
+    metadata: Mapping = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str = "21 °C"
+    contents: tuple = ()
+    is_error: bool = False
+    call_id: str | None = "call_1"
+    name: str = "weather"
+
+
+def taking(part, **more):
+    """Give the parameters of a tool that takes one parameter x."""
+    return {"type": "object", "properties": {"x": part}, **more}
+
+
+NULL = {"type": "null"}
+STRING = {"type": "string"}
+INTEGER = {"type": "integer"}
+POINT = {"type": "object", "properties": {"a": INTEGER, "b": STRING}, "required": ["a"]}
+
+CLOSED = {
+    "nothing": {"type": "object", "properties": {}},
+    "a bare object": {"type": "object"},
+    "string": taking(STRING, required=["x"]),
+    "integer": taking(INTEGER, required=["x"]),
+    "number": taking({"type": "number"}, required=["x"]),
+    "boolean": taking({"type": "boolean"}, required=["x"]),
+    "null": taking(NULL, required=["x"]),
+    "optional": taking({"type": "string", "description": "The place"}),
+    "nullable": taking({"anyOf": [STRING, NULL], "description": "The place"}),
+    "default": taking({"type": "integer", "default": 5, "description": "How many"}),
+    "default of null": taking({"anyOf": [INTEGER, NULL], "default": None}),
+    "array": taking({"type": "array", "items": STRING}, required=["x"]),
+    "array of objects": taking({"type": "array", "items": POINT}),
+    "object": taking(POINT, required=["x"]),
+    "object in object": taking({"type": "object", "properties": {"y": POINT}, "additionalProperties": False}),
+    "closed empty object": taking({"type": "object", "additionalProperties": False}),
+    "enum of strings": taking({"type": "string", "enum": ["a", "b"]}),
+    "enum with an empty string": taking({"type": "string", "enum": ["", "b"]}),
+    "enum of integers": taking({"type": "integer", "enum": [1, 2, 3]}),
+    "enum of booleans": taking({"type": "boolean", "enum": [True]}),
+    "enum of strings without a type": taking({"enum": ["a", "b"]}),
+    "enum of numbers without a type": taking({"enum": [1.5, 2.5]}),
+    "mixed enum without a type": taking({"enum": ["a", 1, None], "description": "Which"}),
+    "mixed enum": taking({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}, NULL]}),
+    "any of several": taking({"anyOf": [STRING, POINT, {"type": "array", "items": INTEGER}]}),
+    "unicode": {
+        "type": "object",
+        "properties": {"città": {"type": "string", "enum": ["Żagań", "東京"], "description": "Où ?"}},
+        "required": ["città"],
+        "additionalProperties": False,
+    },
+}
+OPEN = {
+    "anything": taking({}),
+    "described anything": taking({"description": "Whatever it is"}),
+    "array of anything": taking({"type": "array"}),
+    "array of any items": taking({"type": "array", "items": {}}),
+    "object of anything": taking({"type": "object"}),
+    "dict of integers": taking({"type": "object", "additionalProperties": INTEGER}),
+    "open object": taking({**POINT, "additionalProperties": True}),
+    "enum of arrays": taking({"enum": [[1], [2]]}),
+    "open arguments": {"type": "object", "properties": {}, "additionalProperties": True},
+}
+SCHEMAS = CLOSED | OPEN
+
+
+def cases(schemas):
+    return pytest.mark.parametrize("parameters", list(schemas.values()), ids=list(schemas))
+
+
+def read_out(value):
+    """Give a validated value with its lazy parts read, for only then they are validated."""
+    if isinstance(value, Mapping):
+        return {key: read_out(each) for key, each in value.items()}
+    if value is None or isinstance(value, str | bytes | int | float):
+        return value
+    return [read_out(each) for each in value]
+
+
+@functools.cache  # lazy parts need it alive
+def adapter_of(kind):
+    return TypeAdapter(kind)
+
+
+def check(kind, value):
+    """Check that an SDK type takes the value, and loses nothing of it."""
+    assert read_out(adapter_of(kind).validate_python(value)) == value
+
+
+def check_model(kind, value):
+    dumped = kind.model_validate(value).model_dump(by_alias=kind.__module__.startswith("mcp"), exclude_none=True)
+    dumped.pop("resultType", None)  # newer releases of MCP add it
+    assert dumped == value
+
+
+@functools.cache
+def converse():
+    return botocore.session.Session().get_service_model("bedrock-runtime").operation_model("Converse").input_shape
+
+
+def check_converse(**request):
+    problems = botocore.validate.ParamValidator().validate({"modelId": "m", **request}, converse())
+    assert problems.generate_report() == ""
+
+
+def check_bedrock_reply(reply):
+    check_converse(messages=[{"role": "user", "content": [reply]}])
+
+
+def check_google(kind, value):
+    assert kind.model_validate(value).model_dump(exclude_none=True) == value
+
+
+def check_google_tool(tool):
+    assert gemini.Tool.model_validate(tool).model_dump(exclude_none=True, mode="json") == tool
+
+
+def check_mcp_tool(tool):
+    assert tool["inputSchema"]["type"] == "object"
+    check_model(mcp.types.Tool, tool)
+
+
+# The tools argument
+
+
+CHECK_TOOL = {
+    to_openai: functools.partial(check, ChatCompletionToolParam),
+    to_anthropic: functools.partial(check, ToolParam),
+    to_google: check_google_tool,
+    to_bedrock: lambda tool: check_converse(toolConfig={"tools": [tool]}),
+    to_mistral: functools.partial(check_model, mistral_models.Tool),
+    to_ollama: functools.partial(check_model, ollama.Tool),
+    to_mcp: check_mcp_tool,
+}
+
+
+@each_provider
+@cases(SCHEMAS | {"none": None})
+def test_the_sdk_takes_the_tool_and_loses_nothing_of_it(provider, parameters):
+    (tool,) = provider.write_tools([Tool(parameters)])
+    CHECK_TOOL[provider](tool)
+
+
+@cases(SCHEMAS | {"none": None})
+def test_the_sdk_takes_a_tool_for_openai_responses(parameters):
+    (tool,) = to_openai.write_tools([Tool(parameters)], "responses")
+    check(FunctionToolParam, tool)
+    assert tool["strict"] is False
+
+
+@each_strict_provider
+@cases(CLOSED | {"none": None})
+def test_the_sdk_takes_a_strict_tool(provider, parameters):
+    (tool,) = provider.write_tools([Tool(parameters, strict=True)])
+    CHECK_TOOL[provider](tool)
+    assert '"strict": true' in json.dumps(tool)
+
+
+@cases(CLOSED)
+def test_what_is_strict_for_anthropic_is_what_its_sdk_would_send(parameters):
+    schema, _ = to_anthropic.adapt(parameters, strict=True)
+    for part in parts_of(schema):
+        if "enum" in part:
+            part.pop("type", None)  # the SDK sends none beside values
+    assert anthropic.transform_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked", "strict"),
+    [(None, None, False), (True, None, True), (False, None, False), (True, False, False), (None, True, True)],
+)
+def test_openai_is_strict_when_the_caller_or_else_the_tool_says_so(offered, asked, strict):
+    offers = [Tool(CLOSED["string"], strict=offered)]
+    (chat,) = to_openai.write_tools(offers, strict=asked)
+    (responses,) = to_openai.write_tools(offers, "responses", strict=asked)
+    assert chat["function"].get("strict", False) is strict
+    assert responses["strict"] is strict
+
+
+@pytest.mark.parametrize(
+    "write", [lambda api: to_openai.write_tools([Tool()], api), lambda api: to_openai.write_reply(Reply(), api)]
+)
+def test_openai_has_no_further_apis(write):
+    with pytest.raises(ValueError, match="OpenAI's api is 'chat' or 'responses', not 'assistants'"):
+        write("assistants")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_tool_without_parameters_gets_an_empty_object(strict):
+    closed = {"additionalProperties": False, "required": []} if strict else {}
+    (tool,) = to_openai.write_tools([Tool()], strict=strict)
+    assert tool["function"]["parameters"] == {"type": "object", "properties": {}, **closed}
+
+
+def test_google_takes_all_functions_in_one_tool_and_no_tool_without_functions():
+    (tool,) = to_google.write_tools([Tool(name="a"), Tool(CLOSED["string"], name="b")])
+    assert [declaration["name"] for declaration in tool["function_declarations"]] == ["a", "b"]
+    assert ["parameters" in declaration for declaration in tool["function_declarations"]] == [False, True]
+    assert to_google.write_tools([]) == []
+
+
+def test_bedrock_is_sent_no_empty_description():
+    (tool,) = to_bedrock.write_tools([Tool(description="")])
+    assert "description" not in tool["toolSpec"]
+
+
+def test_mcp_takes_title_and_hints_from_the_metadata():
+    metadata = {"title": "Weather", "readOnlyHint": True, "openWorldHint": "yes", "internal": 1}
+    (tool,) = to_mcp.write_tools([Tool(metadata=metadata)])
+    check_mcp_tool(tool)
+    assert (tool["title"], tool["annotations"]) == ("Weather", {"readOnlyHint": True})
+
+
+# What an SDK sends
+
+
+def recording(reply):
+    """Give a transport that answers every request alike, and the list of what was sent through it."""
+    bodies = []
+
+    def answer(request):
+        bodies.append(json.loads(request.content))
+        return httpx.Response(200, json=reply)
+
+    return httpx.MockTransport(answer), bodies
+
+
+@cases(SCHEMAS)
+def test_google_sends_the_schema_and_the_reply_whole(parameters):
+    tools = to_google.write_tools([Tool(parameters)])
+    reply = to_google.write_reply(Reply(contents=(ImageContent(b"\xff\xfe", "image/png"),)))
+    transport, bodies = recording({"candidates": []})
+    with httpx.Client(transport=transport) as http:
+        client = google.genai.Client(api_key="x", http_options=gemini.HttpOptions(httpx_client=http))
+        client.models.generate_content(model="m", contents=[reply], config={"tools": tools})
+    sent = json.loads(json.dumps(bodies[0]["tools"][0]["functionDeclarations"]).replace('"anyOf"', '"any_of"'))
+    assert sent == tools[0]["function_declarations"]
+    (part,) = bodies[0]["contents"][0]["parts"][0]["functionResponse"]["parts"]
+    assert base64.urlsafe_b64decode(part["inline_data"]["data"]) == b"\xff\xfe"
+
+
+@cases(SCHEMAS)
+def test_ollama_sends_the_schema_and_the_reply_whole(parameters):
+    tools = to_ollama.write_tools([Tool(parameters)])
+    reply = to_ollama.write_reply(Reply(contents=(ImageContent(b"\xff\xfe", "image/png"),)))
+    transport, bodies = recording({"message": {"role": "assistant"}})
+    with ollama.Client(transport=transport) as client:
+        client.chat(model="m", messages=[reply], tools=tools)
+    assert bodies[0]["tools"] == tools
+    assert bodies[0]["messages"] == [reply]
+
+
+# Schemas
+
+
+STRICT_KEYWORDS = {
+    "type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties",
+}  # fmt: skip
+
+
+def strict_problems(schema):
+    """Give every rule of OpenAI's strict mode that a schema breaks."""
+    if schema.get("type") != "object" or "anyOf" in schema:
+        yield "the root is no object"
+    for part in parts_of(schema):
+        for rule, broken in STRICT_RULES.items():
+            if broken(part):
+                yield f"{rule}: {part}"
+
+
+STRICT_RULES = {
+    "a keyword that is not admitted": lambda part: part.keys() - STRICT_KEYWORDS,
+    "no type": lambda part: "type" not in part and "anyOf" not in part,
+    "an open object": lambda part: part.get("type") == "object" and part.get("additionalProperties") is not False,
+    "an optional property": lambda part: part.get("type") == "object" and {*part["required"]} != {*part["properties"]},
+    "an array without items": lambda part: part.get("type") == "array" and "items" not in part,
+    "a value that is no scalar": lambda part: any(isinstance(value, list | dict) for value in part.get("enum", ())),
+}
+
+
+def parts_of(schema):
+    yield schema
+    items = [schema["items"]] if "items" in schema else []
+    for part in [*schema.get("anyOf", ()), *items, *schema.get("properties", {}).values()]:
+        yield from parts_of(part)
+
+
+def admits_null(schema):
+    return schema.get("type") == "null" or any(map(admits_null, schema.get("anyOf", ())))
+
+
+@cases(CLOSED)
+def test_openai_strict_keeps_every_rule(parameters):
+    schema, _ = to_openai.adapt(parameters, strict=True)
+    assert list(strict_problems(schema)) == []
+    for name in parameters.get("properties", {}):
+        assert name in parameters.get("required", ()) or admits_null(schema["properties"][name])
+
+
+@each_strict_provider
+@cases(OPEN | {"no type": {}, "a string": STRING, "options": {"anyOf": [POINT, POINT]}})
+def test_strict_mode_refuses_what_it_cannot_say_and_names_the_place(provider, parameters):
+    with pytest.raises(ValueError, match=r"^\$[^ ]*: strict mode needs .+, or go without strict mode$"):
+        provider.adapt(parameters, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        (taking({"type": "array", "items": {"type": "object"}}), r"\$.x\[\]: .* every key of an object by name"),
+        (taking({"anyOf": [STRING, {}]}), r"\$.x: .* needs a type, and this admits anything"),
+        (taking({"type": "array"}), r"\$.x: .* the type of an array's items"),
+        (STRING, r"\$: .* an object with named properties as the whole of the parameters"),
+    ],
+)
+def test_what_strict_mode_cannot_say_is_explained(parameters, problem):
+    with pytest.raises(ValueError, match=problem):
+        to_openai.adapt(parameters, strict=True)
+
+
+def nested(levels):
+    return taking(nested(levels - 1)) if levels > 1 else taking(STRING)
+
+
+def properties(names):
+    return {"type": "object", "properties": dict.fromkeys(names, STRING)}
+
+
+@pytest.mark.parametrize(
+    ("largest", "too_large", "limit"),
+    [
+        (nested(10), nested(11), "10 levels of objects, and here are 11"),
+        (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, and here are 5001"),
+        (
+            taking({"enum": list(range(1000))}),
+            taking({"enum": list(range(1001))}),
+            "1000 allowed values, and here are 1001",
+        ),
+        (
+            taking({"enum": [f"{number:059}" for number in range(251)]}),
+            taking({"enum": [f"{number:060}" for number in range(251)]}),
+            "15000 characters in an enum of more than 250 values, and here are 15060",
+        ),
+        (
+            properties(["x" * 60_000, "y" * 60_000]),
+            properties(["x" * 60_000, "y" * 60_001]),
+            "120000 characters of names and allowed values, and here are 120001",
+        ),
+    ],
+    ids=["levels", "properties", "values", "one enum", "characters"],
+)
+def test_openai_strict_refuses_a_schema_over_its_limits(largest, too_large, limit):
+    to_openai.adapt(largest, strict=True)
+    with pytest.raises(ValueError, match=f"strict mode takes at most {limit}; split the tool"):
+        to_openai.adapt(too_large, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (STRING, {"anyOf": [STRING, NULL]}),
+        ({"anyOf": [STRING, INTEGER]}, {"anyOf": [STRING, INTEGER, NULL]}),
+        ({"anyOf": [STRING, NULL]}, {"anyOf": [STRING, NULL]}),
+        (NULL, NULL),
+        ({"type": "null", "enum": [None]}, {"type": "null", "enum": [None]}),
+        (
+            {"type": "string", "enum": ["a"], "default": "a", "description": "Which"},
+            {"anyOf": [{"type": "string", "enum": ["a"]}, NULL], "description": 'Which (default: "a")'},
+        ),
+        (
+            {"enum": ["a", 1, None]},
+            {
+                "anyOf": [
+                    {"type": "string", "enum": ["a"]},
+                    {"type": "integer", "enum": [1]},
+                    {"type": "null", "enum": [None]},
+                ]
+            },
+        ),
+    ],
+)
+def test_openai_strict_makes_optional_parameters_nullable(part, expected):
+    schema, _ = to_openai.adapt(taking(part), strict=True)
+    assert schema == taking(expected, required=["x"], additionalProperties=False)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected", "notes"),
+    [
+        ({"anyOf": [STRING, NULL]}, {"type": "STRING", "nullable": True}, ["anyOf rewritten: nullable"]),
+        (
+            {"anyOf": [{"type": "string", "description": "a name"}, NULL], "description": "Who"},
+            {"type": "STRING", "nullable": True, "description": "Who (a name)"},
+            ["anyOf rewritten: nullable"],
+        ),
+        (
+            {"anyOf": [{"type": "string", "description": "a name"}, {"type": "null", "description": "all"}]},
+            {"type": "STRING", "nullable": True, "description": "a name (null: all)"},
+            ["anyOf rewritten: nullable"],
+        ),
+        (
+            {"anyOf": [STRING, INTEGER, NULL]},
+            {"any_of": [{"type": "STRING"}, {"type": "INTEGER"}], "nullable": True},
+            ["anyOf rewritten: nullable"],
+        ),
+        ({"anyOf": [NULL]}, {"any_of": [{"type": "NULL"}]}, []),
+        ({"enum": ["a"]}, {"type": "STRING", "enum": ["a"]}, []),
+        (
+            {"enum": ["a", 1, None], "description": "Which"},
+            {
+                "any_of": [{"type": "STRING"}, {"type": "INTEGER"}],
+                "nullable": True,
+                "description": 'Which (one of "a", 1, null)',
+            },
+            ['enum moved into the description: one of "a", 1, null', "anyOf rewritten: nullable"],
+        ),
+        (
+            {"type": "string", "enum": ["", "b"]},
+            {"type": "STRING", "description": 'one of "", "b"'},
+            ['enum moved into the description: one of "", "b"'],
+        ),
+        (
+            {"enum": [1.5], "default": 1.5},
+            {"type": "NUMBER", "description": "default: 1.5 (one of 1.5)"},
+            ["default moved into the description: default: 1.5", "enum moved into the description: one of 1.5"],
+        ),
+        (
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            {"type": "OBJECT", "description": 'other keys: {"type":"integer"}'},
+            ['additionalProperties moved into the description: other keys: {"type":"integer"}'],
+        ),
+        (
+            {"type": "object", "additionalProperties": True},
+            {"type": "OBJECT", "description": "other keys: anything"},
+            ["additionalProperties moved into the description: other keys: anything"],
+        ),
+        (
+            {"type": "object", "properties": {}, "additionalProperties": False},
+            {"type": "OBJECT", "properties": {}},
+            ["additionalProperties dropped"],
+        ),
+        ({"type": "array"}, {"type": "ARRAY", "items": {}}, []),
+        ({}, {}, []),
+    ],
+)
+def test_google_says_in_words_what_its_schema_cannot(part, expected, notes):
+    schema, told = to_google.adapt(taking(part, required=["x"]))
+    assert schema == {"type": "OBJECT", "properties": {"x": expected}, "required": ["x"]}
+    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("part", "expected", "notes"),
+    [
+        ({"anyOf": [STRING, NULL]}, {"type": ["string", "null"]}, ["anyOf rewritten: type"]),
+        (
+            {"anyOf": [{"type": "string", "enum": ["a"]}, STRING], "description": "Which"},
+            {"type": "string", "description": 'Which (any of: [{"type":"string","enum":["a"]},{"type":"string"}])'},
+            ['anyOf moved into the description: any of: [{"type":"string","enum":["a"]},{"type":"string"}]'],
+        ),
+        (
+            {"anyOf": [STRING, {}]},
+            {"description": 'any of: [{"type":"string"},{}]'},
+            ['anyOf moved into the description: any of: [{"type":"string"},{}]'],
+        ),
+        (
+            {"type": "object", "properties": {"a": INTEGER}, "required": ["a"], "additionalProperties": False},
+            {
+                "type": "object",
+                "description": 'properties: {"a":{"type":"integer"}}; required: ["a"]; other properties: false',
+            },
+            [
+                'properties moved into the description: properties: {"a":{"type":"integer"}}',
+                'required moved into the description: required: ["a"]',
+                "additionalProperties moved into the description: other properties: false",
+            ],
+        ),
+        (
+            {"type": "integer", "default": 5},
+            {"type": "integer", "description": "default: 5"},
+            ["default moved into the description: default: 5"],
+        ),
+        ({"type": "array", "items": POINT}, {"type": "array", "items": POINT}, []),
+    ],
+)
+def test_ollama_says_in_words_what_its_sdk_would_lose(part, expected, notes):
+    schema, told = to_ollama.adapt(taking(part))
+    assert schema == taking(expected)
+    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+
+
+def test_ollama_tells_what_of_the_whole_it_drops():
+    schema, notes = to_ollama.adapt({**CLOSED["nothing"], "additionalProperties": False})
+    assert schema == CLOSED["nothing"]
+    assert notes == [Note("$", "additionalProperties", "dropped")]
+
+
+def test_notes_name_the_place_at_every_depth():
+    deep = {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "integer", "default": 1}}}
+    _, notes = to_google.adapt(taking({"anyOf": [deep, NULL]}))
+    assert [(note.path, note.keyword) for note in notes] == [
+        ("$.x", "anyOf"),
+        ("$.x[]", "additionalProperties"),
+        ("$.x[].*", "default"),
+    ]
+
+
+@each_provider
+@pytest.mark.parametrize("parameters", [{}, {"type": "object"}])
+def test_arguments_are_offered_as_an_object_with_properties(provider, parameters):
+    schema, notes = provider.adapt(parameters)
+    assert (schema["type"].lower(), schema["properties"], notes) == ("object", {}, [])
+
+
+@pytest.mark.parametrize("provider", [to_anthropic, to_bedrock, to_mistral, to_mcp], ids=provider_name)
+@cases(SCHEMAS)
+def test_who_takes_any_schema_gets_it_as_it_is(provider, parameters):
+    assert provider.adapt(parameters) == ({"properties": {}, **parameters}, [])
+
+
+def test_openai_gets_arrays_with_items():
+    assert to_openai.adapt(OPEN["array of anything"]) == (OPEN["array of any items"], [])
+
+
+names = st.text(min_size=1, max_size=5)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+typed_values = st.one_of(
+    st.builds(lambda values: {"type": "string", "enum": values}, st.lists(st.text(), min_size=1)),
+    st.builds(lambda values: {"type": "integer", "enum": values}, st.lists(st.integers(), min_size=1)),
+    st.builds(lambda values: {"enum": values}, st.lists(scalars | st.lists(scalars), min_size=1)),
+)
+simple = st.sampled_from(["string", "integer", "number", "boolean", "null"]).map(lambda kind: {"type": kind})
+
+
+@st.composite
+def objects(draw, inner):
+    members = draw(st.dictionaries(names, inner, max_size=4))
+    schema = {"type": "object", "properties": members}
+    if members and draw(st.booleans()):
+        schema["required"] = draw(st.lists(st.sampled_from(list(members)), unique=True))
+    return schema | draw(st.sampled_from([{}, {"additionalProperties": False}, {"additionalProperties": True}]))
+
+
+def containers(inner):
+    return st.one_of(
+        objects(inner),
+        st.builds(lambda items: {"type": "array", "items": items}, inner),
+        st.builds(lambda value: {"type": "object", "additionalProperties": value}, inner),
+        st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda schema, said: {**schema, "description": said}, inner, st.text()),
+        st.builds(lambda schema, value: {**schema, "default": value}, inner, scalars | st.lists(scalars)),
+    )
+
+
+schemas = st.recursive(
+    st.one_of(simple, typed_values, st.sampled_from([{}, {"type": "array"}, {"type": "object"}])), containers
+)
+
+
+@settings(deadline=None)
+@given(parameters=objects(schemas) | schemas)
+def test_every_portable_schema_is_adapted_and_left_as_it_was(parameters):
+    before = copy.deepcopy(parameters)
+    for provider in PROVIDERS:
+        adapted, notes = provider.adapt(parameters)
+        assert all(isinstance(note, Note) for note in notes)
+        assert adapted is not parameters
+    assert parameters == before
+
+
+@settings(deadline=None)
+@given(parameters=objects(schemas))
+def test_every_tool_is_taken_by_every_sdk(parameters):
+    for provider, check_tool in CHECK_TOOL.items():
+        (tool,) = provider.write_tools([Tool(parameters)])
+        check_tool(tool)
+
+
+@settings(deadline=None)
+@given(parameters=objects(schemas) | schemas)
+def test_openai_strict_gives_a_strict_schema_or_says_why_not(parameters):
+    before = copy.deepcopy(parameters)
+    try:
+        adapted, _ = to_openai.adapt(parameters, strict=True)
+    except ValueError as refused:
+        assert str(refused).startswith("$")  # noqa: PT017 - either outcome is right
+    else:
+        assert list(strict_problems(adapted)) == []
+    assert parameters == before
+
+
+@settings(deadline=None)
+@given(parameters=objects(schemas))
+def test_what_is_adapted_shares_nothing_with_what_was_given(parameters):
+    before = copy.deepcopy(parameters)
+    for provider in PROVIDERS:
+        spoil(provider.adapt(parameters)[0])
+    assert parameters == before
+
+
+def spoil(value):
+    if isinstance(value, list | dict):
+        for each in list(value.values() if isinstance(value, dict) else value):
+            spoil(each)
+        value.clear()
+
+
+# Calls
+
+
+ARGUMENTS = {"city": "Rome"}
+TEXT = '{"city": "Rome"}'
+FUNCTION = {"name": "weather", "arguments": TEXT}
+
+CALLS = [
+    (
+        to_openai,
+        ChatCompletionMessageFunctionToolCall(id="c1", type="function", function=FUNCTION),
+        ("weather", TEXT, "c1"),
+    ),
+    (
+        to_openai,
+        ResponseFunctionToolCall(type="function_call", id="fc_1", call_id="c1", **FUNCTION),
+        ("weather", TEXT, "c1"),
+    ),
+    (
+        to_anthropic,
+        ToolUseBlock(type="tool_use", id="c1", name="weather", input=ARGUMENTS),
+        ("weather", ARGUMENTS, "c1"),
+    ),
+    (to_google, gemini.FunctionCall(name="weather", args=ARGUMENTS, id="c1"), ("weather", ARGUMENTS, "c1")),
+    (to_google, gemini.FunctionCall(name="weather"), ("weather", None, None)),
+    (
+        to_google,
+        gemini.Part(function_call=gemini.FunctionCall(name="weather", args=ARGUMENTS)),
+        ("weather", ARGUMENTS, None),
+    ),
+    (to_mistral, mistral_models.ToolCall(id="c1", function=FUNCTION), ("weather", TEXT, "c1")),
+    (
+        to_mistral,
+        mistral_models.ToolCall(function={"name": "weather", "arguments": ARGUMENTS}),
+        ("weather", ARGUMENTS, None),
+    ),
+    (
+        to_ollama,
+        ollama.Message.ToolCall(function={"name": "weather", "arguments": ARGUMENTS}),
+        ("weather", ARGUMENTS, None),
+    ),
+    (to_mcp, mcp.types.CallToolRequestParams(name="weather", arguments=ARGUMENTS), ("weather", ARGUMENTS, None)),
+    (
+        to_mcp,
+        mcp.types.CallToolRequest(method="tools/call", params={"name": "weather"}),
+        ("weather", None, None),
+    ),
+]
+CALL_IDS = [f"{provider_name(provider)} {type(call).__name__}" for provider, call, _ in CALLS]
+
+
+@pytest.mark.parametrize(("provider", "call", "expected"), CALLS, ids=CALL_IDS)
+def test_a_call_of_the_sdk_and_its_dict_are_read_alike(provider, call, expected):
+    assert provider.read_call(call) == expected
+    assert provider.read_call(call.model_dump()) == expected
+    assert provider.read_call(call.model_dump(by_alias=True, exclude_none=True)) == expected
+
+
+def test_bedrock_calls_are_read_with_and_without_the_block_around_them():
+    use = {"toolUseId": "c1", "name": "weather", "input": ARGUMENTS}
+    check_converse(messages=[{"role": "assistant", "content": [{"toolUse": use}]}])
+    assert to_bedrock.read_call(use) == to_bedrock.read_call({"toolUse": use}) == ("weather", ARGUMENTS, "c1")
+
+
+def call_with(provider, **arguments):
+    """Give a call in a provider's shape, with a field for the arguments or none."""
+    if provider in {to_openai, to_mistral, to_ollama}:
+        return {"id": "c1", "function": {"name": "weather", **arguments}}
+    key = {to_google: "args", to_mcp: "arguments"}.get(provider, "input")
+    call = {"type": "tool_use", "toolUseId": "c1", "id": "c1", "name": "weather"}
+    return {**call, key: arguments["arguments"]} if arguments else call
+
+
+@each_provider
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({}, None),
+        ({"arguments": None}, None),
+        ({"arguments": ""}, ""),
+        ({"arguments": '{"city": "Ro'}, '{"city": "Ro'),
+        ({"arguments": TEXT}, TEXT),
+        ({"arguments": ARGUMENTS}, ARGUMENTS),
+        ({"arguments": MappingProxyType(ARGUMENTS)}, ARGUMENTS),
+        ({"arguments": [1, 2]}, "[1, 2]"),
+        ({"arguments": 7}, "7"),
+        ({"arguments": {1}}, '"{1}"'),
+    ],
+)
+def test_whatever_the_arguments_are_the_call_is_read(provider, given, read):
+    name, arguments, call_id = provider.read_call(call_with(provider, **given))
+    assert (name, arguments, call_id) == ("weather", read, "c1")
+
+
+@pytest.mark.parametrize(
+    ("provider", "call"),
+    [
+        (to_openai, {"id": 1, "function": {"name": None}}),
+        (to_openai, {"type": "function_call", "call_id": 1}),
+        (to_anthropic, {"type": "tool_use", "id": 1}),
+        (to_google, {"function_call": {"id": 1}}),
+        (to_bedrock, {"toolUse": {"toolUseId": 1}}),
+        (to_mistral, {"function": {}, "id": 1}),
+        (to_ollama, {"function": {}, "id": 1}),
+    ],
+)
+def test_a_call_without_a_name_is_a_call_of_no_tool(provider, call):
+    assert provider.read_call(call) == ("", None, "1")
+
+
+@each_provider
+@pytest.mark.parametrize(
+    ("source", "came"),
+    [
+        (None, "NoneType"),
+        ("weather", "str"),
+        ([], "list"),
+        ({}, r"a dict with the keys \(none\)"),
+        ({"role": "user", "content": "hi"}, "a dict with the keys 'role', 'content'"),
+        (TextContent("weather"), "TextContent"),
+    ],
+)
+def test_what_is_no_call_is_refused_with_what_was_expected(provider, source, came):
+    with pytest.raises(TypeError, match=rf"^Expected an? \w+ .*, got {came}$"):
+        provider.read_call(source)
+
+
+# Replies
+
+
+PNG = ImageContent(b"\xff\xfe", "image/png")
+WAV = AudioContent(b"123", "audio/wav")
+PDF = FileContent(b"%PDF", "application/pdf", "my report: 1.pdf")
+NOTES = FileContent("à".encode(), "text/plain; charset=utf-8", "notes.txt")
+ZIP = FileContent(b"PK", "application/zip", "a.zip")
+VIDEO = FileContent(b"mp4", "video/mp4", "a.mp4")
+MANY = (TextContent("more"), PNG, WAV, PDF, NOTES, ZIP, VIDEO)
+
+CHECK_REPLY = {
+    to_openai: functools.partial(check, ChatCompletionToolMessageParam),
+    to_anthropic: functools.partial(check, ToolResultBlockParam),
+    to_google: functools.partial(check_google, gemini.Part),
+    to_bedrock: check_bedrock_reply,
+    to_mistral: functools.partial(check_model, mistral_models.ToolMessage),
+    to_ollama: lambda reply: ollama.Message.model_validate(
+        {**reply, "images": [{"value": image} for image in reply.get("images", ())]}
+    ),
+    to_mcp: functools.partial(check_model, mcp.types.CallToolResult),
+}
+REPLIES = {
+    "text": Reply(),
+    "nothing": Reply(""),
+    "blank": Reply(" ", (TextContent(" "),)),
+    "error": Reply("Error: no such city", is_error=True),
+    "contents": Reply(contents=MANY),
+    "contents without text": Reply("", MANY),
+    "error with contents": Reply("Error: half of it", MANY, is_error=True),
+}
+each_reply = pytest.mark.parametrize("reply", list(REPLIES.values()), ids=list(REPLIES))
+
+
+@each_provider
+@each_reply
+def test_the_sdk_takes_the_reply_and_loses_nothing_of_it(provider, reply):
+    CHECK_REPLY[provider](provider.write_reply(reply))
+
+
+@each_reply
+def test_the_sdk_takes_a_reply_for_openai_responses(reply):
+    check(FunctionCallOutput, to_openai.write_reply(reply, "responses"))
+
+
+def test_openai_chat_gets_lines_in_place_of_media():
+    assert to_openai.write_reply(Reply(contents=MANY)) == {
+        "role": "tool",
+        "tool_call_id": "call_1",
+        "content": (
+            "21 °C\nmore\n[image/png, 2 bytes, not shown]\n[audio/wav, 3 bytes, not shown]\n"
+            "[my report: 1.pdf, application/pdf, 4 bytes, not shown]\n"
+            "[notes.txt, text/plain; charset=utf-8, 2 bytes, not shown]\n"
+            "[a.zip, application/zip, 2 bytes, not shown]\n[a.mp4, video/mp4, 3 bytes, not shown]"
+        ),
+    }
+
+
+def text_block(text):
+    return {"type": "text", "text": text}
+
+
+NOT_SHOWN = {
+    WAV: "[audio/wav, 3 bytes, not shown]",
+    PDF: "[my report: 1.pdf, application/pdf, 4 bytes, not shown]",
+    NOTES: "[notes.txt, text/plain; charset=utf-8, 2 bytes, not shown]",
+    ZIP: "[a.zip, application/zip, 2 bytes, not shown]",
+    VIDEO: "[a.mp4, video/mp4, 3 bytes, not shown]",
+    PNG: "[image/png, 2 bytes, not shown]",
+}
+
+
+def test_openai_responses_get_images_and_files():
+    def said(text):
+        return {"type": "input_text", "text": text}
+
+    assert to_openai.write_reply(Reply(contents=MANY), "responses") == {
+        "type": "function_call_output",
+        "call_id": "call_1",
+        "output": [
+            said("21 °C"),
+            said("more"),
+            {"type": "input_image", "image_url": "data:image/png;base64,//4="},
+            said(NOT_SHOWN[WAV]),
+            {
+                "type": "input_file",
+                "filename": "my report: 1.pdf",
+                "file_data": "data:application/pdf;base64,JVBERg==",
+            },
+            {"type": "input_file", "filename": "notes.txt", "file_data": "data:text/plain;base64,w6A="},
+            said(NOT_SHOWN[ZIP]),
+            said(NOT_SHOWN[VIDEO]),
+        ],
+    }
+
+
+def test_anthropic_gets_images_and_documents():
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
+    assert to_anthropic.write_reply(Reply(contents=MANY)) == {
+        "type": "tool_result",
+        "tool_use_id": "call_1",
+        "content": [
+            text_block("21 °C"),
+            text_block("more"),
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "//4="}},
+            text_block(NOT_SHOWN[WAV]),
+            {"type": "document", "source": pdf, "title": "my report: 1.pdf"},
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "à"},
+                "title": "notes.txt",
+            },
+            text_block(NOT_SHOWN[ZIP]),
+            text_block(NOT_SHOWN[VIDEO]),
+        ],
+    }
+
+
+def test_an_error_for_anthropic_holds_text_only():
+    assert to_anthropic.write_reply(Reply("Error: no", (PNG,), is_error=True)) == {
+        "type": "tool_result",
+        "tool_use_id": "call_1",
+        "content": [text_block("Error: no"), text_block(NOT_SHOWN[PNG])],
+        "is_error": True,
+    }
+
+
+def test_google_gets_media_beside_the_response():
+    assert to_google.write_reply(Reply(contents=MANY)) == {
+        "function_response": {
+            "id": "call_1",
+            "name": "weather",
+            "response": {"output": "\n".join(["21 °C", "more", NOT_SHOWN[WAV], NOT_SHOWN[ZIP], NOT_SHOWN[VIDEO]])},
+            "parts": [
+                {"inline_data": {"mime_type": "image/png", "data": b"\xff\xfe"}},
+                {"inline_data": {"mime_type": "application/pdf", "data": b"%PDF"}},
+                {"inline_data": {"mime_type": "text/plain", "data": "à".encode()}},
+            ],
+        }
+    }
+
+
+def test_bedrock_gets_images_documents_and_videos():
+    assert to_bedrock.write_reply(Reply(contents=MANY))["toolResult"]["content"] == [
+        {"text": "21 °C"},
+        {"text": "more"},
+        {"image": {"format": "png", "source": {"bytes": b"\xff\xfe"}}},
+        {"text": NOT_SHOWN[WAV]},
+        {"document": {"format": "pdf", "name": "my report 1", "source": {"bytes": b"%PDF"}}},
+        {"document": {"format": "txt", "name": "notes", "source": {"bytes": "à".encode()}}},
+        {"text": NOT_SHOWN[ZIP]},
+        {"video": {"format": "mp4", "source": {"bytes": b"mp4"}}},
+    ]
+
+
+@pytest.mark.parametrize(("name", "kept"), [("", "application"), ("東京.pdf", "document"), ("x" * 300, "x" * 200)])
+def test_bedrock_gets_document_names_that_it_takes(name, kept):
+    (_, block) = to_bedrock.write_reply(Reply(contents=(FileContent(b"1", "application/pdf", name),)))["toolResult"][
+        "content"
+    ]
+    assert block["document"]["name"] == kept
+
+
+@pytest.mark.parametrize(("text", "sent"), [("", "(no output)"), (" \n", "(no output)"), ("x", "x")])
+def test_bedrock_gets_no_blank_text(text, sent):
+    assert to_bedrock.write_reply(Reply(text))["toolResult"]["content"] == [{"text": sent}]
+
+
+def test_an_empty_file_is_told_of():
+    empty = (ImageContent(b"", "image/png"),)
+    content = to_bedrock.write_reply(Reply(contents=empty))["toolResult"]["content"]
+    assert content == [{"text": "21 °C"}, {"text": "[image/png, 0 bytes, not shown]"}]
+
+
+def test_mistral_gets_images():
+    assert to_mistral.write_reply(Reply(contents=(PNG, PDF))) == {
+        "role": "tool",
+        "tool_call_id": "call_1",
+        "name": "weather",
+        "content": [
+            text_block("21 °C"),
+            {"type": "image_url", "image_url": "data:image/png;base64,//4="},
+            text_block(NOT_SHOWN[PDF]),
+        ],
+    }
+
+
+def test_ollama_gets_images_beside_the_text():
+    assert to_ollama.write_reply(Reply(contents=(PNG, PDF))) == {
+        "role": "tool",
+        "tool_name": "weather",
+        "content": f"21 °C\n{NOT_SHOWN[PDF]}",
+        "images": ["//4="],
+    }
+
+
+def test_mcp_gets_everything():
+    assert to_mcp.write_reply(Reply(contents=MANY)) == {
+        "content": [
+            text_block("21 °C"),
+            text_block("more"),
+            {"type": "image", "data": "//4=", "mimeType": "image/png"},
+            {"type": "audio", "data": "MTIz", "mimeType": "audio/wav"},
+            resource("my%20report%3A%201.pdf", "application/pdf", blob="JVBERg=="),
+            resource("notes.txt", "text/plain", text="à"),
+            resource("a.zip", "application/zip", blob="UEs="),
+            resource("a.mp4", "video/mp4", blob="bXA0"),
+        ],
+        "isError": False,
+    }
+
+
+def resource(name, kind, **held):
+    return {"type": "resource", "resource": {"uri": f"file:///{name}", "mimeType": kind, **held}}
+
+
+def test_text_that_is_not_utf8_is_sent_as_bytes():
+    latin = FileContent("à".encode("latin-1"), "text/plain", "notes.txt")
+    (_, block) = to_mcp.write_reply(Reply(contents=(latin,)))["content"]
+    assert block == resource("notes.txt", "text/plain", blob="4A==")
+
+
+@pytest.mark.parametrize(
+    ("provider", "flag"),
+    [
+        (to_anthropic, lambda reply: reply.get("is_error", False)),
+        (to_google, lambda reply: "error" in reply["function_response"]["response"]),
+        (to_bedrock, lambda reply: reply["toolResult"]["status"] == "error"),
+        (to_mcp, lambda reply: reply["isError"]),
+    ],
+    ids=["anthropic", "google", "bedrock", "mcp"],
+)
+def test_an_error_is_marked_where_there_is_a_mark(provider, flag):
+    assert flag(provider.write_reply(REPLIES["error"])) is True
+    assert flag(provider.write_reply(REPLIES["text"])) is False
+
+
+@each_provider
+def test_an_error_is_told_in_words(provider):
+    assert "Error: no such city" in str(provider.write_reply(REPLIES["error"]))
+
+
+@pytest.mark.parametrize("spelling", ["image/jpg", "IMAGE/JPEG", "image/jpeg; q=1"])
+def test_media_types_are_sent_in_their_usual_spelling(spelling):
+    (_, block) = to_anthropic.write_reply(Reply(contents=(ImageContent(b"1", spelling),)))["content"]
+    assert block["source"]["media_type"] == "image/jpeg"
+
+
+@pytest.mark.parametrize(
+    ("provider", "place"),
+    [
+        (to_openai, lambda reply: reply["tool_call_id"]),
+        (to_anthropic, lambda reply: reply["tool_use_id"]),
+        (to_google, lambda reply: reply["function_response"].get("id", "")),
+        (to_bedrock, lambda reply: reply["toolResult"]["toolUseId"]),
+        (to_mistral, lambda reply: reply.get("tool_call_id", "")),
+    ],
+    ids=["openai", "anthropic", "google", "bedrock", "mistral"],
+)
+def test_a_reply_finds_its_call_by_the_id_if_there_is_one(provider, place):
+    assert place(provider.write_reply(Reply())) == "call_1"
+    assert place(provider.write_reply(Reply(call_id=None))) == ""
