@@ -218,7 +218,7 @@ def main() -> None:
         for each in everyone:
             each.introduce(processes)
         reference = next(each for each in everyone if not each.problem)  # the floor stands in for toolsemble
-        measure(everyone, reference, {"define": options.rounds, "call": options.rounds, "import": 4, "many": 1})
+        measure(everyone, reference, {"define": options.rounds, "call": options.rounds, "import": 3, "many": 1})
     report(everyone, reference)
 
 

@@ -4,7 +4,7 @@ import json
 
 from toolregistry import Tool, ToolRegistry
 
-from peers.task import ARGUMENTS, Call, new_search
+from peers.task import ARGUMENTS, Call, new_async_search
 
 NAME = "toolregistry"
 DISTRIBUTION = "toolregistry"
@@ -15,19 +15,23 @@ VALIDATES = True
 def _registry(names: list[str]) -> ToolRegistry:
     registry = ToolRegistry()
     for name in names:
-        registry.register(new_search(name))
+        registry.register(new_async_search(name))
     return registry
 
 
 def define() -> object:
     """Define the tool, and give it in OpenAI's form."""
-    return Tool.from_function(new_search()).get_schema("openai-chat")
+    return Tool.from_function(new_async_search()).get_schema("openai-chat")
 
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
     """Invoke through a registry."""
     registry = _registry(["search"])
-    return lambda: str(registry.invoke("search", json.loads(arguments)))
+
+    async def call() -> str:
+        return str(await registry.ainvoke("search", json.loads(arguments)))
+
+    return call
 
 
 def many(count: int) -> tuple[object, list[object]]:
