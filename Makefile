@@ -7,7 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint format bench clean
+# Each peer of the benchmark has an environment of its own, made by `make bench-peers`.
+ENVS := benchmarks/.envs
+PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
+
+.PHONY: demo test lint format bench bench-peers clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.runtime
@@ -29,9 +33,14 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	@$(BIN)/python benchmarks/run.py
+	@echo
+	@$(BIN)/python benchmarks/compare.py
+
+bench-peers: $(VENV)/.runtime $(PEERS)
+	@$(BIN)/python benchmarks/compare.py
 
 clean:
-	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -44,3 +53,11 @@ $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $@
+
+# A peer that cannot be installed is skipped, and tried again the next time.
+$(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python
+	@echo "bench: installing $*"
+	@$(BIN)/python -m venv --clear $(@D) \
+		&& $(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< \
+		&& touch $@ \
+		|| echo "bench: $* could not be installed and is skipped"

@@ -1,0 +1,42 @@
+"""The least work there is: pydantic-core reads and checks the JSON text in one go and calls the function."""
+
+from pydantic_core import SchemaValidator, core_schema
+
+from peers.task import ARGUMENTS, Call, Search, new_search
+
+NAME = "floor (pydantic-core)"
+DISTRIBUTION = "pydantic-core"
+IMPORT = "from pydantic_core import SchemaValidator, core_schema"
+VALIDATES = True
+
+
+def _validator(search: Search) -> SchemaValidator:
+    parameter = core_schema.arguments_parameter
+    order = core_schema.with_default_schema(core_schema.literal_schema(["asc", "desc"]), default="desc")
+    arguments = core_schema.arguments_schema(
+        [
+            parameter("query", core_schema.str_schema()),
+            parameter("limit", core_schema.int_schema()),
+            parameter("min_score", core_schema.float_schema(ge=0, le=1)),
+            parameter("tags", core_schema.list_schema(core_schema.str_schema())),
+            parameter("order", order),
+        ]
+    )
+    return SchemaValidator(core_schema.call_schema(arguments, search))
+
+
+def define() -> object:
+    """Build the validator; nobody writes a specification for the floor."""
+    return _validator(new_search())
+
+
+def make_call(arguments: str = ARGUMENTS) -> Call:
+    """Let pydantic-core do it all."""
+    validate = _validator(new_search()).validate_json
+    return lambda: validate(arguments)
+
+
+def many(count: int) -> tuple[object, list[object]]:
+    """Keep the validators by name."""
+    tools = {name: _validator(new_search(name)) for name in (f"search_{number}" for number in range(count))}
+    return tools, list(tools.values())
