@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.function import FunctionTool, tool
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
+    from toolsemble.note import Note
     from toolsemble.param import MemoryId, Param
     from toolsemble.result import (
         AudioContent,
@@ -66,6 +67,7 @@ _HOMES = {
     ),
     "function": ("FunctionTool", "tool"),
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+    "note": ("Note",),
     "param": ("MemoryId", "Param"),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
     "review": ("Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"),
@@ -92,6 +94,7 @@ __all__ = [
     "InvocationParameters",
     "MaxIterationsExceededError",
     "MemoryId",
+    "Note",
     "Param",
     "ReturnBehavior",
     "ReviewDecision",

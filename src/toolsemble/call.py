@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module  # provider modules are loaded when they are used
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from toolsemble.result import ToolResult
+    from toolsemble.result import Content, ToolResult
 
 
 class ToolCall:
@@ -21,13 +23,14 @@ class ToolCall:
     ({'city': 'Rome'}, '{"city":"Rome"}')
     """
 
-    __slots__ = ("_given_as_dict", "_id", "_json", "_name")
+    __slots__ = ("_answered_in", "_given_as_dict", "_id", "_json", "_name")
 
     def __init__(self, name: str, arguments: str | dict[str, Any] | None = "{}", id: str | None = None) -> None:
         if not isinstance(name, str):
             raise TypeError(f"ToolCall name must be a str, not {type(name).__name__}")
         self._name = name
         self._id = id
+        self._answered_in: Literal["chat", "responses"] = "chat"
         self._given_as_dict = isinstance(arguments, dict)
         self._json = arguments if isinstance(arguments, str) else _written(name, arguments)
 
@@ -50,6 +53,48 @@ class ToolCall:
     def json(self) -> str:
         """The arguments as JSON text, or whatever the model wrote in its place."""
         return self._json
+
+    @classmethod
+    def from_openai(cls, source: object) -> ToolCall:
+        """Give the call of a chat completion's tool call, or of a response's function call; an SDK object or its dict.
+
+        >>> ToolCall.from_openai({"id": "c1", "function": {"name": "now", "arguments": "{}"}})
+        ToolCall('now', '{}', id='c1')
+        """
+        call = _read("openai", source)
+        kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
+        call._answered_in = "responses" if kind == "function_call" else "chat"  # noqa: SLF001 - just made
+        return call
+
+    @classmethod
+    def from_anthropic(cls, source: object) -> ToolCall:
+        """Give the call of Anthropic's ``tool_use`` block; takes the SDK's object or its dict."""
+        return _read("anthropic", source)
+
+    @classmethod
+    def from_google(cls, source: object) -> ToolCall:
+        """Give the call of Google Gemini's function call, or of the part that holds it; an SDK object or its dict."""
+        return _read("google", source)
+
+    @classmethod
+    def from_bedrock(cls, source: object) -> ToolCall:
+        """Give the call of Amazon Bedrock's ``toolUse`` block; takes the SDK's object or its dict."""
+        return _read("bedrock", source)
+
+    @classmethod
+    def from_mistral(cls, source: object) -> ToolCall:
+        """Give the call of Mistral's tool call; takes the SDK's object or its dict."""
+        return _read("mistral", source)
+
+    @classmethod
+    def from_ollama(cls, source: object) -> ToolCall:
+        """Give the call of Ollama's tool call; takes the SDK's object or its dict."""
+        return _read("ollama", source)
+
+    @classmethod
+    def from_mcp(cls, source: object) -> ToolCall:
+        """Give the call of MCP's ``tools/call`` request, or of its parameters; an SDK object or its dict."""
+        return _read("mcp", source)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolCall):
@@ -95,6 +140,63 @@ class ToolReply:
     def is_error(self) -> bool:
         """Whether the call failed."""
         return not self.result.is_success
+
+    @property
+    def call_id(self) -> str | None:
+        """The provider's id of the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool that was called."""
+        return self.call.name
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """Images, sound and files beside the text."""
+        return self.result.contents
+
+    def to_openai(self, api: Literal["chat", "responses"] | None = None) -> dict[str, Any]:
+        """Give the message that OpenAI is sent back, for the API that the call came from unless told otherwise.
+
+        >>> from toolsemble import ToolResult
+        >>> ToolReply(ToolCall("now", id="c1"), ToolResult.success("noon")).to_openai()
+        {'role': 'tool', 'tool_call_id': 'c1', 'content': 'noon'}
+        """
+        return _written_for("openai", self, api=api or self.call._answered_in)  # noqa: SLF001 - this module's own
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Give what Anthropic is sent back about the call."""
+        return _written_for("anthropic", self)
+
+    def to_google(self) -> dict[str, Any]:
+        """Give what Google Gemini is sent back about the call."""
+        return _written_for("google", self)
+
+    def to_bedrock(self) -> dict[str, Any]:
+        """Give what Amazon Bedrock is sent back about the call."""
+        return _written_for("bedrock", self)
+
+    def to_mistral(self) -> dict[str, Any]:
+        """Give what Mistral is sent back about the call."""
+        return _written_for("mistral", self)
+
+    def to_ollama(self) -> dict[str, Any]:
+        """Give what Ollama is sent back about the call."""
+        return _written_for("ollama", self)
+
+    def to_mcp(self) -> dict[str, Any]:
+        """Give what MCP is sent back about the call."""
+        return _written_for("mcp", self)
+
+
+def _read(provider: str, source: object) -> ToolCall:
+    return ToolCall(*import_module(f"toolsemble.providers.{provider}").read_call(source))
+
+
+def _written_for(provider: str, reply: ToolReply, **settings: Any) -> dict[str, Any]:
+    message: dict[str, Any] = import_module(f"toolsemble.providers.{provider}").write_reply(reply, **settings)
+    return message
 
 
 def _written(name: str, arguments: object) -> str:

@@ -8,13 +8,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any
 
 from toolsemble.context import LOGGER
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.note import Note
 from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
 from toolsemble.schema.emit import portable
 from toolsemble.specification import ToolSpecification
+
+PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
+"""The providers whose wire formats are known."""
+
+_STRICT = {"openai", "anthropic", "bedrock", "mistral"}
 
 
 class ReturnBehavior(Enum):
@@ -88,6 +95,21 @@ class ToolDefinition:
         taken = parameters if parameters.get("properties") or parameters.get("additionalProperties") else None
         return ToolSpecification(self.name, self.description, taken, self.metadata, self.strict)
 
+    def explain(self, provider: str) -> list[Note]:
+        """Give a note for every keyword of the schema that a provider's model does not see as it was written."""
+        if provider not in PROVIDERS:
+            raise ValueError(f"Unknown provider {provider!r}; known are {', '.join(PROVIDERS)}")
+        parameters, notes = portable(self.schema())
+        strict = {"strict": True} if self.strict and provider in _STRICT else {}
+        return [*notes, *import_module(f"toolsemble.providers.{provider}").adapt(parameters, **strict)[1]]
+
+    def check_strict(self) -> None:
+        """Refuse a strict tool whose schema strict mode cannot say."""
+        try:
+            self.explain("openai")
+        except ValueError as problem:
+            raise ToolDefinitionError(f"Tool '{self.name}' cannot be strict: {problem}") from None
+
 
 def string_definition(
     name: object, description: object, body: Callable[[str], Any], *, inline: bool, requires_approval: bool
@@ -118,20 +140,29 @@ def typed_definition(
     """Give the definition of a tool with named parameters; refuse a bad name or description."""
     owner = checked_name(name)
 
+    # A strict model cannot leave a parameter out: null is how it says so.
+    always = frozenset({"null"} if settings.get("strict") else ())
+
+    def decode(text: str, steps: frozenset[str]) -> Decoded:
+        return decode_arguments(text, arguments, steps | always)
+
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
-        return decode_arguments(text, arguments, steps)
+        return decode(text, steps)
 
-    return ToolDefinition(
+    definition = ToolDefinition(
         name=owner,
         description=checked_description(owner, description),
         body=body,
-        decode=lambda text, steps: decode_arguments(text, arguments, steps),
+        decode=decode,
         accept=accept,
         schema=lambda: arguments.schema,
         present=_presented,
         **settings,
     )
+    if definition.strict:
+        definition.check_strict()
+    return definition
 
 
 def _presented(value: Any) -> Any:

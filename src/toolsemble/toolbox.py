@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from importlib import import_module  # provider modules are loaded when they are used
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.collection import collected
@@ -202,6 +203,53 @@ class Toolbox:
             elif turn.calls:
                 await turn.gather(lambda call: self._areply(call, run))
         return turn.made()
+
+    def to_openai(
+        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
+    ) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of OpenAI's SDK; ``strict`` stands above what the tools say of themselves.
+
+        >>> from toolsemble import tool
+        >>> @tool
+        ... def now() -> str:
+        ...     '''The time.'''
+        ...     return "noon"
+        >>> Toolbox([now]).to_openai()[0]["function"]["name"]
+        'now'
+        """
+        return self._written_for("openai", api=api, strict=strict)
+
+    def to_anthropic(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Anthropic's SDK."""
+        return self._written_for("anthropic")
+
+    def to_google(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Google Gemini's SDK."""
+        return self._written_for("google")
+
+    def to_bedrock(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Amazon Bedrock's SDK."""
+        return self._written_for("bedrock")
+
+    def to_mistral(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Mistral's SDK."""
+        return self._written_for("mistral")
+
+    def to_ollama(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Ollama's SDK."""
+        return self._written_for("ollama")
+
+    def to_mcp(self) -> list[dict[str, Any]]:
+        """Give the tools as an MCP server lists them."""
+        return self._written_for("mcp")
+
+    def _written_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
+        module = import_module(f"toolsemble.providers.{provider}")
+        try:
+            written: list[dict[str, Any]] = module.write_tools(self.specifications, **settings)
+        except ValueError as problem:
+            raise ToolDefinitionError(f"{provider}: {problem}") from None
+        return written
 
     def __len__(self) -> int:
         return len(self._entries)

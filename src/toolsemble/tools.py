@@ -13,6 +13,7 @@ from toolsemble.context import LOGGER, ToolContext, current_context, new_id
 from toolsemble.definition import ToolDefinition, is_async, string_definition, typed_definition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
+from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.members import members_reader
@@ -114,6 +115,20 @@ class Tool(ABC):
     def executor(self) -> Executor:
         """Where the tool can do blocking work beside the call."""
         return self.context.executor
+
+    def explain(self, provider: str) -> list[Note]:
+        """Give a note for every keyword that a provider's model does not see as it was declared.
+
+        >>> from typing import Annotated
+        >>> from pydantic import Field
+        >>> from toolsemble import tool
+        >>> @tool
+        ... def forecast(days: Annotated[int, Field(ge=1, le=7)]) -> str:
+        ...     return "sunny"
+        >>> print(forecast.explain("anthropic")[0])
+        $.days: minimum moved into the description: between 1 and 7
+        """
+        return _checked_definition(self).explain(provider)
 
     def _define(self) -> ToolDefinition:
         """Give the definition that the call path works with; refuse a tool that is defined wrongly."""

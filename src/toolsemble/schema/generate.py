@@ -34,6 +34,13 @@ class _Schemas(GenerateJsonSchema):
     # A default that JSON cannot hold is the author's own matter: the model simply is not told.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012 - as in the base
 
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        """Models that refuse unknown keys say so."""
+        written = super().model_schema(schema)
+        if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
+            written.setdefault("additionalProperties", False)
+        return written
+
     def bytes_schema(self, schema: Any) -> JsonSchemaValue:
         """Bytes are read from base64."""
         written: JsonSchemaValue = {"type": "string", "format": "base64"}

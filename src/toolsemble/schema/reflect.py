@@ -276,7 +276,8 @@ class Shape:
             fields = {each.name: _core_field(each, kind, handler) for each, kind in self.fields}
         finally:
             self.busy = False
-        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        config: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
+        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=config)
         if issubclass(self.kind, dict):
             return core_schema.json_or_python_schema(body, body, ref=self.ref)
         made = core_schema.no_info_after_validator_function(_constructor(self.kind), body)

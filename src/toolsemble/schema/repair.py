@@ -121,7 +121,7 @@ class Repairs:
             return self._from_text(value, kinds, path)
         if "array" in kinds and "coerce" in self._steps:
             return self._made("coerce", path, value, [value])
-        if "string" in kinds and "coerce" in self._steps and _allowed(schema) is None:
+        if "string" in kinds and "coerce" in self._steps and not _STRINGS_OF_A_KIND & schema.keys():
             return self._made("coerce", path, value, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         return value
 
@@ -198,6 +198,7 @@ class Repairs:
 
 
 _LONGEST_NUMBER = 40
+_STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
 
 def _folded(key: str) -> str:

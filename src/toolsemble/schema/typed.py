@@ -81,8 +81,7 @@ class TypedArguments:
             if self._validator is None:
                 core = closed(TypeAdapter(self._kind).core_schema)
                 self._schema = json_schema(core)
-                config: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
-                self._validator = SchemaValidator(core, config, _use_prebuilt=False)
+                self._validator = SchemaValidator(core, _use_prebuilt=False)
             return self._validator
 
 
@@ -190,7 +189,7 @@ def _by_family(kind: str) -> str:
 
 def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
     if "expected" in context:
-        return f"one of {context['expected'].replace(' or ', ', ')}"
+        return f"one of {context['expected'].replace(' or ', ', ').replace('None', 'null')}"
     if "expected_tags" in context:
         return f"one of {context['expected_tags']} as its kind"
     return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
