@@ -63,12 +63,12 @@ class Raising(Tool):
         self.name = name
         self.error = error
 
-    def run(self, input):  # noqa: ARG002 - it raises whatever it is given
+    def run(self, input):
         raise self.error
 
 
 class AsyncRaising(Raising):
-    async def run(self, input):  # noqa: ARG002 - as above
+    async def run(self, input):
         raise self.error
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from toolsemble.context import InvocationParameters, ToolContext
@@ -16,7 +14,7 @@ from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import summary
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.members import function_fields
+from toolsemble.schema.members import function_fields, names_around
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools import Tool
 
@@ -97,8 +95,8 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def bound_to(self, first: Any) -> FunctionTool[..., R]:
         """Give the tool with its first parameter, self or cls, filled in."""
-        bound = copy.copy(self)
-        bound._bound = (first,)  # noqa: SLF001 - its own copy
+        bound: FunctionTool[..., R] = object.__new__(FunctionTool)
+        bound.__dict__.update(self.__dict__, _bound=(first,))
         return bound
 
     def _define(self) -> ToolDefinition:
@@ -114,6 +112,8 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def _parameters(self) -> _Parameters:
         """Give how the parameters are taken, found out once."""
+        if self._in_class and not self._bound and self._kind is not staticmethod:
+            raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
         known = self._known.get("known")
         if known is None:
             known = self._known["known"] = self._reflected()
@@ -121,8 +121,6 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def _reflected(self) -> _Parameters:
         name = checked_name(self.name)
-        if self._in_class and not self._bound and self._kind is not staticmethod:
-            raise ToolDefinitionError(f"Tool '{name}' is a method; pass an object that has it, or its bound method")
         try:
             fields = function_fields(self._function, self._names, self._function.__doc__ or "")[len(self._bound) :]
             injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
@@ -199,7 +197,7 @@ def tool(
         "metadata": dict(metadata or {}),
         "strict": strict,
     }
-    names = _names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+    names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         return FunctionTool(name, names, name=None, description=None, **settings)
     return lambda function: FunctionTool(function, names, name=name, description=description, **settings)
@@ -229,18 +227,6 @@ def _bound(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any]
     if isinstance(attribute, classmethod) and isinstance(attribute.__func__, FunctionTool):
         return attribute.__func__.bound_to(kind)
     return None
-
-
-def _names_around(frame: FrameType) -> dict[str, Any]:
-    """Give the local names where a tool is defined: annotations that are text may mean them."""
-    names: dict[str, Any] = {}
-    around: FrameType | None = frame
-    for _ in range(2):  # a method stands in a class body, which stands in a function
-        if around is None or around.f_locals is around.f_globals:
-            break
-        names = {**around.f_locals, **names}
-        around = around.f_back
-    return names
 
 
 def _injection(field: Field) -> Callable[[ToolContext], Any] | None:

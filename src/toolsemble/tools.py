@@ -16,7 +16,7 @@ from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, adrive, call_path, drive
-from toolsemble.schema.members import members_reader
+from toolsemble.schema.members import members_reader, names_around
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.shape import described
 
@@ -181,7 +181,7 @@ class TypedTool(Tool, Generic[T]):
         if "input_type" not in vars(cls) and (found := _type_argument(cls)) is not None:
             cls.input_type = found
         # Forward references in the input type may mean names of the function that the class stands in.
-        cls._names = {**sys._getframe(1).f_locals}  # noqa: SLF001 - there is no public way to a caller's names
+        cls._names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
 
     @abstractmethod
     def run(self, input: T) -> Any:  # type: ignore[override]  # what arrives is read for this class, whoever calls

@@ -7,6 +7,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, get_origin
 
 from toolsemble.errors import ToolDefinitionError
@@ -72,6 +73,19 @@ def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolDefinitionError(
             f"annotation {problem.name!r} cannot be resolved; define or import it where the annotation can see it"
         ) from None
+
+
+def names_around(frame: FrameType | None) -> dict[str, Any]:
+    """Give the local names where a tool is defined: annotations that are text may mean them."""
+    names: dict[str, Any] = {}
+    while frame is not None and frame.f_globals.get("__name__") == "abc":
+        frame = frame.f_back  # classes are made by a metaclass
+    for _ in range(2):  # a method stands in a class body, which stands in a function
+        if frame is None or frame.f_locals is frame.f_globals:
+            break
+        names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
 
 
 def _closure(source: Any) -> dict[str, Any]:

@@ -25,19 +25,27 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.field import Field, annotated
 from toolsemble.schema.members import members_reader
+from toolsemble.schema.words import FORMATS
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
-    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID,
+    decimal.Decimal, uuid.UUID,
     pathlib.Path, pathlib.PurePath, pathlib.PurePosixPath, re.Pattern,
     ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
 }  # fmt: skip
+_TEMPORAL: dict[Any, str] = {
+    datetime.date: "date",
+    datetime.datetime: "date-time",
+    datetime.time: "time",
+    datetime.timedelta: "duration",
+}
 _LISTS = {collections.abc.Iterable, collections.abc.Collection, collections.abc.Container}
 _REFUSED = {
     collections.abc.Callable, collections.abc.Iterator, collections.abc.Generator, collections.abc.AsyncIterator,
     collections.abc.AsyncIterable, collections.abc.AsyncGenerator, collections.abc.Awaitable, collections.abc.Coroutine,
     type,
 }  # fmt: skip
+_NUMBER = re.compile(r"\s*[+-]?[\d.]+\s*")
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
@@ -152,6 +160,8 @@ def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
 
 
 def _class(kind: type, scope: Scope) -> Any:
+    if kind in _TEMPORAL:
+        return Annotated[kind, Temporal(kind)]
     if kind in _SCALARS:
         return kind
     if kind in _REFUSED or issubclass(kind, type):
@@ -236,6 +246,34 @@ class Made:
 
         made = core_schema.no_info_after_validator_function(_guarded(self.kind), handler(source))
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Temporal:
+    """Tells pydantic not to take digits for seconds since 1970: a model that sends '2024' means the year."""
+
+    kind: type
+    """The type: a date, a time, both, or a duration."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - asked by pydantic itself
+
+        known = handler(source)
+        lenient = SchemaValidator(known)
+
+        def read(text: str) -> Any:
+            try:
+                if not _NUMBER.fullmatch(text):
+                    return lenient.validate_python(text)
+            except ValueError:
+                pass
+            raise ValueError(f"expected {FORMATS[_TEMPORAL[self.kind]]}")
+
+        made = core_schema.no_info_after_validator_function(read, core_schema.str_schema())
+        return core_schema.json_or_python_schema(made, known)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(core), "format": _TEMPORAL[self.kind]}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -77,7 +77,10 @@ class Repairs:
         return best
 
     def _fits(self, value: Any, schema: Mapping[str, Any]) -> bool:
-        """Whether a value is of the kind that a schema asks for; its inside is not looked at beyond the keys."""
+        """Whether a value is of the kinds that a schema asks for, as far as there is time to look."""
+        self._left -= 1
+        if self._left < 0:
+            return True
         schema = self._resolved(schema)
         if options := schema.get("anyOf") or schema.get("oneOf"):
             return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
@@ -91,10 +94,13 @@ class Repairs:
         properties = schema.get("properties", {})
         tags = {name: each for name, each in properties.items() if isinstance(each, Mapping) and "const" in each}
         closed = schema.get("additionalProperties") is False and "properties" in schema
+        extra = schema.get("additionalProperties")
+        inside = [(each, properties.get(name, extra)) for name, each in value.items()]
         return (
             all(name in value for name in schema.get("required", ()))
             and all(value.get(name, each["const"]) == each["const"] for name, each in tags.items())
             and (not closed or all(name in properties for name in value))
+            and all(self._fits(each, part) for each, part in inside if isinstance(part, Mapping))
         )
 
     def _mend_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:

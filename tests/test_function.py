@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Barrier
+from typing import Annotated, TypedDict, Unpack
+
+import pytest
+
+from toolsemble import (
+    FunctionTool,
+    InvocationParameters,
+    MemoryId,
+    ReturnBehavior,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolContext,
+    ToolDefinitionError,
+    tool,
+    tool_specifications_from,
+)
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first one.
+    """
+    return a + b
+
+
+@tool
+async def slow(a: int) -> int:
+    await asyncio.sleep(0)
+    return a
+
+
+class Options(TypedDict, total=False):
+    verbose: bool
+
+
+class Calculator:
+    """Methods of every kind."""
+
+    def __init__(self, base=10):
+        self.base = base
+
+    @tool
+    def plus(self, number: int) -> int:
+        """Add to the base."""
+        return self.base + number
+
+    @tool
+    async def later(self, number: int) -> int:
+        return self.base + number
+
+    @tool
+    @staticmethod
+    def double(number: int) -> int:
+        return 2 * number
+
+    @staticmethod
+    @tool
+    def triple(number: int) -> int:
+        return 3 * number
+
+    @tool
+    @classmethod
+    def name_of(cls, text: str) -> str:
+        return f"{cls.__name__} {text}"
+
+    @classmethod
+    @tool
+    def named(cls, text: str) -> str:
+        return f"{cls.__name__} {text}"
+
+    @tool
+    def _hidden(self) -> str:
+        return "found"
+
+    def plain(self) -> str:
+        return "no tool"
+
+
+class Scientific(Calculator):
+    @tool
+    def minus(self, number: int) -> int:
+        return self.base - number
+
+    def plus(self, number: int) -> int:
+        return number
+
+    @tool
+    def later(self, number: int) -> str:
+        return f"overridden {number}"
+
+
+NAMES = ["plus", "later", "double", "triple", "name_of", "named", "_hidden"]
+
+
+def test_the_function_is_still_the_function_it_was():
+    assert add(1) == 3
+    assert add(1, b=5) == 6
+    assert (add.__name__, add.__doc__.splitlines()[0], add.__module__) == ("add", "Add two numbers.", __name__)
+    assert list(inspect.signature(add).parameters) == ["a", "b"]
+    assert asyncio.run(slow(3)) == 3
+
+
+def test_it_is_a_tool_with_the_functions_name_and_docstring():
+    assert isinstance(add, Tool)
+    assert isinstance(add, FunctionTool)
+    (specification,) = Toolbox([add]).specifications
+    assert (specification.name, specification.description) == ("add", "Add two numbers.")
+    assert add.execute('{"a": 1}').output == "3"
+    assert add.execute({"a": 1, "b": 1}).output == "2"
+    assert add.execute(None).error_message == "Missing required parameter(s) for 'add': a"
+
+
+@pytest.mark.parametrize("each", [add, slow])
+async def test_sync_and_async_functions_run_from_everywhere(each):
+    box = Toolbox([each])
+    call = ToolCall(each.name, '{"a": 5}')
+    expected = "7" if each is add else "5"
+    assert box.execute(call).text == (await box.aexecute(call)).text == expected
+    assert [reply.text for reply in await box.aexecute_all([call, call])] == [expected] * 2
+
+
+def test_settings_stand_in_the_decorator():
+    @tool("sum", "Adds.", metadata={"cache": True}, strict=True, return_behavior=ReturnBehavior.IMMEDIATE)
+    def function(a: int) -> int:
+        return a
+
+    (specification,) = Toolbox([function]).specifications
+    assert (specification.name, specification.description) == ("sum", "Adds.")
+    assert (specification.metadata, specification.strict) == ({"cache": True}, True)
+
+
+@pytest.mark.parametrize("name", ["two words", " ", "x" * 65])
+def test_a_bad_name_is_refused(name):
+    with pytest.raises(ToolDefinitionError, match="Invalid tool name"):
+        Toolbox([tool(name)(lambda: None)])
+
+
+def test_an_object_with_tool_methods_is_a_set_of_tools():
+    box = Toolbox([Calculator(100)])
+    assert box.names == NAMES
+    assert len(list(box)) == 7
+    sent = {"plus": "1", "later": "1", "double": "2", "triple": "2", "name_of": '"x"', "named": '"x"'}
+    calls = [ToolCall(name, f'{{"{"text" if "name" in name else "number"}": {value}}}') for name, value in sent.items()]
+    texts = [reply.text for reply in box.execute_all([*calls, ToolCall("_hidden")])]
+    assert texts == ["101", "101", "4", "6", "Calculator x", "Calculator x", "found"]
+
+
+def test_methods_stay_methods():
+    calculator = Calculator(1)
+    assert (calculator.plus(1), calculator.double(2), Calculator.triple(2)) == (2, 4, 6)
+    assert (Calculator.name_of("x"), calculator.named("y")) == ("Calculator x", "Calculator y")
+    assert asyncio.run(calculator.later(1)) == 2
+    assert Calculator.plus(calculator, 4) == 5
+
+
+def test_one_method_of_an_object_can_be_a_tool_alone():
+    box = Toolbox([Calculator(5).plus, Calculator.double, Calculator.named])
+    assert box.names == ["plus", "double", "named"]
+    assert box.execute(ToolCall("plus", {"number": 1})).text == "6"
+    assert box.execute(ToolCall("named", {"text": "x"})).text == "Calculator x"
+
+
+def test_inherited_tools_count_and_an_override_without_the_decorator_hides():
+    box = Toolbox([Scientific(10)])
+    assert box.names == ["later", "double", "triple", "name_of", "named", "_hidden", "minus"]
+    assert box.execute(ToolCall("later", {"number": 1})).text == "overridden 1"
+    assert box.execute(ToolCall("named", {"text": "x"})).text == "Scientific x"
+
+
+def test_a_method_without_an_object_is_refused():
+    with pytest.raises(ToolDefinitionError, match="Tool 'plus' is a method; pass an object that has it"):
+        Toolbox([Calculator.plus])
+
+
+def test_two_methods_that_share_a_name_are_refused():
+    class Twins:
+        @tool("same")
+        def one(self) -> str:
+            return ""
+
+        @tool("same")
+        def two(self) -> str:
+            return ""
+
+    with pytest.raises(ToolDefinitionError, match="Duplicate tool name: 'same'"):
+        Toolbox([Twins()])
+    with pytest.raises(ToolDefinitionError, match="Duplicate tool name: 'same'"):
+        tool_specifications_from(Twins)
+
+
+def test_specifications_can_be_had_without_an_instance():
+    by_class = tool_specifications_from(Calculator)
+    assert [each.name for each in by_class] == NAMES
+    assert by_class == tool_specifications_from(Calculator())
+    assert list(by_class[0].parameters["properties"]) == ["number"]
+    assert [each.name for each in tool_specifications_from(add)] == ["add"]
+    assert tool_specifications_from(object()) == tool_specifications_from(object) == []
+    with pytest.raises(ToolDefinitionError, match="not None"):
+        tool_specifications_from(None)
+
+
+def test_injected_parameters_are_hidden_and_cannot_be_sent():
+    @tool
+    def function(
+        number: int,
+        who: Annotated[str, MemoryId],
+        context: ToolContext,
+        shared: InvocationParameters | None = None,
+    ) -> str:
+        shared["seen"] = number
+        return f"{who} {context.tool_name} {number}"
+
+    box = Toolbox([function])
+    assert list(box.specifications[0].parameters["properties"]) == ["number"]
+    mine = {}
+    forged = {"number": 1, "who": "eve", "context": {}, "shared": {}}
+    reply = box.execute(ToolCall("function", forged), memory_id="ada", parameters=mine)
+    assert (reply.text, mine) == ("ada function 1", {"seen": 1})
+    strictly = Toolbox([function], repair=False)
+    assert strictly.execute(ToolCall("function", forged), memory_id="ada").text == "ada function 1"
+
+
+def test_every_kind_of_parameter_is_passed_the_way_python_wants_it():
+    @tool
+    def function(
+        first: int, second: int = 2, /, third: int = 3, *, fourth: int, fifth: int = 5, **more: Unpack[Options]
+    ):
+        return f"{first} {second} {third} {fourth} {fifth} {more}"
+
+    box = Toolbox([function])
+    assert box.execute(ToolCall("function", {"first": 1, "fourth": 4})).text == "1 2 3 4 5 {}"
+    arguments = {"first": 1, "second": 0, "fourth": 4, "verbose": True}
+    assert box.execute(ToolCall("function", arguments)).text == "1 0 3 4 5 {'verbose': True}"
+
+
+def test_a_parameter_without_annotation_takes_anything():
+    @tool
+    def function(value):
+        return [value]
+
+    assert Toolbox([function]).specifications[0].parameters["properties"] == {"value": {}}
+    assert function.execute('{"value": {"a": 1}}').output == '[{"a":1}]'
+
+
+def test_a_function_without_parameters_has_none():
+    @tool
+    def function() -> str:
+        """Do it."""
+        return "done"
+
+    assert Toolbox([function]).specifications[0].parameters is None
+    assert [function.execute(text).output for text in ("", "{}", "null")] == ["done", "done", ""]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: lambda *numbers: numbers, r"parameter '\*numbers': a model names its arguments"),
+        (lambda: lambda **options: options, r"parameter '\*\*options': a model must be told the names"),
+    ],
+)
+def test_open_parameters_are_refused_with_the_way_out(make, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        Toolbox([tool("open")(make())])
+
+
+def test_types_of_the_function_around_are_found():
+    @dataclass
+    class Local:
+        size: int
+        inner: Local | None = None
+
+    @tool
+    def function(value: Local, others: list[Local]) -> int:
+        return value.size + len(others)
+
+    class Holder:
+        @tool
+        def method(self, value: Local) -> int:
+            return value.size
+
+    assert function.execute('{"value": {"size": 3, "inner": {"size": 1}}, "others": []}').output == "3"
+    assert Toolbox([Holder()]).execute(ToolCall("method", {"value": {"size": 4}})).text == "4"
+
+
+def test_a_type_in_the_closure_is_found():
+    def make(kind):
+        def function(value: kind) -> str:
+            return str(type(value) is kind)
+
+        return tool(function)
+
+    assert make(float).execute('{"value": 1}').output == "True"
+
+
+def test_tools_can_be_copied_and_pickled_by_name():
+    assert pickle.loads(pickle.dumps(add)) is add
+    assert copy.copy(add).execute({"a": 1}).output == "3"
+    bound = pickle.loads(pickle.dumps(Calculator(7).plus))
+    assert bound.execute({"number": 1}).output == "8"
+
+
+def test_functions_run_in_worker_processes():
+    with ProcessPoolExecutor(1) as executor:
+        box = Toolbox([add, Calculator(20)], executor=executor)
+        replies = box.execute_all([ToolCall("add", {"a": 1}), ToolCall("plus", {"number": 1})])
+    assert [reply.text for reply in replies] == ["3", "21"]
+
+
+def test_many_threads_may_use_a_tool_for_the_first_time_at_once():
+    @tool
+    def fresh(value: list[dict[str, int]]) -> int:
+        return len(value)
+
+    start = Barrier(20, timeout=30)
+
+    def use(_):
+        start.wait()
+        return fresh.execute('{"value": [{"a": 1}]}').output
+
+    with ThreadPoolExecutor(20) as threads:
+        assert set(threads.map(use, range(20))) == {"1"}
