@@ -43,8 +43,8 @@ class Arguments(Protocol):
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...
 
-    def problems(self, unfit: UnfitError, value: Any) -> list[Problem]:
-        """Give what is wrong with a value, in words."""
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+        """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
 
@@ -61,13 +61,14 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     for key in arguments.ignored & value.keys():
         value.pop(key)
     mended = repairs.mend(value, arguments.schema)
+    fitting = json_text(mended, arguments.owner)
     try:
-        fitting = json.dumps(mended, ensure_ascii=False, allow_nan=False)
         return arguments.validate(fitting), (*made, *repairs.made)
-    except UnfitError as unfit:
-        raise report(arguments.owner, arguments.problems(unfit, mended)) from None
-    except (ValueError, RecursionError) as problem:
-        raise _invalid(arguments.owner, str(problem)) from None
+    except UnfitError:
+        problems, more = arguments.problems(fitting, mended)
+    if not problems:  # it is not the values: a reader more careful than ours refuses the text
+        raise _invalid(arguments.owner, "half of a surrogate pair, a number without end, or nested too deeply")
+    raise report(arguments.owner, problems, more)
 
 
 def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:

@@ -6,16 +6,24 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+_LISTS = {"list", "tuple", "set", "frozenset"}
 
-def closed(core: Any) -> Any:
-    """Give a core schema whose pydantic models refuse unknown keys where they would silently drop them."""
+
+def closed(core: Any, *, fail_fast: bool = False) -> Any:
+    """Give a core schema whose models refuse unknown keys where they would silently drop them.
+
+    With ``fail_fast`` a list is left at its first wrong item: enough where only its fitting matters.
+    """
     if isinstance(core, list):
-        return [closed(item) for item in core]
+        return [closed(item, fail_fast=fail_fast) for item in core]
     if isinstance(core, tuple):
-        return tuple(closed(item) for item in core)
+        return tuple(closed(item, fail_fast=fail_fast) for item in core)
     if not isinstance(core, dict):
         return core
-    copied = {key: value if key in {"metadata", "cls", "default"} else closed(value) for key, value in core.items()}
+    kept = {"metadata", "cls", "default"}
+    copied = {key: value if key in kept else closed(value, fail_fast=fail_fast) for key, value in core.items()}
+    if fail_fast and copied.get("type") in _LISTS:
+        copied["fail_fast"] = True
     if copied.get("type") == "model":
         config = copied.get("config") or {}
         behavior = config.get("extra_fields_behavior", "ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
@@ -34,6 +35,7 @@ _ANNOTATIONS = {
 _KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
 _DEEPEST = 50
 _LARGEST = 10_000
+_MOST_ERRORS = 100
 
 
 class GivenArguments:
@@ -51,20 +53,21 @@ class GivenArguments:
 
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
-        except ValueError as problem:
-            raise UnfitError(problem) from None
+        except ValueError:
+            raise UnfitError from None
         if not isinstance(value, dict) or not self._validator.is_valid(value):
-            raise UnfitError(value)
+            raise UnfitError
         return value
 
-    def problems(self, _: UnfitError, value: Any) -> list[Problem]:
-        """Give what is wrong with a value, in words."""
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:  # noqa: ARG002 - the value says it all
+        """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
-        for error in self._validator.iter_errors(value):
+        errors = self._validator.iter_errors(value)
+        for error in islice(errors, _MOST_ERRORS):
             for path, says in _said(error):
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
-        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered]
+        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], sum(1 for _ in errors)
 
 
 def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Problem:
 
 
 class UnfitError(Exception):
-    """Arguments do not fit; holds what the validator found, to be put into words when it is needed."""
+    """Arguments do not fit as they are; what is wrong with them is found out when nobody can help."""
 
 
 def place(path: Path) -> str:
@@ -39,8 +39,8 @@ def place(path: Path) -> str:
     return text or "$"
 
 
-def report(owner: str, problems: Sequence[Problem]) -> ToolArgumentsError:
-    """Give the error that names every problem at once, in a bounded text.
+def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:
+    """Give the error that names every problem at once, in a bounded text; more than these are counted.
 
     >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "missing")])
     ToolArgumentsError("Missing required parameter(s) for 'search': query, limit")
@@ -49,18 +49,18 @@ def report(owner: str, problems: Sequence[Problem]) -> ToolArgumentsError:
     """
     if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
         missing = (str(problem.path[0]) for problem in problems)
-        return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", "))
+        return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
     told = (f"{place(problem.path)}: {problem.says}" for problem in problems)
-    return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; "))
+    return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; ", more))
 
 
-def _joined(start: str, parts: Iterable[str], separator: str) -> str:
+def _joined(start: str, parts: Iterable[str], separator: str, more: int) -> str:
     """Give the parts joined, as many as there is room for, and the number of the others."""
     parts = [part if len(part) <= _LONGEST // 3 else f"{part[: _LONGEST // 3]}..." for part in parts]
     text = start
     for index, part in enumerate(parts):
-        rest = f"{separator}and {len(parts) - index} more"
+        rest = f"{separator}and {len(parts) - index + more} more"
         if len(text) + len(part) + len(separator) + len(rest) > _LONGEST:
             return text + rest.removeprefix(separator) if index == 0 else text + rest
         text += (separator if index else "") + part
-    return text
+    return f"{text}{separator}and {more} more" if more else text

@@ -12,7 +12,7 @@ from toolsemble.schema.problem import Path, place
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
 
-_BUDGET = 20_000
+_BUDGET = 10_000
 _INTEGER = re.compile(r"[+-]?\d{1,30}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
@@ -177,15 +177,14 @@ class Repairs:
         if not properties or all(key in properties for key in value):
             return value
         folded = {_folded(name): name for name in properties if name not in value}
+        folding = "keys" in self._steps and len(value) < _MANY_KEYS
         named: dict[str, Any] = {}
         for key, each in value.items():
-            declared = folded.pop(_folded(key), None) if key not in properties and "keys" in self._steps else None
+            declared = folded.pop(_folded(key), None) if folding and key not in properties else None
             if declared is not None:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
-            elif key in properties or extra not in (False, None) or "extra" not in self._steps:
-                named[key] = each
-            elif extra is False:
+            elif key not in properties and extra is False and "extra" in self._steps:
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
@@ -204,6 +203,7 @@ class Repairs:
 
 
 _LONGEST_NUMBER = 40
+_MANY_KEYS = 1000
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
 

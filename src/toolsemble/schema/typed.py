@@ -25,6 +25,7 @@ class TypedArguments:
         self._kind = kind
         self._lock = threading.Lock()
         self._validator: SchemaValidator | None = None
+        self._thorough: SchemaValidator | None = None
         self._schema: dict[str, Any] | None = None
 
     @classmethod
@@ -63,13 +64,19 @@ class TypedArguments:
         validator = self._validator or self._build()
         try:
             return validator.validate_json(text, strict=True)
-        except ValueError as problem:
-            raise UnfitError(problem) from None
+        except ValueError:
+            raise UnfitError from None
 
-    def problems(self, unfit: UnfitError, value: Any) -> list[Problem]:
-        """Give what is wrong with a value, in words."""
-        errors: list[ErrorDetails] = unfit.args[0].errors(include_url=False, include_input=False)
-        return problems_in(errors, value)
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+        """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
+        # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
+        validator = self._validator if len(text) > _LONG_TEXT else self._thorough
+        try:
+            (validator or self._build()).validate_json(text, strict=True)
+        except ValueError as problem:
+            errors = problem.errors(include_url=False, include_input=False)  # type: ignore[attr-defined]  # pydantic's own
+            return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
+        return [], 0
 
     def _build(self) -> SchemaValidator:
         from pydantic import TypeAdapter  # noqa: PLC0415 - tools that are never called never pay for it
@@ -81,8 +88,13 @@ class TypedArguments:
             if self._validator is None:
                 core = closed(TypeAdapter(self._kind).core_schema)
                 self._schema = json_schema(core)
-                self._validator = SchemaValidator(core, _use_prebuilt=False)
+                self._thorough = SchemaValidator(core, _use_prebuilt=False)
+                self._validator = SchemaValidator(closed(core, fail_fast=True), _use_prebuilt=False)
             return self._validator
+
+
+_LONG_TEXT = 20_000
+_MOST_ERRORS = 100
 
 
 def check_default(each: Field, kind: Any, scope: Scope) -> None:

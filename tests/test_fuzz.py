@@ -1,0 +1,163 @@
+"""Random types, values and texts: what a schema admits is accepted, and nothing crashes or hangs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import json
+import time
+from typing import Annotated, Any, Literal, Optional
+
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from toolsemble import Toolbox, ToolCall, tool
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    label: str = "p"
+
+
+LEAVES = st.sampled_from(
+    [str, int, float, bool, None, Color, Point, Literal["a", 1], Annotated[int, Field(ge=0, le=9)]]
+)
+TYPES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        inner.map(lambda kind: list[kind]),
+        inner.map(lambda kind: Optional[kind]),
+        inner.map(lambda kind: dict[str, kind]),
+        inner.map(lambda kind: tuple[kind, ...]),
+        st.tuples(inner, inner).map(lambda kinds: kinds[0] | kinds[1] if None not in kinds else Optional[kinds[0]]),
+    ),
+    max_leaves=4,
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 12)
+    | st.floats(-9, 9)
+    | st.sampled_from(["a", "red", "x", "5", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "label", "k", "X"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def box_of(kind, **options):
+    def function(value):
+        return "ran"
+
+    function.__annotations__ = {"value": kind}
+    return Toolbox([tool(function)], **options)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TYPES, JSON)
+def test_what_the_full_schema_admits_is_accepted_and_the_other_way_round(kind, value):
+    box = box_of(kind, repair=False)
+    arguments = {"value": value}
+    schema = box._entries["function"].definition.schema()
+    admitted = jsonschema_rs.validator_for(schema, offline=True).is_valid(arguments)
+    accepted = not box.execute(ToolCall("function", json.dumps(arguments))).is_error
+    assert admitted == accepted
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TYPES, JSON)
+def test_what_is_accepted_fits_the_portable_schema_too(kind, value):
+    box = box_of(kind, repair=False)
+    arguments = {"value": value}
+    if not box.execute(ToolCall("function", json.dumps(arguments))).is_error:
+        assert jsonschema_rs.is_valid(box.specifications[0].parameters, arguments)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TYPES, JSON)
+def test_repairs_never_crash_and_only_ever_make_more_calls_fit(kind, value):
+    text = json.dumps({"value": value})
+    plain = box_of(kind, repair=False).execute(ToolCall("function", text))
+    helped = box_of(kind).execute(ToolCall("function", text))
+    if not plain.is_error:
+        assert not helped.is_error
+    assert len(helped.text) <= 1100
+
+
+@tool
+def wide(
+    query: str,
+    limit: int = 3,
+    tags: list[str] = [],  # noqa: B006 - every call gets a copy
+    when: Optional[datetime.date] = None,
+    options: dict[str, Any] = {},  # noqa: B006 - as above
+    points: list[Point] = [],  # noqa: B006 - as above
+) -> str:
+    """Take many things."""
+    return "ran"
+
+
+WIDE = Toolbox([wide])
+GOOD = json.dumps({"query": "a 'b' c", "limit": 3, "tags": ["x"], "when": "2024-01-01", "points": [{"x": 1}]})
+PIECES = st.sampled_from(
+    ["{", "}", "[", "]", '"', "'", ",", ":", "\\", "\n", "```", "null", "None", "1e9", "\ud800", "é"]
+)
+
+
+@st.composite
+def mutated(draw):
+    text = GOOD
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        cut = draw(st.integers(0, 5))
+        text = text[:at] + draw(PIECES) + text[at + cut :]
+    return text
+
+
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mutated() | st.text(max_size=60))
+def test_mutated_texts_are_all_answered(text):
+    reply = WIDE.execute(ToolCall("wide", text))
+    assert reply.text == "ran" or reply.text.startswith("Error: ")
+    assert reply.text.encode()
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"query": "x" * MEGABYTE}),
+        json.dumps({"query": "x", "tags": ["a"] * (MEGABYTE // 5)}),
+        json.dumps({"query": "x", "tags": [1] * (MEGABYTE // 3)}),
+        json.dumps({"query": "x", "points": [{"x": "q"}] * (MEGABYTE // 14)}),
+        json.dumps({"query": "x", "options": {str(n): n for n in range(MEGABYTE // 16)}}),
+        json.dumps({"query": "x"} | {str(n): n for n in range(MEGABYTE // 16)}),
+        "{" * MEGABYTE,
+        '{"query": "' + '\\"' * (MEGABYTE // 2),
+        "'" * MEGABYTE,
+        "```" * (MEGABYTE // 3),
+        '{"a":' * (MEGABYTE // 5),
+        "{'query': 'x', }" + " " * MEGABYTE,
+        '{"query": "x", "limit": ' + "9" * MEGABYTE + "}",
+    ],
+    ids=range(13),
+)
+def test_a_megabyte_of_anything_is_answered_in_bounded_time(text):
+    started = time.process_time()
+    reply = WIDE.execute(ToolCall("wide", text))
+    assert reply.text == "ran" or reply.text.startswith("Error: ")
+    # Generous, because machines differ: what is quadratic would take minutes.
+    assert time.process_time() - started < 5
