@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, over
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, is_async, typed_definition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.docstring import summary
+from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.members import function_fields, names_around
 from toolsemble.schema.typed import TypedArguments
@@ -58,7 +58,7 @@ class FunctionTool(Tool, Generic[P, R]):
         functools.update_wrapper(self, self._function)
         told = settings.pop("description")
         self.name = settings.pop("name") or getattr(self._function, "__name__", "")
-        self.description = summary(self._function.__doc__ or "") if told is None else told
+        self.description = documented(self._function.__doc__).summary if told is None else told
         self.requires_approval = settings["requires_approval"]
         self.inline = settings["inline"]
 
@@ -122,7 +122,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def _reflected(self) -> _Parameters:
         name = checked_name(self.name)
         try:
-            fields = function_fields(self._function, self._names, self._function.__doc__ or "")[len(self._bound) :]
+            fields = function_fields(self._function, self._names)[len(self._bound) :]
             injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
             asked = [field for field in fields if field.name not in injected]
             arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected))

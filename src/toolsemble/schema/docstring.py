@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 
-def documented(docstring: str) -> dict[str, str]:
-    """Give the description of each parameter in a docstring of Google's, NumPy's or Sphinx's style.
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """The parts of a docstring that a model is told."""
 
-    >>> documented('''Search the web.
-    ...
-    ... Args:
-    ...     query: What to search for.
-    ... ''')
-    {'query': 'What to search for.'}
-    """
-    if not docstring or (":" not in docstring and "-" not in docstring):
-        return {}
-    import docstring_parser  # noqa: PLC0415 - tools without such docstrings never pay for it
-
-    try:
-        parsed = docstring_parser.parse(inspect.cleandoc(docstring))
-    except docstring_parser.ParseError:
-        return {}
-    told: dict[str, str] = {}
-    for param in parsed.params:
-        for name in param.arg_name.split(","):
-            told[name.strip().lstrip("*")] = " ".join((param.description or "").split())
-    return told
+    summary: str = ""
+    """What stands before the first section."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    """What is said of each parameter."""
 
 
-def summary(docstring: str) -> str:
-    r"""Give what a docstring says before its first section.
+# The same text is asked for its summary and for its parameters, at different times.
+@lru_cache(maxsize=64)
+def documented(docstring: str | None) -> Docstring:
+    r"""Give the parts of a docstring in Google's, NumPy's or Sphinx's style.
 
-    >>> summary('''Search the web.
+    >>> told = documented('''Search the web.
     ...
     ... Finds pages by words.
     ...
     ... Args:
     ...     query: What to search for.
     ... ''')
+    >>> told.summary
     'Search the web.\n\nFinds pages by words.'
+    >>> told.parameters
+    {'query': 'What to search for.'}
     """
-    if not docstring:
-        return ""
-    text = inspect.cleandoc(docstring)
-    if ":" not in text and "-" not in text:
-        return text
-    import docstring_parser  # noqa: PLC0415 - as above
+    text = inspect.cleandoc(docstring or "")
+    if "\n" not in text:
+        return Docstring(text)
+    import docstring_parser  # noqa: PLC0415 - tools with a line or none never pay for it
 
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:
-        return text
+        return Docstring(text)
     parts = [parsed.short_description, parsed.long_description]
-    return "\n\n".join(part.strip() for part in parts if part)
+    told: dict[str, str] = {}
+    for param in parsed.params:
+        for name in param.arg_name.split(","):
+            told[name.strip().lstrip("*")] = " ".join((param.description or "").split())
+    return Docstring("\n\n".join(part.strip() for part in parts if part), told)

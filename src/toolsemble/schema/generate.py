@@ -1,39 +1,31 @@
-"""Pydantic's core schemas: closed against unknown keys, and written as JSON Schema."""
+"""Any type that pydantic knows, by its own generators: core schema and JSON Schema."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-_LISTS = {"list", "tuple", "set", "frozenset"}
+
+def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
+    """Give the core schema and the JSON Schema of a type."""
+    core = _closed(TypeAdapter(kind).core_schema)
+    return core, _Schemas(by_alias=True).generate(core, mode="validation")
 
 
-def closed(core: Any, *, fail_fast: bool = False) -> Any:
-    """Give a core schema whose models refuse unknown keys where they would silently drop them.
-
-    With ``fail_fast`` a list is left at its first wrong item: enough where only its fitting matters.
-    """
-    if isinstance(core, list):
-        return [closed(item, fail_fast=fail_fast) for item in core]
-    if isinstance(core, tuple):
-        return tuple(closed(item, fail_fast=fail_fast) for item in core)
+def _closed(core: Any) -> Any:
+    """Give a core schema whose models refuse unknown keys where they would silently drop them."""
+    if isinstance(core, (list, tuple)):
+        return type(core)(_closed(item) for item in core)
     if not isinstance(core, dict):
         return core
-    kept = {"metadata", "cls", "default"}
-    copied = {key: value if key in kept else closed(value, fail_fast=fail_fast) for key, value in core.items()}
-    if fail_fast and copied.get("type") in _LISTS:
-        copied["fail_fast"] = True
+    copied = {key: value if key in {"metadata", "cls", "default"} else _closed(value) for key, value in core.items()}
     if copied.get("type") == "model":
         config = copied.get("config") or {}
         behavior = config.get("extra_fields_behavior", "ignore")
         copied["config"] = {**config, "extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
     return copied
-
-
-def json_schema(core: Any) -> dict[str, Any]:
-    """Give the JSON Schema of a core schema, with every constraint."""
-    return _Schemas(by_alias=True).generate(core, mode="validation")
 
 
 class _Schemas(GenerateJsonSchema):

@@ -41,10 +41,10 @@ def members_reader(kind: type) -> Members | None:
     return None
 
 
-def function_fields(function: Callable[..., Any], names: Mapping[str, Any], docstring: str) -> list[Field]:
+def function_fields(function: Callable[..., Any], names: Mapping[str, Any]) -> list[Field]:
     """Give the parameters of a function; refuse what a model cannot be asked for."""
     hints = hints_of(function, names)
-    told = documented(docstring)
+    told = documented(function.__doc__).parameters
     fields = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -110,7 +110,7 @@ def _unpacked(name: str, hint: Any) -> list[Field]:
 
 
 def _typed_dict_fields(kind: type, names: Mapping[str, Any]) -> list[Field]:
-    told = documented(kind.__doc__ or "")
+    told = documented(kind.__doc__).parameters
     return [
         declared(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), told)
         for name, hint in hints_of(kind, names).items()
@@ -127,7 +127,7 @@ def _required_keys(kind: Any, hint: Any, name: str) -> frozenset[str]:
 
 
 def _named_tuple_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
     defaults = kind._field_defaults
     return [
         declared(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), told) for name in kind._fields
@@ -135,7 +135,7 @@ def _named_tuple_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
 
 
 def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
     fields = []
     for each in dataclasses.fields(kind):
         if not each.init:
@@ -156,7 +156,7 @@ def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> 
 
 
 def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
     fields = []
     for each in kind.__attrs_attrs__:
         if not each.init:
@@ -173,7 +173,7 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
 
 
 def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__ or ""), hints_of(kind, names)
+    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
     required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     fields = []
     for index, (name, key) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):

@@ -46,6 +46,9 @@ _REFUSED = {
     type,
 }  # fmt: skip
 _NUMBER = re.compile(r"\s*[+-]?[\d.]+\s*")
+CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
+"""How pydantic reads our shapes: bytes are base64, and JSON has no infinity."""
+
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
@@ -314,11 +317,10 @@ class Shape:
             fields = {each.name: _core_field(each, kind, handler) for each, kind in self.fields}
         finally:
             self.busy = False
-        config: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
-        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=config)
+        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=CONFIG)
         if issubclass(self.kind, dict):
             return core_schema.json_or_python_schema(body, body, ref=self.ref)
-        made = core_schema.no_info_after_validator_function(_constructor(self.kind), body)
+        made = core_schema.no_info_after_validator_function(constructor(self.kind), body)
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
 
 
@@ -337,7 +339,9 @@ def _core_field(each: Field, kind: Any, handler: Any) -> Any:
     return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
 
 
-def _constructor(kind: type) -> Callable[[dict[str, Any]], Any]:
+def constructor(kind: type) -> Callable[[dict[str, Any]], Any]:
+    """Give a function from the fields' values to an object of the type; what goes wrong is a problem of the values."""
+
     def construct(values: dict[str, Any]) -> Any:
         return kind(**values)
 

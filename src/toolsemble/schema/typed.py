@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.field import Field
+from toolsemble.schema.plain import Written, failing_fast, plain_shape
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, Shape, adapted
 from toolsemble.schema.words import FORMATS
@@ -26,6 +27,7 @@ class TypedArguments:
         self._lock = threading.Lock()
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
+        self._core: Any = None
         self._schema: dict[str, Any] | None = None
 
     @classmethod
@@ -69,28 +71,36 @@ class TypedArguments:
 
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
+        from pydantic_core import SchemaValidator  # noqa: PLC0415 - calls that fit never pay for it
+
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
-        validator = self._validator if len(text) > _LONG_TEXT else self._thorough
+        validator = self._validator or self._build()
+        if len(text) <= _LONG_TEXT:
+            validator = self._thorough = self._thorough or SchemaValidator(self._core, _use_prebuilt=False)
         try:
-            (validator or self._build()).validate_json(text, strict=True)
+            validator.validate_json(text, strict=True)
         except ValueError as problem:
             errors = problem.errors(include_url=False, include_input=False)  # type: ignore[attr-defined]  # pydantic's own
             return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
         return [], 0
 
     def _build(self) -> SchemaValidator:
-        from pydantic import TypeAdapter  # noqa: PLC0415 - tools that are never called never pay for it
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - as above
-
-        from toolsemble.schema.generate import closed, json_schema  # noqa: PLC0415 - as above
+        from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
 
         with self._lock:
             if self._validator is None:
-                core = closed(TypeAdapter(self._kind).core_schema)
-                self._schema = json_schema(core)
-                self._thorough = SchemaValidator(core, _use_prebuilt=False)
-                self._validator = SchemaValidator(closed(core, fail_fast=True), _use_prebuilt=False)
+                self._core, self._schema = self._written()
+                self._validator = SchemaValidator(failing_fast(self._core), _use_prebuilt=False)
             return self._validator
+
+    def _written(self) -> Written:
+        """Give the core schema and the JSON Schema: the short way for common types, or pydantic's."""
+        shape = get_args(self._kind)[1] if get_origin(self._kind) is Annotated else None
+        if isinstance(shape, Shape) and (written := plain_shape(shape)) is not None:
+            return written
+        from toolsemble.schema.generate import generated  # noqa: PLC0415 - pydantic is large, and common types need only its core
+
+        return generated(self._kind)
 
 
 _LONG_TEXT = 20_000
