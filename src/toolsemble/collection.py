@@ -7,7 +7,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.function import FunctionTool, method_tools
 from toolsemble.schema_tool import ToolSpec, from_spec
 from toolsemble.specification import ToolSpecification
-from toolsemble.tools import define
+from toolsemble.tools import Tool, define
 
 
 def collected(source: object) -> list[tuple[object, ToolDefinition]]:
@@ -20,7 +20,8 @@ def collected(source: object) -> list[tuple[object, ToolDefinition]]:
     if isinstance(function, FunctionTool):  # a class method, on interpreters that bind it like any callable
         source = function.bound_to(getattr(source, "__self__", None))
     if not isinstance(source, FunctionTool) and (methods := method_tools(source)):
-        return [(each, _defined(each)) for each in methods]
+        own = [(source, _defined(source))] if isinstance(source, Tool) else []
+        return [*own, *((each, _defined(each)) for each in methods)]
     if isinstance(source, ToolSpec):
         return [(source, _defined(from_spec(source)))]
     definition = define(source)

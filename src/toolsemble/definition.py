@@ -91,8 +91,9 @@ class ToolDefinition:
 
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
-        parameters = portable(self.schema())[0]
-        taken = parameters if parameters.get("properties") or parameters.get("additionalProperties") else None
+        parameters = {"type": "object", **portable(self.schema())[0]}
+        nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
+        taken = None if nothing else parameters
         return ToolSpecification(self.name, self.description, taken, self.metadata, self.strict)
 
     def explain(self, provider: str) -> list[Note]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, is_async, typed_definition
@@ -125,12 +126,18 @@ class FunctionTool(Tool, Generic[P, R]):
             fields = function_fields(self._function, self._names)[len(self._bound) :]
             injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
             asked = [field for field in fields if field.name not in injected]
-            arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected))
+            arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected), self._owner())
+            arguments.check()
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
         signature = inspect.signature(self._function).parameters.values()
         positional = tuple(each.name for each in signature if each.kind is each.POSITIONAL_ONLY)
         return _Parameters(arguments, positional[len(self._bound) :], injected)
+
+    def _owner(self) -> type | None:
+        """Give the class that ``Self`` means inside a method."""
+        first = self._bound[0] if self._bound else None
+        return first if first is None or isinstance(first, type) else type(first)
 
     def __reduce__(self) -> Any:
         # By name, as a function is: the module or the object has it.
@@ -232,7 +239,8 @@ def _bound(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any]
 def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
     if is_memory_id(field.annotation):
         return lambda context: context.memory_id
-    options = (field.annotation, *get_args(field.annotation))
+    kind, union = field.annotation, (Union, types.UnionType, Annotated)
+    options = get_args(kind) if get_origin(kind) in union else (kind,)
     if any(option is ToolContext for option in options):
         return lambda context: context
     if any(option is InvocationParameters for option in options):

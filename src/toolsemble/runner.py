@@ -54,6 +54,7 @@ def call_path(
     result: ToolResult | None = None
     raised: BaseException | None = None
     place: Place | None = None
+    repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
         try:
@@ -69,16 +70,16 @@ def call_path(
             if slots is not None and held_place() is None and (yield TakeSlot(slots)):
                 place = Place(slots)
                 started = time.perf_counter()
-            result = shaped((yield RunBody(definition, given, context, workers)))
             if repairs:
-                result = _repaired(result, repairs, context)
+                _record_repairs(repairs, context)
+            result = _with_repairs(shaped((yield RunBody(definition, given, context, workers))), repairs)
     except BaseException as error:
         raised = error = _own(error)
         if (passing := _passing(error)) is error:
             raise
         if passing is not None:
             raise passing from error
-        result = _failed(error)
+        result = _with_repairs(_failed(error), repairs)
     finally:
         if place is not None:
             place.leave()
@@ -151,14 +152,18 @@ def _edited(definition: ToolDefinition, edit: Edit) -> Any:
         raise _RejectedError(f"Rejected by reviewer: the edit does not fit: {problem}") from problem
 
 
-def _repaired(result: ToolResult, repairs: Sequence[Repair], context: ToolContext) -> ToolResult:
+def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     """Give the result with a record of what was repaired in the arguments."""
+    if not repairs:
+        return result
+    return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))
+
+
+def _record_repairs(repairs: Sequence[Repair], context: ToolContext) -> None:
     context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
     if context.logger.isEnabledFor(logging.INFO):
         steps = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
         context.logger.info("%s arguments repaired: %s", context.tool_name, preview(steps, LOG_LIMIT))
-    attributes = MappingProxyType({**result.attributes, "repairs": tuple(repairs)})
-    return replace(result, attributes=attributes)
 
 
 def _passing(error: BaseException) -> BaseException | None:

@@ -204,6 +204,7 @@ class TypedTool(Tool, Generic[T]):
         kept: TypedArguments | None = vars(cls).get("_kept_arguments")
         if kept is None:
             kept = TypedArguments.of_type(_checked_input_type(cls), cls._names)
+            kept.check()
             cls._kept_arguments = kept  # two threads make the same one; either will do
         return kept
 
@@ -216,6 +217,9 @@ def _type_argument(cls: type) -> Any:
             origin, arguments = get_origin(generic), get_args(generic)
             if origin is TypedTool:
                 found = known.get(arguments[0], arguments[0])
+                inner = getattr(found, "__parameters__", ()) if get_origin(found) else ()
+                if inner:
+                    found = found[tuple(known.get(each, each) for each in inner)]
                 return None if isinstance(found, TypeVar) else found
             known.update(zip(getattr(origin, "__parameters__", ()), (known.get(a, a) for a in arguments), strict=False))
     return None

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.schema.lenient import CutOffError, lenient
 from toolsemble.schema.problem import Problem, UnfitError, report
-from toolsemble.schema.repair import Repairs
+from toolsemble.schema.repair import Repairs, WrittenFloat
 
 Repair: TypeAlias = Mapping[str, Any]
 """One change that made arguments fit: its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
@@ -21,7 +21,6 @@ _KINDS: dict[type, str] = {
     list: "ARRAY",
     str: "STRING",
     int: "NUMBER",
-    float: "NUMBER",
     bool: "BOOLEAN",
     type(None): "NULL",
 }
@@ -53,7 +52,8 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     if not text or text.isspace():
         text = "{}"
     try:
-        return arguments.validate(text), ()
+        if "NaN" not in text and "Infinity" not in text:  # which the fast reader would take for numbers
+            return arguments.validate(text), ()
     except UnfitError:
         pass  # the rare way, on which time is spent to help
     value, made = decode_object(text, arguments.owner, steps)
@@ -61,13 +61,13 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     for key in arguments.ignored & value.keys():
         value.pop(key)
     mended = repairs.mend(value, arguments.schema)
-    fitting = json_text(mended, arguments.owner)
+    fitting = plain_input(mended, arguments.owner)
     try:
         return arguments.validate(fitting), (*made, *repairs.made)
     except UnfitError:
         problems, more = arguments.problems(fitting, mended)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
-        raise _invalid(arguments.owner, "half of a surrogate pair, a number without end, or nested too deeply")
+        raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply")
     raise report(arguments.owner, problems, more)
 
 
@@ -92,7 +92,8 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
             value = inner
     if isinstance(value, dict):
         return value, repairs
-    raise ToolArgumentsError(f"Expected a JSON object for '{owner}' but received: {_KINDS[type(value)]}")
+    kind = "NUMBER" if isinstance(value, float) else _KINDS[type(value)]
+    raise ToolArgumentsError(f"Expected a JSON object for '{owner}' but received: {kind}")
 
 
 def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> Decoded:
@@ -153,8 +154,10 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
         return _DECODER.decode(text)
     except RecursionError:
         raise _invalid(owner, "nested too deeply") from None
-    except ValueError as problem:
+    except json.JSONDecodeError as problem:
         reason = str(problem)
+    except ValueError as problem:  # JSON, but more than can be read
+        raise _invalid(owner, str(problem).split(";")[0]) from None
     try:
         value = lenient(text)
     except CutOffError:
@@ -172,8 +175,8 @@ def _invalid(owner: str, reason: str) -> ToolArgumentsError:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise json.JSONDecodeError(f"{name} is not a JSON value", name, 0)
 
 
 # Python's own reader takes NaN and Infinity, which JSON does not have.
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat)

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsemble.note import Note
+from toolsemble.schema.pointer import pointed
 from toolsemble.schema.words import constraint, one_of
 
 DEPTH = 3
 """How often a type that contains itself is written out before the schema is open."""
 
+_LARGEST = 5000
 _KEPT = ("type", "description", "enum", "properties", "required", "items", "anyOf", "additionalProperties", "default")
 _MOVED = (
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
@@ -33,21 +35,20 @@ def portable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note]]:
     {'type': 'integer', 'description': 'between 1 and 7'}
     """
     notes: list[Note] = []
-    definitions = {
-        f"#/{name}/{key}": value for name in ("$defs", "definitions") for key, value in schema.get(name, {}).items()
-    }
-    definitions["#"] = schema
-    return _Writer(definitions, notes).write(schema, "$", ()), notes
+    written = _Writer(schema, notes).write(schema, "$", ())
+    return written, list(dict.fromkeys(notes))
 
 
 class _Writer:
     """Writes one schema; holds what the whole walk needs."""
 
-    def __init__(self, definitions: Mapping[str, Any], notes: list[Note]) -> None:
-        self._definitions = definitions
+    def __init__(self, root: Mapping[str, Any], notes: list[Note]) -> None:
+        self._root = root
         self._notes = notes
+        self._left = _LARGEST
 
     def write(self, schema: Any, path: str, above: tuple[str, ...]) -> dict[str, Any]:
+        self._left -= 1
         if not isinstance(schema, Mapping):
             return {}  # true, or false: nothing that a model could be told
         if "$ref" in schema:
@@ -63,9 +64,10 @@ class _Writer:
     def _referred(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
         """Write what a reference stands for, to a depth; below it, anything goes."""
         ref = schema["$ref"]
-        target = self._definitions.get(ref, {})
+        target = pointed(self._root, ref)
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
-        if above.count(ref) >= DEPTH:
+        repeated = len(above) - len(set(above))
+        if self._left < 0 or (ref in above and repeated >= DEPTH - 1):
             self._note(path, "$ref", "dropped", f"nested more than {DEPTH} deep")
             kind = {"type": target["type"]} if isinstance(target.get("type"), str) else {}
             return _ordered(
@@ -80,7 +82,7 @@ class _Writer:
         self._note(path, "allOf", "rewritten", "merged")
         merged: dict[str, Any] = {}
         for part in (*schema["allOf"], {key: value for key, value in schema.items() if key != "allOf"}):
-            target = {**self._definitions.get(part["$ref"], {}), **part} if "$ref" in part else dict(part)
+            target = {**pointed(self._root, part["$ref"]), **part} if "$ref" in part else dict(part)
             target.pop("$ref", None)
             if "properties" in merged and "properties" in target:
                 target["properties"] = {**merged["properties"], **target["properties"]}
@@ -92,7 +94,9 @@ class _Writer:
     def _shape(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
         """Write everything but the description."""
         options = schema.get("anyOf") or schema.get("oneOf")
-        if options:
+        if options and "properties" in schema:
+            self._alternatives(options, path, words)
+        elif options:
             if "oneOf" in schema:
                 self._note(path, "oneOf", "rewritten", "anyOf")
             return self._default(schema, {"anyOf": self._options(options, path, above)})
@@ -114,6 +118,13 @@ class _Writer:
             written |= {"type": "object"} | self._object(schema, path, above)
         return self._default(schema, written)
 
+    def _alternatives(self, options: Iterable[Any], path: str, words: list[str]) -> None:
+        """Put options that only ask for different parameters into words; others are enforced without being told."""
+        asked = [", ".join(option.get("required", ())) for option in options if isinstance(option, Mapping)]
+        said = f"give {' or '.join(filter(None, asked))}" if any(asked) else ""
+        words += [said] if said else []
+        self._note(path, "anyOf", "moved" if said else "dropped", said)
+
     def _options(self, options: Iterable[Any], path: str, above: tuple[str, ...]) -> list[dict[str, Any]]:
         written: list[dict[str, Any]] = []
         for option in options:
@@ -131,11 +142,13 @@ class _Writer:
         return values
 
     def _items(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
-        parts = schema.get("prefixItems")
+        parts, rest = schema.get("prefixItems"), schema.get("items", {})
+        if isinstance(rest, list):  # as older drafts spell it
+            parts, rest = rest, schema.get("additionalItems", {})
         if not parts:
-            return self.write(schema.get("items", {}), f"{path}[]", above)
+            return self.write(rest, f"{path}[]", above)
         self._note(path, "prefixItems", "moved")
-        rest = [schema["items"]] if isinstance(schema.get("items"), Mapping) else []
+        rest = [rest] if isinstance(rest, Mapping) and rest else []
         written = self._options([*parts, *rest], f"{path}[]", above)
         words.append("in this order: " + ", ".join(_named(self.write(part, path, above)) for part in parts))
         return written[0] if len(written) == 1 else {"anyOf": written}
@@ -169,9 +182,7 @@ class _Writer:
                 self._note(path, keyword, "dropped")
 
     def _note(self, path: str, keyword: str, action: Any, detail: str = "") -> None:
-        note = Note(path, keyword, action, detail)
-        if note not in self._notes:
-            self._notes.append(note)
+        self._notes.append(Note(path, keyword, action, detail))
 
 
 def _choice(values: list[Any]) -> dict[str, Any]:
@@ -180,7 +191,7 @@ def _choice(values: list[Any]) -> dict[str, Any]:
     for value in values:
         by_type.setdefault(_type_of(value), []).append(value)
     written = [_typed_choice(kind, each) for kind, each in by_type.items()]
-    return written[0] if len(written) == 1 else {"anyOf": written}
+    return written[0] if len(written) == 1 else {"anyOf": written} if written else {}
 
 
 def _typed_choice(kind: str, values: list[Any]) -> dict[str, Any]:

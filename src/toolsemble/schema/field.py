@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
+import decimal
+import enum
+import pathlib
 import types
 import typing
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Optional, get_args, get_origin
 
 from toolsemble.param import MemoryId, Param
@@ -41,6 +48,8 @@ class Field:
     """Makes that value, where each call needs its own."""
     optional: bool = False
     """Whether it may be left out although there is no default, as in a ``TypedDict``."""
+    constant: bool = False
+    """Whether it only tells the type from others, and the constructor does not take it."""
 
     @property
     def required(self) -> bool:
@@ -76,6 +85,14 @@ def declared(field: Field, documented: Mapping[str, str]) -> Field:
     return _settled(field, required=said[0] if said else None)
 
 
+def given_default(value: Any) -> dict[str, Any]:
+    """Give how pydantic is to give out a default: objects that could be changed are copied for each call."""
+    # Pydantic itself copies what cannot be hashed.
+    if type(value).__hash__ is not None and not isinstance(value, _UNCHANGEABLE):
+        return {"default_factory": partial(copy.deepcopy, value)}
+    return {"default": value}
+
+
 def annotated(base: Any, metadata: list[Any]) -> Any:
     """Give ``Annotated[base, *metadata]``, or the base alone without metadata."""
     return Annotated[base, *metadata] if metadata else base
@@ -101,6 +118,10 @@ def accepts_none(annotation: Any) -> bool:
     return get_origin(base) is typing.Literal and None in get_args(base)
 
 
+_UNCHANGEABLE = (
+    str, bytes, int, float, complex, type(None), type, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
+    decimal.Decimal, uuid.UUID, pathlib.PurePath,
+)  # fmt: skip
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"}
 
 

@@ -21,10 +21,13 @@ def _closed(core: Any) -> Any:
     if not isinstance(core, dict):
         return core
     copied = {key: value if key in {"metadata", "cls", "default"} else _closed(value) for key, value in core.items()}
-    if copied.get("type") == "model":
+    if copied.get("type") in {"model", "dataclass"}:
         config = copied.get("config") or {}
         behavior = config.get("extra_fields_behavior", "ignore")
-        copied["config"] = {**config, "extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
+        extra = {"extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
+        copied["config"] = {"val_json_bytes": "base64", **config, "allow_inf_nan": False, **extra}
+    elif copied.get("type") == "typed-dict" and copied.get("extra_behavior", "ignore") == "ignore":
+        copied["extra_behavior"] = "forbid"
     return copied
 
 
@@ -37,6 +40,13 @@ class _Schemas(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         """Models that refuse unknown keys say so."""
         written = super().model_schema(schema)
+        if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
+            written.setdefault("additionalProperties", False)
+        return written
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        """Dataclasses that refuse unknown keys say so, too."""
+        written = super().dataclass_schema(schema)
         if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
             written.setdefault("additionalProperties", False)
         return written

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_FENCE = re.compile(r"```[a-zA-Z0-9_-]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
 # A string without an end takes the rest: looking for its end from every quote would be quadratic.
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\Z)|\b(?:True|False|None)\b', re.DOTALL)
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)|\b(?:True|False|None)\b', re.DOTALL)
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _DEEPEST = 200
@@ -38,11 +37,9 @@ def lenient(text: str) -> Any:
 
 
 def _unwrapped(text: str) -> str:
-    """Give what stands inside a Markdown fence, or between the words around an object."""
-    if fenced := _FENCE.search(text):
-        text = fenced[1]
+    """Give the object that stands in a Markdown fence or among words; a fence inside the object is its own business."""
     stripped = text.strip()
-    if stripped[:1] in {"{", "[", '"', "'"}:
+    if stripped[:1] in {"[", '"', "'"}:
         return stripped
     start, end = stripped.find("{"), stripped.rfind("}")
     if start < 0:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, get_origin
+from typing import Any, Literal, NewType, TypeVar, get_origin
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import documented
@@ -61,14 +61,15 @@ def function_fields(function: Callable[..., Any], names: Mapping[str, Any]) -> l
 
 def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     """Give the annotations as types, looking up forward references where they were written, then in the names."""
-    module = sys.modules.get(getattr(source, "__module__", ""), None)
-    scope = {**vars(module)} if module is not None else {}
-    scope.update(getattr(source, "__globals__", {}))
+    if isinstance(source, functools.partial):
+        source = source.func
+    elif not isinstance(source, type) and not hasattr(source, "__code__"):
+        source = type(source).__call__
     local = {**names, **_closure(source)}
     if isinstance(source, type):
         local = {**local, source.__name__: source, **{p.__name__: p for p in getattr(source, "__type_params__", ())}}
     try:
-        return typing.get_type_hints(source, scope, local, include_extras=True)
+        return typing.get_type_hints(source, None, local, include_extras=True)
     except NameError as problem:
         raise ToolDefinitionError(
             f"annotation {problem.name!r} cannot be resolved; define or import it where the annotation can see it"
@@ -80,12 +81,17 @@ def names_around(frame: FrameType | None) -> dict[str, Any]:
     names: dict[str, Any] = {}
     while frame is not None and frame.f_globals.get("__name__") == "abc":
         frame = frame.f_back  # classes are made by a metaclass
-    for _ in range(2):  # a method stands in a class body, which stands in a function
-        if frame is None or frame.f_locals is frame.f_globals:
-            break
-        names = {**frame.f_locals, **names}
+    while frame is not None and frame.f_locals is not frame.f_globals:
+        names = {**{name: value for name, value in frame.f_locals.items() if _is_type(value)}, **names}
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            break  # a function; only a class body lets the names around it through
         frame = frame.f_back
     return names
+
+
+def _is_type(value: object) -> bool:
+    # Nothing else is kept: the locals of a function may be large.
+    return isinstance(value, (type, TypeVar, NewType)) or hasattr(value, "__value__") or get_origin(value) is not None
 
 
 def _closure(source: Any) -> dict[str, Any]:
@@ -172,10 +178,18 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
     return fields
 
 
+def _tag_fields(kind: Any) -> list[Field]:
+    """Give the field by which msgspec tells a struct from others, if it has one."""
+    config = kind.__struct_config__
+    if config.tag is None:
+        return []
+    return [Field(config.tag_field, Literal[config.tag], key=config.tag_field, default=config.tag, constant=True)]
+
+
 def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
     told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
     required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
-    fields = []
+    fields = _tag_fields(kind)
     for index, (name, key) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):
         field = Field(name, hints[name], key=key)
         if index >= required:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from toolsemble.schema.field import MISSING, Field, is_field_info
+from toolsemble.schema.field import MISSING, Field, given_default, is_field_info
 from toolsemble.schema.reflect import CONFIG, Shape, constructor
 
 Written: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
@@ -103,7 +103,7 @@ def _shape(shape: Shape) -> Written:
     if not issubclass(shape.kind, dict):
         core = {
             "type": "function-after",
-            "function": {"type": "no-info", "function": constructor(shape.kind)},
+            "function": {"type": "no-info", "function": constructor(shape)},
             "schema": core,
         }
     return core, json
@@ -123,7 +123,7 @@ def _field(each: Field, kind: Any) -> Written:
     if each.factory is not None:
         core = {"type": "default", "schema": core, "default_factory": each.factory}
     elif each.default is not MISSING:
-        core = {"type": "default", "schema": core, "default": each.default}
+        core = {"type": "default", "schema": core, **given_default(each.default)}
         json = {**json, "default": _default(each.default)}
     return core, json
 
@@ -132,7 +132,7 @@ def _default(value: Any) -> Any:
     """Give a default as JSON holds it."""
     if isinstance(value, enum.Enum):
         value = value.value
-    if value is None or type(value) in _NAMES or value == [] or value == {}:
+    if value is None or type(value) in _NAMES or value in ([], {}):
         return value
     raise _NotPlainError
 
@@ -167,22 +167,19 @@ def _enumeration(kind: type[enum.Enum]) -> Written:
     members = list(kind.__members__.values())
     values = {type(member.value) for member in members}
     own = kind.__doc__ not in (None, "An enumeration.") or kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
-    if own or values not in ({str}, {int}) or len(members) < 2:  # noqa: PLR2004 - one alone is written as a constant
+    if own or values != {str} or len(members) < 2:  # noqa: PLR2004 - one alone is written as a constant
         raise _NotPlainError
-    (value,) = values
-    core = {"type": "enum", "cls": kind, "members": members, "missing": None}
-    if issubclass(kind, value):
-        core["sub_type"] = value.__name__
-    return core, {"enum": [member.value for member in members], "type": _NAMES[value]}
+    core: dict[str, Any] = {"type": "enum", "cls": kind, "members": members, "missing": None}
+    if issubclass(kind, str):
+        core["sub_type"] = "str"
+    return core, {"enum": [member.value for member in members], "type": "string"}
 
 
 def _literal(values: list[Any]) -> Written:
-    kinds = {type(value) for value in values}
-    if not kinds <= _NAMES.keys() or float in kinds:
-        raise _NotPlainError
-    named = {"type": _NAMES[kinds.pop()]} if len(kinds) == 1 else {}
+    if not all(type(value) is str for value in values):
+        raise _NotPlainError  # Python takes True for 1, which has to be kept apart
     said = {"const": values[0]} if len(values) == 1 else {"enum": values}
-    return {"type": "literal", "expected": values}, {**said, **named}
+    return {"type": "literal", "expected": values}, {**said, "type": "string"}
 
 
 def _union(options: tuple[Any, ...]) -> Written:

@@ -10,7 +10,8 @@ from toolsemble.errors import ToolArgumentsError
 
 Path: TypeAlias = tuple[str | int, ...]
 
-_LONGEST = 1000
+_LONGEST = 990  # with the word before it, what a model is told stays below 1,000 characters
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
     >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "expected an integer")])
     ToolArgumentsError("Invalid arguments for 'search': query: missing; limit: expected an integer")
     """
+    owner = owner[:_LONGEST_NAME]
     if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
         missing = (str(problem.path[0]) for problem in problems)
         return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
@@ -56,7 +58,9 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
 
 def _joined(start: str, parts: Iterable[str], separator: str, more: int) -> str:
     """Give the parts joined, as many as there is room for, and the number of the others."""
-    parts = [part if len(part) <= _LONGEST // 3 else f"{part[: _LONGEST // 3]}..." for part in parts]
+    parts = list(parts)
+    room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))
+    parts = [part if len(part) <= room else f"{part[:room]}..." for part in parts]
     text = start
     for index, part in enumerate(parts):
         rest = f"{separator}and {len(parts) - index + more} more"

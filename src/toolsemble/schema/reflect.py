@@ -23,9 +23,9 @@ from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeV
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
-from toolsemble.schema.field import Field, annotated
+from toolsemble.schema.field import Field, annotated, given_default
 from toolsemble.schema.members import members_reader
-from toolsemble.schema.words import FORMATS
+from toolsemble.schema.words import FORMATS, one_of
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
@@ -84,11 +84,12 @@ def adapted(kind: Any, scope: Scope) -> Any:
     origin = get_origin(kind)
     if origin is Annotated:
         base, *metadata = get_args(kind)
-        return annotated(adapted(base, scope), _constraints(metadata))
+        inner = adapted(base, scope)
+        return annotated(inner, [item for item in _constraints(metadata) if not _tells_shapes_apart(item, inner)])
     if origin in (Union, typing.get_origin(int | str)):
         return Union[tuple(adapted(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
     if origin is Literal:
-        return kind
+        return kind if all(isinstance(value, str) for value in get_args(kind)) else Annotated[kind, Exact()]
     if origin is not None:
         return _generic(kind, origin, scope)
     if isinstance(kind, type):
@@ -170,7 +171,7 @@ def _class(kind: type, scope: Scope) -> Any:
     if kind in _REFUSED or issubclass(kind, type):
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if issubclass(kind, enum.Enum):
-        return _enumeration(kind)
+        return _enumeration(kind, scope)
     if _is_pydantic(kind):
         return kind
     if reader := members_reader(kind):
@@ -197,11 +198,21 @@ def _is_pydantic(kind: type) -> bool:
     return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")
 
 
-def _enumeration(kind: type[enum.Enum]) -> Any:
+def _enumeration(kind: type[enum.Enum], scope: Scope) -> Any:
     """Give an enumeration by value, or by name where the values are nothing that JSON has."""
-    if all(isinstance(member.value, _JSON_SCALARS) for member in kind):
+    if issubclass(kind, enum.Flag):
+        scope.refuse(kind, "take a list of the members of an Enum")
+    own = kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
+    if own or all(isinstance(member.value, str) for member in kind):
         return kind
-    return Annotated[Any, ByName(kind)]
+    by_value = all(isinstance(member.value, _JSON_SCALARS) for member in kind)
+    return Annotated[Any, Member(kind, by_value)]
+
+
+def _tells_shapes_apart(item: Any, kind: Any) -> bool:
+    """Whether it is a discriminator of types that we read ourselves: pydantic knows it only for its own."""
+    shapes = [option for option in get_args(kind) if any(isinstance(part, Shape) for part in get_args(option)[1:])]
+    return bool(shapes) and getattr(item, "discriminator", None) is not None
 
 
 def _constraints(metadata: list[Any]) -> list[Any]:
@@ -228,13 +239,23 @@ def _shaped(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: 
     shape = scope.shapes.get(kind)
     if shape is None:
         shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
-        parameters = getattr(origin, "__parameters__", ())
-        variables = {**scope.variables, **dict(zip(parameters, get_args(kind), strict=False))}
+        variables = {**scope.variables, **_variables(origin, get_args(kind))}
         for each in reader(origin, scope.names):
             place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
             inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
             shape.fields.append((each, adapted(each.annotation, inner)))
     return Annotated[Any, shape]
+
+
+def _variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+    """Give what the type variables of a class and of its generic bases stand for."""
+    known = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
+    for base in getattr(origin, "__mro__", ()):
+        for generic in vars(base).get("__orig_bases__", ()):
+            parameters = getattr(get_origin(generic), "__parameters__", ())
+            given = (known.get(each, each) for each in get_args(generic))
+            known |= {name: each for name, each in zip(parameters, given, strict=False) if name is not each}
+    return known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,18 +301,49 @@ class Temporal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByName:
-    """Tells pydantic to read a member of an enumeration by its name."""
-
-    kind: type[enum.Enum]
-    """The enumeration."""
+class Exact:
+    """Tells pydantic to keep true and 1 apart, which Python takes for equal."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
 
-        names = core_schema.literal_schema(list(self.kind.__members__))
-        made = core_schema.no_info_after_validator_function(self.kind.__getitem__, names)
-        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
+        return core_schema.no_info_before_validator_function(_exactly(list(get_args(source))), handler(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """Tells pydantic to read a member of an enumeration by its value or by its name."""
+
+    kind: type[enum.Enum]
+    """The enumeration."""
+    by_value: bool
+    """Whether the values are what a model sends."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+
+        known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
+        sent = core_schema.literal_schema(list(known))
+        checked = core_schema.no_info_before_validator_function(_exactly(list(known)), sent)
+        return core_schema.json_or_python_schema(
+            core_schema.no_info_after_validator_function(known.__getitem__, checked),
+            core_schema.is_instance_schema(self.kind),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda member: member.value if self.by_value else member.name
+            ),
+        )
+
+
+def _exactly(values: list[Any]) -> Callable[[Any], Any]:
+    """Give a function that refuses what is equal to one of the values, but of another type."""
+    kinds = {type(value) for value in values}
+
+    def check(value: Any) -> Any:
+        if type(value) in kinds:
+            return value
+        raise ValueError(f"expected {one_of(values)}")
+
+    return check
 
 
 @dataclass(slots=True, eq=False)
@@ -320,7 +372,7 @@ class Shape:
         body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=CONFIG)
         if issubclass(self.kind, dict):
             return core_schema.json_or_python_schema(body, body, ref=self.ref)
-        made = core_schema.no_info_after_validator_function(constructor(self.kind), body)
+        made = core_schema.no_info_after_validator_function(constructor(self), body)
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
 
 
@@ -334,16 +386,19 @@ def _core_field(each: Field, kind: Any, handler: Any) -> Any:
     if each.factory is not None:
         schema = core_schema.with_default_schema(schema, default_factory=each.factory)
     elif not each.required and not each.optional:
-        schema = core_schema.with_default_schema(schema, default=each.default)
+        schema = core_schema.with_default_schema(schema, **given_default(each.default))
     alias = each.key if each.key and each.key != each.name else None
     return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
 
 
-def constructor(kind: type) -> Callable[[dict[str, Any]], Any]:
+def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
     """Give a function from the fields' values to an object of the type; what goes wrong is a problem of the values."""
+    constants = [each.name for each, _ in shape.fields if each.constant]
 
     def construct(values: dict[str, Any]) -> Any:
-        return kind(**values)
+        for name in constants:
+            values.pop(name, None)
+        return shape.kind(**values)
 
     return _guarded(construct)
 

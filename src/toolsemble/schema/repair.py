@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from toolsemble.schema.lenient import lenient
+from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
 
 _BUDGET = 10_000
-_INTEGER = re.compile(r"[+-]?\d{1,30}")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -33,7 +35,8 @@ class Repairs:
         if self._left < 0 or not isinstance(schema, Mapping):
             return value
         schema = self._resolved(schema)
-        if options := schema.get("anyOf") or schema.get("oneOf"):
+        options = schema.get("anyOf") or schema.get("oneOf")
+        if options and "properties" not in schema:
             return self._mend_option(value, options, path)
         for part in schema.get("allOf", ()):
             value = self.mend(value, part, path)
@@ -51,12 +54,7 @@ class Repairs:
             ref = schema.get("$ref")
             if not isinstance(ref, str) or not ref.startswith("#"):
                 return schema
-            target: Any = self._root
-            for part in ref[1:].split("/")[1:]:
-                target = (
-                    target.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(target, Mapping) else {}
-                )
-            schema = {**target, **{key: each for key, each in schema.items() if key != "$ref"}}
+            schema = {**pointed(self._root, ref), **{key: each for key, each in schema.items() if key != "$ref"}}
         return schema
 
     def _mend_option(self, value: Any, options: list[Any], path: Path) -> Any:
@@ -71,7 +69,7 @@ class Repairs:
             mended = self.mend(value, option, path)
             changes = self.made[before:]
             del self.made[before:]
-            if changes and self._fits(mended, option) and (least is None or len(changes) < len(least)):
+            if mended is not value and self._fits(mended, option) and (least is None or len(changes) < len(least)):
                 best, least = mended, changes
         self.made += least or ()
         return best
@@ -85,7 +83,7 @@ class Repairs:
         if options := schema.get("anyOf") or schema.get("oneOf"):
             return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
         if (allowed := _allowed(schema)) is not None:
-            return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
+            return _among(value, allowed)
         kinds = _kinds(schema)
         if kinds and _kind_of(value) not in kinds and not (_kind_of(value) == "integer" and "number" in kinds):
             return False
@@ -105,7 +103,7 @@ class Repairs:
 
     def _mend_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
         allowed = _allowed(schema)
-        if allowed is None or "coerce" not in self._steps or value in allowed:
+        if allowed is None or "coerce" not in self._steps or _among(value, allowed):
             return value
         if isinstance(value, str):
             for each in allowed:
@@ -124,21 +122,22 @@ class Repairs:
             # The same number in another spelling: it fits also where nothing may be repaired.
             return self._made("coerce", path, value, int(value)) if "coerce" in self._steps else int(value)
         if isinstance(value, str) and "string" not in kinds:
-            return self._from_text(value, kinds, path)
-        if "array" in kinds and "coerce" in self._steps:
+            return self._from_text(value, kinds, schema, path)
+        if "array" in kinds and "coerce" in self._steps and self._wraps(schema):
             return self._made("coerce", path, value, [value])
         if "string" in kinds and "coerce" in self._steps and not _STRINGS_OF_A_KIND & schema.keys():
-            return self._made("coerce", path, value, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+            return self._made("coerce", path, value, _text_of(value))
         return value
 
-    def _from_text(self, text: str, kinds: frozenset[str], path: Path) -> Any:
-        if kinds & {"object", "array"} and "nested" in self._steps and text.lstrip()[:1] in {"{", "["}:
-            try:
-                parsed = json.loads(text)
-            except (ValueError, RecursionError):
-                parsed = None
-            if parsed is not None and _kind_of(parsed) in kinds:
-                return self._made("nested", path, text, parsed)
+    def _wraps(self, schema: Mapping[str, Any]) -> bool:
+        """Whether one value may stand for a list of it: not for a list of lists, where nothing tells how deep."""
+        items = schema.get("items")
+        return not isinstance(items, Mapping) or "array" not in _kinds(self._resolved(items))
+
+    def _from_text(self, text: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
+        if kinds & {"object", "array"} and text.lstrip()[:1] in {"{", "["}:
+            parsed = _nested(text) if "nested" in self._steps else None
+            return self._made("nested", path, text, parsed) if _kind_of(parsed) in kinds else text
         if "coerce" not in self._steps:
             return text
         plain = text.strip()
@@ -150,13 +149,13 @@ class Repairs:
                 return self._made("coerce", path, text, number if "number" in kinds else int(number))
         if "boolean" in kinds and plain.casefold() in _BOOLEANS:
             return self._made("coerce", path, text, _BOOLEANS[plain.casefold()])
-        if "array" in kinds:
+        if "array" in kinds and self._wraps(schema):
             return self._made("coerce", path, text, [text])
         return text
 
     def _mend_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
-        named = self._mend_keys(value, properties, extra, path)
+        named = self._mend_keys(value, schema, path)
         mended: dict[str, Any] = {}
         for key, each in named.items():
             inner = properties.get(key, extra)
@@ -171,12 +170,12 @@ class Repairs:
         optional = key not in parent.get("required", ())
         return "null" in self._steps and optional and not self._fits(None, schema)
 
-    def _mend_keys(
-        self, value: dict[str, Any], properties: Mapping[str, Any], extra: Any, path: Path
-    ) -> dict[str, Any]:
-        if not properties or all(key in properties for key in value):
+    def _mend_keys(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+        if all(key in properties for key in value):
             return value
-        folded = {_folded(name): name for name in properties if name not in value}
+        folded = _unambiguous(properties, value)
+        patterns = [re.compile(pattern) for pattern in schema.get("patternProperties", ())]
         folding = "keys" in self._steps and len(value) < _MANY_KEYS
         named: dict[str, Any] = {}
         for key, each in value.items():
@@ -184,7 +183,12 @@ class Repairs:
             if declared is not None:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
-            elif key not in properties and extra is False and "extra" in self._steps:
+            elif (
+                key not in properties
+                and extra is False
+                and "extra" in self._steps
+                and not any(pattern.search(key) for pattern in patterns)
+            ):
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
@@ -192,6 +196,8 @@ class Repairs:
 
     def _mend_items(self, value: list[Any], schema: Mapping[str, Any], path: Path) -> list[Any]:
         parts, rest = schema.get("prefixItems", ()), schema.get("items", {})
+        if isinstance(rest, list):  # as older drafts spell it
+            parts, rest = rest, schema.get("additionalItems", {})
         return [
             self.mend(each, parts[index] if index < len(parts) else rest, (*path, index))
             for index, each in enumerate(value)
@@ -205,6 +211,50 @@ class Repairs:
 _LONGEST_NUMBER = 40
 _MANY_KEYS = 1000
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
+
+
+class WrittenFloat(float):
+    """A number that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Keep the text beside the value."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def _text_of(value: Any) -> str:
+    """Give a value as the JSON text that it was."""
+    if isinstance(value, WrittenFloat):
+        return value.text
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _nested(text: str) -> Any:
+    """Give the value of JSON inside a string; None when it is none, or was cut off."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return lenient(text)
+    except ValueError:
+        return None
+
+
+def _among(value: Any, allowed: list[Any]) -> bool:
+    # Python takes True for 1 and 1.0 for 1; JSON Schema does not take true for 1.
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
+
+
+def _unambiguous(properties: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, str]:
+    """Give the declared names that are not given, by their folded form, where it means one of them only."""
+    forms = [_folded(name) for name in properties]
+    return {
+        form: name for form, name in zip(forms, properties, strict=True) if forms.count(form) == 1 and name not in value
+    }
 
 
 def _folded(key: str) -> str:

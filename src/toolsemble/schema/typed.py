@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.field import Field
+from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.plain import Written, failing_fast, plain_shape
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, Shape, adapted
@@ -24,6 +25,7 @@ class TypedArguments:
         self.owner = owner
         self.ignored = ignored
         self._kind = kind
+        self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         self._lock = threading.Lock()
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
@@ -32,26 +34,26 @@ class TypedArguments:
 
     @classmethod
     def of_fields(
-        cls, owner: str, fields: list[Field], names: Mapping[str, Any], ignored: frozenset[str]
+        cls, name: str, fields: list[Field], names: Mapping[str, Any], ignored: frozenset[str], owner: Any = None
     ) -> TypedArguments:
         """Give the arguments of a function: a dict of its keywords, without what a model may not choose."""
-        shape = Shape(dict, f"toolsemble.{owner}")
+        shape = Shape(dict, f"toolsemble.{name}")
         shapes: dict[Any, Shape] = {}
+        _check_keys([each.key or each.name for each in fields], ignored)
         for each in fields:
-            scope = Scope(f"parameter '{each.name}'", names, shapes=shapes)
+            scope = Scope(f"parameter '{each.name}'", names, owner=owner, shapes=shapes)
             kind = adapted(each.annotation, scope)
-            check_default(each, kind, scope)
+            _check_default(each, kind, scope.place)
             shape.fields.append((each, kind))
-        return cls(owner, Annotated[Any, shape], ignored)
+        _check_shapes(shapes)
+        return cls(name, Annotated[Any, shape], ignored)
 
     @classmethod
     def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
         """Give the arguments that are one object of a type."""
         scope = Scope(f"input type {kind.__name__}", names)
         read = adapted(kind, scope)
-        for shape in scope.shapes.values():
-            for each, adapted_kind in shape.fields:
-                check_default(each, adapted_kind, Scope(f"field '{each.name}' of {shape.kind.__name__}"))
+        _check_shapes(scope.shapes)
         return cls(kind.__name__, read)
 
     @property
@@ -60,6 +62,11 @@ class TypedArguments:
         if self._schema is None:
             self._build()
         return self._schema  # type: ignore[return-value]  # built above
+
+    def check(self) -> None:
+        """Refuse types that only pydantic can judge; common ones need no look before their first use."""
+        if self._shape is None or plain_shape(self._shape) is None:
+            self._build()
 
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
@@ -95,19 +102,42 @@ class TypedArguments:
 
     def _written(self) -> Written:
         """Give the core schema and the JSON Schema: the short way for common types, or pydantic's."""
-        shape = get_args(self._kind)[1] if get_origin(self._kind) is Annotated else None
-        if isinstance(shape, Shape) and (written := plain_shape(shape)) is not None:
+        if self._shape is not None and (written := plain_shape(self._shape)) is not None:
             return written
         from toolsemble.schema.generate import generated  # noqa: PLC0415 - pydantic is large, and common types need only its core
 
-        return generated(self._kind)
+        try:
+            return generated(self._kind)
+        except Exception as problem:
+            # A type of somebody else's: whatever is wrong with it, the author has to hear of it.
+            wrong = str(problem).splitlines()[0]
+            raise ToolDefinitionError(f"the types of '{self.owner}' cannot be read: {wrong}") from problem
 
 
 _LONG_TEXT = 20_000
 _MOST_ERRORS = 100
 
 
-def check_default(each: Field, kind: Any, scope: Scope) -> None:
+def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ToolDefinitionError(f"two parameters are called '{key}' for the model; rename one")
+        if key in ignored:
+            raise ToolDefinitionError(f"parameter '{key}' has the name of an injected one; rename it")
+
+
+def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
+    for shape in shapes.values():
+        for each, kind in shape.fields:
+            place = f"field '{each.name}' of {shape.kind.__name__}"
+            if is_memory_id(each.annotation):
+                raise ToolDefinitionError(
+                    f"{place}: only a function's parameter is injected; use self.context.memory_id"
+                )
+            _check_default(each, kind, place)
+
+
+def _check_default(each: Field, kind: Any, place: str) -> None:
     """Refuse a default that is not of the declared type: the body would get it unread."""
     if each.factory is not None or each.required or each.optional or type(each.default) is kind or each.default is None:
         return
@@ -118,7 +148,7 @@ def check_default(each: Field, kind: Any, scope: Scope) -> None:
     except ValidationError as problem:
         wrong = problem.errors(include_url=False)[0]["msg"]
         raise ToolDefinitionError(
-            f"{scope.place}: the default {each.default!r:.80} is not of the declared type: {wrong}"
+            f"{place}: the default {each.default!r:.80} is not of the declared type: {wrong}"
         ) from None
 
 
@@ -196,7 +226,8 @@ def _words(error: ErrorDetails, value: Any) -> str:
     if kind == "extra_forbidden":
         return "not a parameter of this tool"
     if kind in {"value_error", "assertion_error"}:
-        return str(context.get("error", error["msg"]))
+        raised = context.get("error")
+        return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
     if kind in _BOUNDS:
         return f"expected {_BOUNDS[kind].format(**context)}"
     return f"expected {_EXPECTED.get(kind) or _by_family(kind) or _from_message(error, context)}"
@@ -211,12 +242,14 @@ def _by_family(kind: str) -> str:
 
 def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
     if "expected" in context:
-        return f"one of {context['expected'].replace(' or ', ', ').replace('None', 'null')}"
+        listed = context["expected"].replace(" or ", ", ")
+        return f"one of {re.sub(r'None|True|False', lambda found: _JSON_WORDS[found[0]], listed)}"
     if "expected_tags" in context:
         return f"one of {context['expected_tags']} as its kind"
     return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
 
 
+_JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
 _EXPECTED = {
     "none_required": "null",
     "finite_number": "a finite number",

@@ -1,0 +1,23 @@
+"""What a reference inside a schema points to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def pointed(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
+    """Give the schema that a reference inside the same document stands for; an empty one when there is none.
+
+    >>> pointed({"$defs": {"a/b": {"type": "string"}}}, "#/$defs/a~1b")
+    {'type': 'string'}
+    """
+    target: Any = root if ref.startswith("#") else {}
+    for part in ref.removeprefix("#").split("/")[1:]:
+        if isinstance(target, list) and part.isdecimal() and int(part) < len(target):
+            target = target[int(part)]
+        elif isinstance(target, Mapping):
+            target = target.get(part.replace("~1", "/").replace("~0", "~"), {})
+        else:
+            return {}
+    return target if isinstance(target, Mapping) else {}
