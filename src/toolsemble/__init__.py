@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
     from toolsemble.schema_tool import SchemaTool, ToolSpec
-    from toolsemble.specification import ToolSpecification
+    from toolsemble.specification import ToolParameters, ToolSpecification
     from toolsemble.toolbox import Toolbox
     from toolsemble.tools import AgentTool, Tool, TypedTool
 
@@ -72,7 +72,7 @@ _HOMES = {
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
     "review": ("Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"),
     "schema_tool": ("SchemaTool", "ToolSpec"),
-    "specification": ("ToolSpecification",),
+    "specification": ("ToolParameters", "ToolSpecification"),
     "tools": ("AgentTool", "Tool", "TypedTool"),
     "toolbox": ("Toolbox",),
 }
@@ -112,6 +112,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolExecutionError",
     "ToolMetrics",
+    "ToolParameters",
     "ToolReply",
     "ToolResult",
     "ToolSpec",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -115,6 +116,51 @@ class ToolSpecification:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ToolSpecification.from_json, (self.to_json(),)
+
+
+class ToolParameters:
+    """Writes the JSON Schema of a tool's parameters step by step, for people who do not want raw dicts.
+
+    >>> parameters = (
+    ...     ToolParameters()
+    ...     .add("city", "string", "Its English name", required=True)
+    ...     .add("unit", "string", enum=["celsius", "kelvin"])
+    ...     .add("days", "integer", default=3)
+    ...     .build()
+    ... )
+    >>> parameters["required"], parameters["properties"]["city"]
+    (['city'], {'type': 'string', 'description': 'Its English name'})
+    """
+
+    def __init__(self) -> None:
+        self._properties: dict[str, dict[str, Any]] = {}
+        self._required: list[str] = []
+
+    def add(
+        self, name: str, type: str | dict[str, Any], description: str = "", *, required: bool = False, **keywords: Any
+    ) -> ToolParameters:
+        """Add a property of a JSON type, or with a schema of its own; further keywords go into its schema."""
+        if name in self._properties:
+            raise ToolDefinitionError(f"Tool parameters: {name!r} is there already")
+        schema = dict(type) if isinstance(type, dict) else {"type": type}
+        described = {"description": description} if description else {}
+        self._properties[name] = {**schema, **described, **keywords}
+        return self.require(name) if required else self
+
+    def require(self, *names: str) -> ToolParameters:
+        """Mark properties that the model must give."""
+        for name in names:
+            if name not in self._properties:
+                raise ToolDefinitionError(f"Tool parameters: {name!r} is not there; add it first")
+            if name not in self._required:
+                self._required.append(name)
+        return self
+
+    def build(self) -> dict[str, Any]:
+        """Give the schema, for a :class:`ToolSpecification` or a :class:`SchemaTool`."""
+        ordered = [name for name in self._properties if name in self._required]
+        schema: dict[str, Any] = {"type": "object", "properties": copy.deepcopy(self._properties)}
+        return {**schema, **({"required": ordered} if ordered else {}), "additionalProperties": False}
 
 
 def _checked(field: str, value: Any, *types: type) -> Any:

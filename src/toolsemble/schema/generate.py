@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from toolsemble.schema.core import closed
+
 
 def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
     """Give the core schema and the JSON Schema of a type."""
-    core = _closed(TypeAdapter(kind).core_schema)
+    core = closed(TypeAdapter(kind).core_schema)
     return core, _Schemas(by_alias=True).generate(core, mode="validation")
-
-
-def _closed(core: Any) -> Any:
-    """Give a core schema whose models refuse unknown keys where they would silently drop them."""
-    if isinstance(core, (list, tuple)):
-        return type(core)(_closed(item) for item in core)
-    if not isinstance(core, dict):
-        return core
-    copied = {key: value if key in {"metadata", "cls", "default"} else _closed(value) for key, value in core.items()}
-    if copied.get("type") in {"model", "dataclass"}:
-        config = copied.get("config") or {}
-        behavior = config.get("extra_fields_behavior", "ignore")
-        extra = {"extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
-        copied["config"] = {"val_json_bytes": "base64", **config, "allow_inf_nan": False, **extra}
-    elif copied.get("type") == "typed-dict" and copied.get("extra_behavior", "ignore") == "ignore":
-        copied["extra_behavior"] = "forbid"
-    return copied
 
 
 class _Schemas(GenerateJsonSchema):
@@ -50,6 +36,12 @@ class _Schemas(GenerateJsonSchema):
         if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
             written.setdefault("additionalProperties", False)
         return written
+
+    def encode_default(self, dft: Any) -> Any:
+        """Write a member of an enumeration as it is read."""
+        if isinstance(dft, enum.Enum) and not isinstance(dft.value, (str, int, float, type(None))):
+            return dft.name
+        return super().encode_default(dft)
 
     def bytes_schema(self, schema: Any) -> JsonSchemaValue:
         """Bytes are read from base64."""

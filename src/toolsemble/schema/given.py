@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -36,6 +36,7 @@ _KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
 _DEEPEST = 50
 _LARGEST = 10_000
 _MOST_ERRORS = 100
+_LONG_TEXT = 20_000
 
 
 class GivenArguments:
@@ -59,15 +60,24 @@ class GivenArguments:
             raise UnfitError
         return value
 
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:  # noqa: ARG002 - the value says it all
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
-        errors = self._validator.iter_errors(value)
-        for error in islice(errors, _MOST_ERRORS):
+        for error in islice(self._errors(text, value), _MOST_ERRORS):
             for path, says in _said(error):
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
-        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], sum(1 for _ in errors)
+        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
+
+    def _errors(self, text: str, value: Any) -> Iterable[Any]:
+        """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
+        if len(text) <= _LONG_TEXT:
+            return iter(self._validator.iter_errors(value))
+        try:
+            self._validator.validate(value)
+        except ValueError as first:
+            return [first]
+        return []
 
 
 def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:

@@ -45,10 +45,6 @@ _LENGTHS = {
 }
 
 
-_LISTS = {"list", "tuple", "set", "frozenset"}
-_OPAQUE = {"metadata", "cls", "default", "expected", "members", "config"}
-
-
 class _NotPlainError(Exception):
     """The type goes the long way."""
 
@@ -63,20 +59,6 @@ def plain_shape(shape: Shape) -> Written | None:
         return _shape(shape)
     except _NotPlainError:
         return None
-
-
-def failing_fast(core: Any) -> Any:
-    """Give a core schema that leaves a list at its first wrong item: enough where only its fitting matters.
-
-    >>> failing_fast({"type": "list", "items_schema": {"type": "int"}})
-    {'type': 'list', 'items_schema': {'type': 'int'}, 'fail_fast': True}
-    """
-    if isinstance(core, (list, tuple)):
-        return type(core)(failing_fast(item) for item in core)
-    if not isinstance(core, dict):
-        return core
-    copied = {key: value if key in _OPAQUE else failing_fast(value) for key, value in core.items()}
-    return {**copied, "fail_fast": True} if copied.get("type") in _LISTS else copied
 
 
 def _shape(shape: Shape) -> Written:
@@ -185,7 +167,8 @@ def _literal(values: list[Any]) -> Written:
 def _union(options: tuple[Any, ...]) -> Written:
     written = [_written(option) for option in options if option not in (None, type(None))]
     json: dict[str, Any] = {"anyOf": [each for _, each in written]}
-    core: dict[str, Any] = {"type": "union", "choices": [each for each, _ in written]}
+    # Each choice has a label of its own, by which errors are told apart.
+    core: dict[str, Any] = {"type": "union", "choices": [(each, str(n)) for n, (each, _) in enumerate(written)]}
     if len(written) == 1:
         core = written[0][0]
     if len(written) == len(options):

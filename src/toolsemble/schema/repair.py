@@ -14,7 +14,7 @@ from toolsemble.schema.problem import Path, place
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
 
-_BUDGET = 10_000
+_BUDGET = 5000
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}

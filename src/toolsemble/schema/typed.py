@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.core import failing_fast
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.plain import Written, failing_fast, plain_shape
+from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, Shape, adapted
 from toolsemble.schema.words import FORMATS
@@ -223,7 +224,7 @@ def _words(error: ErrorDetails, value: Any) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "missing" or (value is None and kind != "none_required"):
         return "missing"
-    if kind == "extra_forbidden":
+    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
         return "not a parameter of this tool"
     if kind in {"value_error", "assertion_error"}:
         raised = context.get("error")

@@ -1,0 +1,57 @@
+"""Pydantic's core schemas as data: changed node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_OPAQUE = {"metadata", "cls", "default", "expected", "members", "config", "function"}
+_BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
+
+_LISTS = {"list", "tuple", "set", "frozenset"}
+
+
+def rewritten(core: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Give a core schema in which every node is what a function makes of it, from the inside out."""
+    if isinstance(core, (list, tuple)):
+        return type(core)(rewritten(item, change) for item in core)
+    if not isinstance(core, dict):
+        return core
+    return change({key: _part(key, value, change) for key, value in core.items()})
+
+
+def _part(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    if key in _OPAQUE:
+        return value
+    if key in _BY_NAME and isinstance(value, dict):
+        return {name: rewritten(each, change) for name, each in value.items()}
+    return rewritten(value, change)
+
+
+def failing_fast(core: Any) -> Any:
+    """Give a core schema that leaves a list at its first wrong item: enough where only its fitting matters.
+
+    >>> failing_fast({"type": "list", "items_schema": {"type": "int"}})
+    {'type': 'list', 'items_schema': {'type': 'int'}, 'fail_fast': True}
+    """
+    return rewritten(core, lambda node: {**node, "fail_fast": True} if node.get("type") in _LISTS else node)
+
+
+def closed(core: Any) -> Any:
+    """Give a core schema that refuses unknown keys wherever they would silently be dropped.
+
+    >>> closed({"type": "typed-dict", "fields": {}})
+    {'type': 'typed-dict', 'fields': {}, 'extra_behavior': 'forbid'}
+    """
+    return rewritten(core, _closed)
+
+
+def _closed(node: dict[str, Any]) -> dict[str, Any]:
+    if node.get("type") in {"model", "dataclass"}:
+        config = node.get("config") or {}
+        behavior = config.get("extra_fields_behavior", "ignore")
+        extra = {"extra_fields_behavior": "forbid" if behavior == "ignore" else behavior}
+        return {**node, "config": {"val_json_bytes": "base64", **config, "allow_inf_nan": False, **extra}}
+    if node.get("type") == "typed-dict" and node.get("extra_behavior", "ignore") == "ignore":
+        return {**node, "extra_behavior": "forbid"}
+    return node
