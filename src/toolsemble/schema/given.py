@@ -72,7 +72,7 @@ class GivenArguments:
     def _errors(self, text: str, value: Any) -> Iterable[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
         if len(text) <= _LONG_TEXT:
-            return iter(self._validator.iter_errors(value))
+            return list(self._validator.iter_errors(value))
         try:
             self._validator.validate(value)
         except ValueError as first:

@@ -110,6 +110,9 @@ def _special(kind: Any, scope: Scope) -> Any:
         return adapted(kind.__supertype__, scope)
     if isinstance(kind, (str, ForwardRef)):
         name = kind if isinstance(kind, str) else kind.__forward_arg__
+        around = next((alias for alias in scope.aliases if alias.__name__ == name), None)
+        if around is not None:
+            return around
         if name not in scope.names:
             scope.refuse(repr(name), "define or import it where the annotation can see it")
         return adapted(scope.names[name], scope)

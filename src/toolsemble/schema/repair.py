@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Self
@@ -125,7 +126,7 @@ class Repairs:
             return self._from_text(value, kinds, schema, path)
         if "array" in kinds and "coerce" in self._steps and self._wraps(schema):
             return self._made("coerce", path, value, [value])
-        if "string" in kinds and "coerce" in self._steps and not _STRINGS_OF_A_KIND & schema.keys():
+        if "string" in kinds and "coerce" in self._steps and _is_plain_text(value, schema):
             return self._made("coerce", path, value, _text_of(value))
         return value
 
@@ -230,6 +231,11 @@ def _text_of(value: Any) -> str:
     if isinstance(value, WrittenFloat):
         return value.text
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_plain_text(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether any text will do, and the value has one."""
+    return not _STRINGS_OF_A_KIND & schema.keys() and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _nested(text: str) -> Any:

@@ -89,6 +89,8 @@ class TypedArguments:
             validator.validate_json(text, strict=True)
         except ValueError as problem:
             errors = problem.errors(include_url=False, include_input=False)  # type: ignore[attr-defined]  # pydantic's own
+            if errors[0]["type"] == "json_invalid":
+                return [], 0
             return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
         return [], 0
 
