@@ -6,9 +6,12 @@ import dataclasses
 import enum
 import functools
 import json
+import types
 import typing
 from typing import Annotated, Any, Generic, Literal, Optional, Self, TypeVar, Union
 
+import attrs
+import docstring_parser
 import msgspec
 import pydantic
 import pytest
@@ -16,6 +19,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypeAliasType
 
 from toolsemble import (
+    Edit,
     MemoryId,
     Param,
     SchemaTool,
@@ -28,6 +32,8 @@ from toolsemble import (
     TypedTool,
     tool,
 )
+from toolsemble.schema.pointer import pointed
+from toolsemble.schema.repair import STEPS, Repairs
 
 T = TypeVar("T")
 Names = TypeAliasType("Names", list[str])
@@ -418,6 +424,7 @@ SCHEMAS = [
         {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False},
     ),
     ({}, {"anything": 1}, '{"anything":1}', {"type": "object"}),
+    ({"properties": {"a": True}}, {"a": 1}, '{"a":1}', {"type": "object", "properties": {"a": {}}}),
     (
         {"properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}}},
         {"b": "2"},
@@ -487,3 +494,175 @@ def test_types_that_contain_each_other_stay_small():
         return ""
 
     assert len(Toolbox([tool(function)]).specifications[0].to_json()) < 20_000
+
+
+class Text(enum.StrEnum):
+    A = "a"
+    B = "b"
+
+
+def test_enumerations_that_are_text_arrive_as_members():
+    value, _ = run(Text, "b" and json.dumps({"value": "b"}))
+    assert value is Text.B
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "arrived"),
+    [
+        (Annotated[int, Field(json_schema_extra={"deprecated": True})], 1, 1),
+        (Annotated[dict[str, int], Field(min_length=1)], {"a": 1}, {"a": 1}),
+        (Annotated[int, pydantic.AfterValidator(lambda number: number + 1)], 1, 2),
+        (list[Annotated[int, Param("Even", examples=[2])]], [2], [2]),
+        (tuple[()], [], ()),
+        (pydantic.RootModel[list[int]], [1], pydantic.RootModel[list[int]]([1])),
+        (typing.Required[int], 1, 1),
+        (Annotated[int, Field(default_factory=lambda: 7)], 1, 1),
+        (Annotated[str, Field(examples=["a"])], "b", "b"),
+        (list[Annotated[int, Field(json_schema_extra={"deprecated": True})]], [1], [1]),
+    ],
+)
+def test_unusual_annotations_work_too(annotation, sent, arrived):
+    assert run(annotation, {"value": sent}["value"] if False else json.dumps({"value": sent})) == (arrived, [])
+
+
+def test_a_generic_pydantic_model_keeps_its_argument():
+    class Box(BaseModel, Generic[T]):
+        item: T
+
+    assert run(Box[int], json.dumps({"value": {"item": "x"}})) == "value.item: expected an integer"
+
+
+def test_a_factory_of_pydantics_field_fills_in():
+    def function(value: Annotated[int, Field(default_factory=lambda: 7)]) -> int:
+        return value
+
+    assert tool(function).execute("{}").output == "7"
+
+
+@dataclasses.dataclass(eq=False)
+class Mutable:
+    items: list = dataclasses.field(default_factory=list)
+
+
+def test_defaults_that_can_be_hashed_and_changed_are_copied_too():
+    @tool
+    def function(value: Mutable = Mutable()) -> int:  # noqa: B008 - the hazard is the test
+        value.items.append(1)
+        return len(value.items)
+
+    assert [function.execute("{}").output for _ in range(3)] == ["1"] * 3
+
+
+def test_a_name_that_an_alias_mentions_must_exist():
+    with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be asked of a model; define or import it"):
+        run(TypeAliasType("Bad", list["Nowhere"]), "{}")
+
+
+def test_a_name_in_the_closure_may_have_no_value_yet():
+    def make():
+        def function(value: int) -> str:
+            return str(later) if False else "ran"
+
+        made = tool(function)
+        assert made.execute('{"value": 1}').output == "ran"
+        later = 1
+        return later
+
+    make()
+
+
+def test_discriminators_of_models_list_the_tags():
+    class A(BaseModel):
+        kind: Literal["a"]
+
+    class B(BaseModel):
+        kind: Literal["b"]
+
+    answer = run(Annotated[A | B, Field(discriminator="kind")], json.dumps({"value": {"kind": "c"}}))
+    assert answer == "value: expected one of 'a', 'b' as its kind"
+
+
+class Keyworded(msgspec.Struct, kw_only=True):
+    size: int = 1
+    name: str
+
+
+def test_keyword_only_structs_may_have_required_fields_last():
+    assert run(Keyworded, json.dumps({"value": {"name": "x"}})) == (Keyworded(size=1, name="x"), [])
+    assert run(Keyworded, json.dumps({"value": {}})) == "value.name: missing"
+
+
+@attrs.define
+class Computed:
+    size: int
+    double: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self):
+        self.double = 2 * self.size
+
+
+def test_computed_fields_of_attrs_classes_are_not_asked_for():
+    value, _ = run(Computed, json.dumps({"value": {"size": 2}}))
+    assert value.double == 4
+
+
+def test_references_that_go_round_in_circles_or_nowhere_are_given_up():
+    schema = {"properties": {"a": {"type": "object"}}, "allOf": [True, {"$ref": "#/properties/a/type/x"}]}
+    mended = Repairs(schema, frozenset(["coerce"]))
+    assert mended.mend({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
+    circle = {"loop": {"$ref": "#/loop"}}
+    assert Repairs(circle, STEPS).mend("x", {"$ref": "#/loop"}) == "x"
+    assert pointed({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
+    assert pointed({"a": "x"}, "#/a/b/c") == {}
+
+
+def test_a_value_too_large_to_look_through_is_left_to_the_validator():
+    value = [[{"x": str(n)} for n in range(3000)]]
+    answer = run(list[list[dict[str, int] | int]], json.dumps({"value": value}))
+    assert "expected an integer" in answer
+
+
+def test_docstrings_that_cannot_be_parsed_are_taken_whole(monkeypatch):
+    def explode(_):
+        raise docstring_parser.ParseError("odd")
+
+    monkeypatch.setattr(docstring_parser, "parse", explode)
+
+    def function() -> str:
+        """An odd
+        docstring of two lines.
+        """
+
+    assert tool(function).description == "An odd\ndocstring of two lines."
+
+
+class Reviewer:
+    def review(self, request):
+        self.request = request
+        return Edit('{"value": {"kind": "circle", "radius": 3}}')
+
+
+def test_a_reviewer_sees_typed_arguments_as_data_and_may_edit_them():
+    @tool(requires_approval=True)
+    def function(value: Circle) -> str:
+        return repr(value)
+
+    reviewer = Reviewer()
+    call = ToolCall("function", {"value": {"kind": "circle", "radius": "2"}})
+    assert (
+        Toolbox([function], review=reviewer).execute(call).text
+        == ["test_reading", "Circle(kind='circle', radius=3)"][1]
+    )
+    assert reviewer.request.arguments == {"value": {"kind": "circle", "radius": 2}}
+
+
+def test_a_method_bound_by_hand_is_the_tool_of_its_object():
+    class Greeter:
+        name = "ada"
+
+        @tool
+        def hello(self) -> str:
+            return self.name
+
+    bound = types.MethodType(vars(Greeter)["hello"], Greeter())
+    assert Toolbox([bound]).execute(ToolCall("hello")).text == "ada"

@@ -5,14 +5,16 @@ import contextvars
 import gc
 import logging
 import os
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
 from tools import AsyncEcho, AsyncFunction, Echo, Function, call
-from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext
+from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
 from toolsemble.limits import Slots
+from toolsemble.workers import ContextThreadPool, in_event_loop
 
 
 async def test_work_that_a_body_submits_never_queues_behind_the_body():
@@ -280,3 +282,22 @@ def test_failures_leave_no_cycles_for_the_collector(caplog):
     finally:
         gc.enable()
     assert grown < 50
+
+
+def test_threads_are_renewed_where_the_process_is_another(monkeypatch):
+    pool = ContextThreadPool(1)
+    monkeypatch.setattr(pool, "_process", -1)
+    assert pool.submit(pow, 2, 3).result(30) == 8
+    assert pool._process == os.getpid()
+    pool.shutdown()
+
+
+def test_where_asyncio_was_never_imported_no_loop_is_running(monkeypatch):
+    monkeypatch.delitem(sys.modules, "asyncio")
+    assert not in_event_loop()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("executor", 5), ("metrics", object())])
+def test_settings_that_cannot_do_their_job_are_refused(setting, value):
+    with pytest.raises(ToolDefinitionError, match=f"Toolbox {setting} has no method"):
+        Toolbox([], **{setting: value})

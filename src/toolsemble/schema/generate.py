@@ -25,17 +25,11 @@ class _Schemas(GenerateJsonSchema):
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         """Models that refuse unknown keys say so."""
-        written = super().model_schema(schema)
-        if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
-            written.setdefault("additionalProperties", False)
-        return written
+        return _told(super().model_schema(schema), schema)
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         """Dataclasses that refuse unknown keys say so, too."""
-        written = super().dataclass_schema(schema)
-        if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
-            written.setdefault("additionalProperties", False)
-        return written
+        return _told(super().dataclass_schema(schema), schema)
 
     def encode_default(self, dft: Any) -> Any:
         """Write a member of an enumeration as it is read."""
@@ -48,3 +42,9 @@ class _Schemas(GenerateJsonSchema):
         written: JsonSchemaValue = {"type": "string", "format": "base64"}
         self.update_with_validations(written, schema, self.ValidationsMapping.bytes)
         return written
+
+
+def _told(written: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    if schema["config"]["extra_fields_behavior"] == "forbid":
+        written.setdefault("additionalProperties", False)
+    return written

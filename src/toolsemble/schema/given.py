@@ -73,11 +73,12 @@ class GivenArguments:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
         if len(text) <= _LONG_TEXT:
             return list(self._validator.iter_errors(value))
+        found = []
         try:
             self._validator.validate(value)
         except ValueError as first:
-            return [first]
-        return []
+            found.append(first)
+        return found
 
 
 def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
             default = kind.__struct_defaults__[index - required]
             if hasattr(default, "factory"):
                 field = dataclasses.replace(field, factory=default.factory)
-            elif repr(default) != "NODEFAULT":
+            elif repr(default) != "NODEFAULT":  # a keyword-only field without one may follow those that have one
                 field = dataclasses.replace(field, default=default)
         fields.append(declared(field, told))
     return fields

@@ -109,13 +109,7 @@ def _special(kind: Any, scope: Scope) -> Any:
     if isinstance(kind, NewType):
         return adapted(kind.__supertype__, scope)
     if isinstance(kind, (str, ForwardRef)):
-        name = kind if isinstance(kind, str) else kind.__forward_arg__
-        around = next((alias for alias in scope.aliases if alias.__name__ == name), None)
-        if around is not None:
-            return around
-        if name not in scope.names:
-            scope.refuse(repr(name), "define or import it where the annotation can see it")
-        return adapted(scope.names[name], scope)
+        return _forward(kind if isinstance(kind, str) else kind.__forward_arg__, scope)
     name = getattr(kind, "_name", "")
     if name == "Self" and scope.owner is not None:
         return adapted(scope.owner, scope)
@@ -124,6 +118,14 @@ def _special(kind: Any, scope: Scope) -> Any:
     if hasattr(kind, "__value__"):
         return _alias(kind, kind, {}, scope)
     return scope.refuse(kind, "use a type that JSON can hold")
+
+
+def _forward(name: str, scope: Scope) -> Any:
+    """Give what a name stands for that an alias mentions before it is there: itself, or a name around it."""
+    known = {**scope.names, **{alias.__name__: alias for alias in scope.aliases}}
+    if name not in known:
+        scope.refuse(repr(name), "define or import it where the annotation can see it")
+    return adapted(known[name], scope)
 
 
 def _alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
@@ -158,11 +160,6 @@ def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
         return _shaped(kind, origin, reader, scope)
     if origin in _LISTS:
         return list[adapted(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
-    if isinstance(origin, type) and _is_pydantic(origin):
-        return kind
-    name = getattr(origin, "_name", None) or getattr(origin, "__name__", "")
-    if name in {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "Unpack"}:
-        return adapted(arguments[0], scope)
     return origin[tuple(adapted(each, scope) for each in arguments)]
 
 

@@ -79,28 +79,27 @@ class TypedArguments:
 
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - calls that fit never pay for it
+        from pydantic_core import SchemaValidator, ValidationError  # noqa: PLC0415 - calls that fit never pay for it
 
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
         validator = self._validator or self._build()
         if len(text) <= _LONG_TEXT:
             validator = self._thorough = self._thorough or SchemaValidator(self._core, _use_prebuilt=False)
+        errors: list[ErrorDetails] = []
         try:
             validator.validate_json(text, strict=True)
-        except ValueError as problem:
-            errors = problem.errors(include_url=False, include_input=False)  # type: ignore[attr-defined]  # pydantic's own
-            if errors[0]["type"] == "json_invalid":
-                return [], 0
-            return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
-        return [], 0
+        except ValidationError as unfit:
+            errors = [
+                each for each in unfit.errors(include_url=False, include_input=False) if each["type"] != "json_invalid"
+            ]
+        return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
 
     def _build(self) -> SchemaValidator:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
 
-        with self._lock:
-            if self._validator is None:
-                self._core, self._schema = self._written()
-                self._validator = SchemaValidator(failing_fast(self._core), _use_prebuilt=False)
+        with self._lock:  # two at once would walk the same shapes
+            self._core, self._schema = self._written()
+            self._validator = SchemaValidator(failing_fast(self._core), _use_prebuilt=False)
             return self._validator
 
     def _written(self) -> Written:
