@@ -37,6 +37,7 @@ class Work:
 
     def calibrate(self) -> None:
         """Warm up, and find out how many fill a batch."""
+        self.once()  # what is built on first use is no part of a call
         while self._number < 1 << 20 and self.batch() * self._number < BATCH / 2:
             self._number *= 2
 

@@ -123,15 +123,15 @@ class FunctionTool(Tool, Generic[P, R]):
     def _reflected(self) -> _Parameters:
         name = checked_name(self.name)
         try:
-            fields = function_fields(self._function, self._names)[len(self._bound) :]
+            signature = inspect.signature(self._function)
+            fields = function_fields(self._function, signature, self._names)[len(self._bound) :]
             injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
             asked = [field for field in fields if field.name not in injected]
             arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected), self._owner())
             arguments.check()
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
-        signature = inspect.signature(self._function).parameters.values()
-        positional = tuple(each.name for each in signature if each.kind is each.POSITIONAL_ONLY)
+        positional = tuple(each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY)
         return _Parameters(arguments, positional[len(self._bound) :], injected)
 
     def _owner(self) -> type | None:

@@ -37,6 +37,15 @@ def failing_fast(core: Any) -> Any:
     return rewritten(core, lambda node: {**node, "fail_fast": True} if node.get("type") in _LISTS else node)
 
 
+def thorough(core: Any) -> Any:
+    """Give a core schema that looks at every item of a list: for those who want to know all that is wrong.
+
+    >>> thorough({"type": "list", "items_schema": {"type": "int"}, "fail_fast": True})
+    {'type': 'list', 'items_schema': {'type': 'int'}}
+    """
+    return rewritten(core, lambda node: {key: value for key, value in node.items() if key != "fail_fast"})
+
+
 def closed(core: Any) -> Any:
     """Give a core schema that refuses unknown keys wherever they would silently be dropped.
 

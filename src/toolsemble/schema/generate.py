@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from toolsemble.schema.core import closed
+from toolsemble.schema.core import closed, failing_fast
 
 
 def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
-    """Give the core schema and the JSON Schema of a type."""
-    core = closed(TypeAdapter(kind).core_schema)
+    """Give the core schema, which leaves a list at its first wrong item, and the JSON Schema of a type."""
+    core = failing_fast(closed(TypeAdapter(kind).core_schema))
     return core, _Schemas(by_alias=True).generate(core, mode="validation")
 
 

@@ -41,12 +41,14 @@ def members_reader(kind: type) -> Members | None:
     return None
 
 
-def function_fields(function: Callable[..., Any], names: Mapping[str, Any]) -> list[Field]:
+def function_fields(
+    function: Callable[..., Any], signature: inspect.Signature, names: Mapping[str, Any]
+) -> list[Field]:
     """Give the parameters of a function; refuse what a model cannot be asked for."""
     hints = hints_of(function, names)
     told = documented(function.__doc__).parameters
     fields = []
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise ToolDefinitionError(
                 f"parameter '*{name}': a model names its arguments; take a list instead: {name}: list[...]"

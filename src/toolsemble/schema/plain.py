@@ -209,12 +209,16 @@ def _constrain(core: dict[str, Any], json: dict[str, Any], item: Any) -> None:
 
 def _list(item: Any) -> Written:
     core, json = _written(item)
-    return {"type": "list", "items_schema": core}, {"type": "array", "items": json}
+    return {"type": "list", "items_schema": core, "fail_fast": True}, {"type": "array", "items": json}
 
 
 def _set(item: Any) -> Written:
     core, json = _written(item)
-    return {"type": "set", "items_schema": core}, {"type": "array", "items": json, "uniqueItems": True}
+    return {"type": "set", "items_schema": core, "fail_fast": True}, {
+        "type": "array",
+        "items": json,
+        "uniqueItems": True,
+    }
 
 
 def _frozenset(item: Any) -> Written:
@@ -226,7 +230,8 @@ def _tuple(*items: Any) -> Written:
     if len(items) != 2 or items[1] is not ...:  # noqa: PLR2004 - a type and the dots
         raise _NotPlainError
     core, json = _written(items[0])
-    return {"type": "tuple", "items_schema": [core], "variadic_item_index": 0}, {"type": "array", "items": json}
+    variadic = {"type": "tuple", "items_schema": [core], "variadic_item_index": 0, "fail_fast": True}
+    return variadic, {"type": "array", "items": json}
 
 
 def _dict(key: Any, value: Any) -> Written:

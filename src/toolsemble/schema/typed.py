@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.core import failing_fast
+from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.problem import Path, Problem, UnfitError
@@ -26,7 +26,8 @@ class TypedArguments:
         self.owner = owner
         self.ignored = ignored
         self._kind = kind
-        self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
+        shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
+        self._plain = None if shape is None else plain_shape(shape)
         self._lock = threading.Lock()
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
@@ -66,7 +67,7 @@ class TypedArguments:
 
     def check(self) -> None:
         """Refuse types that only pydantic can judge; common ones need no look before their first use."""
-        if self._shape is None or plain_shape(self._shape) is None:
+        if self._plain is None:
             self._build()
 
     def validate(self, text: str) -> Any:
@@ -84,7 +85,7 @@ class TypedArguments:
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
         validator = self._validator or self._build()
         if len(text) <= _LONG_TEXT:
-            validator = self._thorough = self._thorough or SchemaValidator(self._core, _use_prebuilt=False)
+            validator = self._thorough = self._thorough or SchemaValidator(thorough(self._core), _use_prebuilt=False)
         errors: list[ErrorDetails] = []
         try:
             validator.validate_json(text, strict=True)
@@ -98,14 +99,12 @@ class TypedArguments:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
 
         with self._lock:  # two at once would walk the same shapes
-            self._core, self._schema = self._written()
-            self._validator = SchemaValidator(failing_fast(self._core), _use_prebuilt=False)
+            self._core, self._schema = self._plain or self._generated()
+            self._validator = SchemaValidator(self._core, _use_prebuilt=False)
             return self._validator
 
-    def _written(self) -> Written:
-        """Give the core schema and the JSON Schema: the short way for common types, or pydantic's."""
-        if self._shape is not None and (written := plain_shape(self._shape)) is not None:
-            return written
+    def _generated(self) -> Written:
+        """Give both schemas by pydantic's own generators."""
         from toolsemble.schema.generate import generated  # noqa: PLC0415 - pydantic is large, and common types need only its core
 
         try:
@@ -141,7 +140,7 @@ def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
 
 def _check_default(each: Field, kind: Any, place: str) -> None:
     """Refuse a default that is not of the declared type: the body would get it unread."""
-    if each.factory is not None or each.required or each.optional or type(each.default) is kind or each.default is None:
+    if each.factory is not None or each.required or each.optional or _is_plainly(each.default, kind):
         return
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - plain defaults never come here
 
@@ -152,6 +151,15 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         raise ToolDefinitionError(
             f"{place}: the default {each.default!r:.80} is not of the declared type: {wrong}"
         ) from None
+
+
+def _is_plainly(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, as far as that can be seen at a glance."""
+    if value is None or type(value) is kind:
+        return True
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(each) and value == each for each in get_args(kind))
+    return get_origin(kind) is type(value) and not value
 
 
 def problems_in(errors: list[ErrorDetails], value: Any) -> list[Problem]:
