@@ -19,8 +19,9 @@ def output_of(*command):
 def test_the_first_code_of_the_readme_works_as_it_stands():
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
     assert output_of("-c", code).splitlines() == [
-        "5",
-        "Error: Unknown tool 'wordcount'. Available tools: word_count. Did you mean 'word_count'?",
+        '["rome 0","rome 1"]',
+        "Error: Invalid arguments for 'search': query: missing; limit: expected an integer; "
+        "order: expected one of 'asc', 'desc'",
     ]
 
 

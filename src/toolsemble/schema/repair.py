@@ -142,7 +142,7 @@ class Repairs:
         if "coerce" not in self._steps:
             return text
         plain = text.strip()
-        if "integer" in kinds and _INTEGER.fullmatch(plain):
+        if kinds & {"number", "integer"} and _INTEGER.fullmatch(plain):
             return self._made("coerce", path, text, int(plain))
         if kinds & {"number", "integer"} and len(plain) < _LONGEST_NUMBER and _NUMBER.fullmatch(plain):
             number = float(plain)
