@@ -145,7 +145,7 @@ def typed_definition(
     always = frozenset({"null"} if settings.get("strict") else ())
 
     def decode(text: str, steps: frozenset[str]) -> Decoded:
-        return decode_arguments(text, arguments, steps | always)
+        return decode_arguments(text, arguments, steps | always if always else steps)
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)

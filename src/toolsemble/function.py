@@ -71,6 +71,8 @@ class FunctionTool(Tool, Generic[P, R]):
     def run(self, input: Any) -> Any:
         """Call the function with validated arguments, and with what the context gives."""
         parameters = self._parameters()
+        if not parameters.injected and not parameters.positional:
+            return self._function(*self._bound, **input)
         keywords = dict(input)
         for name, give in parameters.injected.items():
             keywords[name] = give(self.context)
@@ -115,10 +117,7 @@ class FunctionTool(Tool, Generic[P, R]):
         """Give how the parameters are taken, found out once."""
         if self._in_class and not self._bound and self._kind is not staticmethod:
             raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
-        known = self._known.get("known")
-        if known is None:
-            known = self._known["known"] = self._reflected()
-        return known
+        return self._known.get("known") or self._known.setdefault("known", self._reflected())
 
     def _reflected(self) -> _Parameters:
         name = checked_name(self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from toolsemble.context import LOGGER, ToolContext
+from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
@@ -36,7 +36,8 @@ def record(
     """
     outcome: Outcome = "error" if error is not None else _outcome(result)
     try:
-        _count(context, outcome, duration)
+        if context.metrics is not SILENT:
+            _count(context, outcome, duration)
     except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:

@@ -60,18 +60,18 @@ def call_path(
         try:
             given, repairs = read(given, steps)
             if definition.requires_approval:
-                try:
-                    given = yield from _approved(definition, given, context)
-                finally:
-                    started = time.perf_counter()  # a person's time is not the tool's
-        except (ToolArgumentsError, _RejectedError) as refusal:
+                given = yield from _approved(definition, given, context)
+                started = time.perf_counter()  # a person's time is not the tool's
+        except ToolArgumentsError as refusal:
+            result = _failed(refusal)
+        except _RejectedError as refusal:
+            started = time.perf_counter()
             result = _failed(refusal)
         else:
             if slots is not None and held_place() is None and (yield TakeSlot(slots)):
                 place = Place(slots)
                 started = time.perf_counter()
-            if repairs:
-                _record_repairs(repairs, context)
+            _record_repairs(repairs, context)
             result = _with_repairs(shaped((yield RunBody(definition, given, context, workers))), repairs)
     except BaseException as error:
         raised = error = _own(error)
@@ -160,6 +160,8 @@ def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
 
 
 def _record_repairs(repairs: Sequence[Repair], context: ToolContext) -> None:
+    if not repairs:
+        return
     context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
     if context.logger.isEnabledFor(logging.INFO):
         steps = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)

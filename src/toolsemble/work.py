@@ -80,7 +80,8 @@ class RunBody:
 
 def _awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     # Asked of the class: an object may claim to have any attribute.
-    return hasattr(type(value), "__await__")
+    kind = type(value)
+    return kind is not str and hasattr(kind, "__await__")
 
 
 def _free_of_us(workers: Executor) -> Executor:
