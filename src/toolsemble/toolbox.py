@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from importlib import import_module  # provider modules are loaded when they are used
@@ -365,6 +364,8 @@ def _specified(definition: ToolDefinition) -> ToolSpecification:
 
 
 def _unknown_tool(name: str, known: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only a model's mistake comes here
+
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
     # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
