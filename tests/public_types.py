@@ -1,12 +1,14 @@
 """What type checkers see: checked by mypy as part of the lint, never run."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 from toolsemble import (
     AgentTool,
     Content,
     InMemoryMetrics,
+    Note,
     Tool,
     Toolbox,
     ToolCall,
@@ -15,6 +17,9 @@ from toolsemble import (
     ToolReply,
     ToolResult,
     ToolSpecification,
+    TypedTool,
+    tool,
+    tool_specifications_from,
 )
 from toolsemble.providers import openai
 from toolsemble.providers.wire import Offer
@@ -41,6 +46,36 @@ class Whisper(Tool):
         return ToolResult.success(input.lower())
 
 
+@dataclass
+class Route:
+    start: str
+    end: str
+
+
+class Plan(TypedTool[Route]):
+    name = "plan"
+    description = "Plans a route"
+
+    def run(self, input: Route) -> str:
+        return f"{input.start} to {input.end}"
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool("later", strict=True)
+async def later(text: str) -> str:
+    return text
+
+
+class Calculator:
+    @tool
+    def plus(self, number: int) -> int:
+        return number
+
+
 class Plain:
     name = "plain"
     description = "Repeats its input"
@@ -50,6 +85,14 @@ class Plain:
 
 
 async def check() -> None:
+    assert_type(add(1, b=2), int)
+    assert_type(await later("x"), str)
+    assert_type(add.execute("{}"), ToolResult)
+    assert_type(Calculator().plus(3), int)
+    assert_type(Plan().input_type, type[Route])
+    assert_type(tool_specifications_from(Calculator), list[ToolSpecification])
+    assert_type(add.explain("google"), list[Note])
+    assert_type(ToolCall.from_openai({}), ToolCall)
     tools: list[AgentTool] = [Shout(), Plain()]
     box = Toolbox([*tools, Whisper()], metrics=InMemoryMetrics(), max_concurrency=4)
     call = ToolCall("shout", {"input": "hello"})

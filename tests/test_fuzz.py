@@ -125,7 +125,7 @@ def mutated(draw):
     return text
 
 
-@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated() | st.text(max_size=60))
 def test_mutated_texts_are_all_answered(text):
     reply = WIDE.execute(ToolCall("wide", text))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from test_providers import CHECK_TOOL
+from test_types import TABLE, Node, tool_of
 from toolsemble import ImageContent, Toolbox, ToolCall, ToolDefinitionError, ToolReply, ToolResult, tool
 
 
@@ -106,3 +108,19 @@ def test_a_reply_has_the_parts_that_providers_ask_for():
     assert (reply.call_id, reply.name, reply.contents) == ("c1", "weather", (image,))
     assert reply.to_openai(api="responses")["type"] == "function_call_output"
     assert len(reply.to_anthropic()["content"]) == 2
+
+
+@pytest.mark.parametrize("annotation", [row[0] for row in TABLE], ids=str)
+def test_every_type_is_taken_by_every_sdk(annotation):
+    function, _ = tool_of(annotation)
+    specifications = Toolbox([function]).specifications
+    for provider, check in CHECK_TOOL.items():
+        (offered,) = provider.write_tools(specifications)
+        check(offered)
+
+
+def test_a_recursive_type_is_taken_too():
+    function, _ = tool_of(Node)
+    for provider, check in CHECK_TOOL.items():
+        (offered,) = provider.write_tools(Toolbox([function]).specifications)
+        check(offered)

@@ -80,8 +80,8 @@ class Tool(ABC):
                 raise TypeError(f"{cls.__name__} overrides {method}, which is final; override run instead")
 
     @abstractmethod
-    def run(self, input: str) -> Any:
-        """Do the work; return text, a :class:`ToolResult`, None, or anything that JSON can hold."""
+    def run(self, input: Any) -> Any:  # a text here; subclasses say what else it is
+        """Do the work with a text; return text, a :class:`ToolResult`, None, or anything that JSON can hold."""
 
     @final
     def execute(self, input: str, context: ToolContext | None = None) -> ToolResult:
@@ -184,7 +184,7 @@ class TypedTool(Tool, Generic[T]):
         cls._names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
 
     @abstractmethod
-    def run(self, input: T) -> Any:  # type: ignore[override]  # what arrives is read for this class, whoever calls
+    def run(self, input: T) -> Any:
         """Do the work with a validated object."""
 
     def _define(self) -> ToolDefinition:

@@ -66,6 +66,9 @@ def declared(field: Field, documented: Mapping[str, str]) -> Field:
     base, metadata = _unwrapped(field.annotation)
     if is_field_info(field.default):
         metadata, field = [*metadata, field.default], replace(field, default=MISSING)
+    if not metadata:
+        told = field.description or documented.get(field.name, "")
+        return _settled(replace(field, annotation=base, key=field.key or field.name, description=told), required=None)
     params = [item for item in metadata if isinstance(item, Param)]
     texts = [item for item in metadata if isinstance(item, str)]
     infos = [item for item in metadata if is_field_info(item)]
