@@ -197,6 +197,16 @@ def test_repairs_are_counted_and_logged(caplog):
     assert "order arguments repaired: extra at junk, coerce at count" in caplog.text
 
 
+class DownMetrics(InMemoryMetrics):
+    def increment_counter(self, name, tool_name, agent_role, amount=1):
+        raise ConnectionError("no way to count")
+
+
+def test_metrics_that_are_down_do_not_disturb_a_repaired_call():
+    box = Toolbox([order], metrics=DownMetrics())
+    assert not box.execute(ToolCall("order", {"customer": "a", "count": "3"})).is_error
+
+
 def test_an_unknown_step_is_refused():
     with pytest.raises(ToolDefinitionError, match="unknown step 'guess'; known are coerce, extra, keys"):
         Toolbox([order], repair={"guess"})

@@ -48,6 +48,15 @@ def record(
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
 
+def record_repairs(context: ToolContext, repairs: list[str], log_limit: int) -> None:
+    """Count the repairs of a call's arguments and write them to the log; what goes wrong here disturbs nothing."""
+    try:
+        context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
+        context.logger.info("%s arguments repaired: %s", context.tool_name, preview(", ".join(repairs), log_limit))
+    except Exception:  # noqa: BLE001 - as above
+        LOGGER.warning("The repairs of a call of '%s' were lost", context.tool_name, exc_info=True)
+
+
 def preview(text: str, limit: int) -> str:
     r"""Give the start of a text on one line: what a model wrote cannot forge log lines.
 

@@ -6,7 +6,6 @@ work in its thread, the async driver awaits it; neither knows what the path is a
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
@@ -23,7 +22,7 @@ from toolsemble.errors import (
     ToolExecutionError,
 )
 from toolsemble.limits import Place, Slots, held_place
-from toolsemble.record import LOG_LIMIT, preview, record
+from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
 from toolsemble.schema.decode import Decoded, Repair
@@ -71,7 +70,8 @@ def call_path(
             if slots is not None and held_place() is None and (yield TakeSlot(slots)):
                 place = Place(slots)
                 started = time.perf_counter()
-            _record_repairs(repairs, context)
+            if repairs:
+                record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], log_limit)
             result = _with_repairs(shaped((yield RunBody(definition, given, context, workers))), repairs)
     except BaseException as error:
         raised = error = _own(error)
@@ -157,15 +157,6 @@ def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     if not repairs:
         return result
     return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))
-
-
-def _record_repairs(repairs: Sequence[Repair], context: ToolContext) -> None:
-    if not repairs:
-        return
-    context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
-    if context.logger.isEnabledFor(logging.INFO):
-        steps = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
-        context.logger.info("%s arguments repaired: %s", context.tool_name, preview(steps, LOG_LIMIT))
 
 
 def _passing(error: BaseException) -> BaseException | None:

@@ -180,7 +180,7 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run))
             elif turn.calls:
-                finish(turn.gather(lambda call: self._areply(call, run)))
+                finish(turn.gather(lambda call: self._path(call, run), self._max_output))
         return turn.made()
 
     async def aexecute_all(
@@ -200,7 +200,7 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run))
             elif turn.calls:
-                await turn.gather(lambda call: self._areply(call, run))
+                await turn.gather(lambda call: self._path(call, run), self._max_output)
         return turn.made()
 
     def to_openai(

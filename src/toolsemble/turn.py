@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.runner import CallPath, adrive
 
 
 class Turn:
@@ -30,14 +31,14 @@ class Turn:
         """Give the replies that were made, in request order."""
         return [self._replies[index] for index in sorted(self._replies)]
 
-    async def gather(self, execute: Callable[[ToolCall], Awaitable[ToolReply]]) -> None:
-        """Execute the calls side by side; raise what one of them raised only when all have ended."""
+    async def gather(self, start: Callable[[ToolCall], CallPath], limit: int | None) -> None:
+        """Walk the calls' paths side by side; raise what one of them raised only when all have ended."""
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         async def ended(index: int, call: ToolCall) -> BaseException | None:
             # Returned, not raised: an event loop stops at once for some exceptions, and the siblings would be lost.
             try:
-                self.answer(index, await execute(call))
+                self.answer(index, ToolReply(call, await adrive(start(call)), limit))
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
             return None
