@@ -463,6 +463,20 @@ def test_pydantic_fields_as_defaults_are_understood():
     assert box.execute(ToolCall("function", {"max": 0})).is_error
 
 
+def test_a_validator_may_raise_anything():
+    class Odd(BaseModel):
+        number: int
+
+        @pydantic.field_validator("number")
+        @classmethod
+        def check(cls, number):
+            raise KeyError("no such number")
+
+    function, _ = tool_of(Odd)
+    reply = Toolbox([function]).execute(ToolCall("function", {"value": {"number": 3}}))
+    assert reply.text == "Error: Invalid arguments for 'function': 'no such number'"
+
+
 def test_pydantic_models_with_validators_speak_for_themselves():
     class Even(BaseModel):
         number: int

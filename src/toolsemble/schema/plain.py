@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from toolsemble.schema.field import MISSING, Field, given_default, is_field_info
-from toolsemble.schema.reflect import CONFIG, Shape, constructor
+from toolsemble.schema.hook import CONFIG, Shape, constructor
 
 Written: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """A core schema and the JSON Schema that says the same."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import collections.abc
-import datetime
 import decimal
 import enum
 import ipaddress
@@ -23,9 +22,9 @@ from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeV
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
-from toolsemble.schema.field import Field, annotated, given_default
+from toolsemble.schema.field import Field, annotated
+from toolsemble.schema.hook import TEMPORAL, Exact, Made, Member, Shape, Temporal
 from toolsemble.schema.members import members_reader
-from toolsemble.schema.words import FORMATS, one_of
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
@@ -33,22 +32,12 @@ _SCALARS = {
     pathlib.Path, pathlib.PurePath, pathlib.PurePosixPath, re.Pattern,
     ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
 }  # fmt: skip
-_TEMPORAL: dict[Any, str] = {
-    datetime.date: "date",
-    datetime.datetime: "date-time",
-    datetime.time: "time",
-    datetime.timedelta: "duration",
-}
 _LISTS = {collections.abc.Iterable, collections.abc.Collection, collections.abc.Container}
 _REFUSED = {
     collections.abc.Callable, collections.abc.Iterator, collections.abc.Generator, collections.abc.AsyncIterator,
     collections.abc.AsyncIterable, collections.abc.AsyncGenerator, collections.abc.Awaitable, collections.abc.Coroutine,
     type,
 }  # fmt: skip
-_NUMBER = re.compile(r"\s*[+-]?[\d.]+\s*")
-CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
-"""How pydantic reads our shapes: bytes are base64, and JSON has no infinity."""
-
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
@@ -164,7 +153,7 @@ def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
 
 
 def _class(kind: type, scope: Scope) -> Any:
-    if kind in _TEMPORAL:
+    if kind in TEMPORAL:
         return Annotated[kind, Temporal(kind)]
     if kind in _SCALARS:
         return kind
@@ -256,162 +245,3 @@ def _variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
             given = (known.get(each, each) for each in get_args(generic))
             known |= {name: each for name, each in zip(parameters, given, strict=False) if name is not each}
     return known
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """Tells pydantic to make an object of a class out of a scalar."""
-
-    kind: type
-    """The class, called with the scalar."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
-
-        made = core_schema.no_info_after_validator_function(_guarded(self.kind), handler(source))
-        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Temporal:
-    """Tells pydantic not to take digits for seconds since 1970: a model that sends '2024' means the year."""
-
-    kind: type
-    """The type: a date, a time, both, or a duration."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - asked by pydantic itself
-
-        known = handler(source)
-        lenient = SchemaValidator(known)
-
-        def read(text: str) -> Any:
-            try:
-                if not _NUMBER.fullmatch(text):
-                    return lenient.validate_python(text)
-            except ValueError:
-                pass
-            raise ValueError(f"expected {FORMATS[_TEMPORAL[self.kind]]}")
-
-        made = core_schema.no_info_after_validator_function(read, core_schema.str_schema())
-        return core_schema.json_or_python_schema(made, known)
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
-        return {**handler(core), "format": _TEMPORAL[self.kind]}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exact:
-    """Tells pydantic to keep true and 1 apart, which Python takes for equal."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
-
-        return core_schema.no_info_before_validator_function(_exactly(list(get_args(source))), handler(source))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Member:
-    """Tells pydantic to read a member of an enumeration by its value or by its name."""
-
-    kind: type[enum.Enum]
-    """The enumeration."""
-    by_value: bool
-    """Whether the values are what a model sends."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
-
-        known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
-        sent = core_schema.literal_schema(list(known))
-        checked = core_schema.no_info_before_validator_function(_exactly(list(known)), sent)
-        return core_schema.json_or_python_schema(
-            core_schema.no_info_after_validator_function(known.__getitem__, checked),
-            core_schema.is_instance_schema(self.kind),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda member: member.value if self.by_value else member.name
-            ),
-        )
-
-
-def _exactly(values: list[Any]) -> Callable[[Any], Any]:
-    """Give a function that refuses what is equal to one of the values, but of another type."""
-    kinds = {type(value) for value in values}
-
-    def check(value: Any) -> Any:
-        if type(value) in kinds:
-            return value
-        raise ValueError(f"expected {one_of(values)}")
-
-    return check
-
-
-@dataclass(slots=True, eq=False)
-class Shape:
-    """Tells pydantic how to read an object of one type, field by field."""
-
-    kind: type
-    """The type that is made; ``dict`` for arguments and typed dicts."""
-    ref: str
-    """By what the type is referred to inside itself."""
-    fields: list[tuple[Field, Any]] = field(default_factory=list)
-    """Each field with its adapted type."""
-    busy: bool = False
-    """Whether pydantic is in the middle of it."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
-
-        if self.busy:
-            return core_schema.definition_reference_schema(self.ref)
-        self.busy = True
-        try:
-            fields = {each.name: _core_field(each, kind, handler) for each, kind in self.fields}
-        finally:
-            self.busy = False
-        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=CONFIG)
-        if issubclass(self.kind, dict):
-            return core_schema.json_or_python_schema(body, body, ref=self.ref)
-        made = core_schema.no_info_after_validator_function(constructor(self), body)
-        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
-
-
-def _core_field(each: Field, kind: Any, handler: Any) -> Any:
-    from pydantic import Field as Info  # noqa: PLC0415 - asked by pydantic itself
-    from pydantic_core import core_schema  # noqa: PLC0415 - as above
-
-    if each.description or each.examples:
-        kind = Annotated[kind, Info(description=each.description or None, examples=list(each.examples) or None)]
-    schema = handler.generate_schema(kind)
-    if each.factory is not None:
-        schema = core_schema.with_default_schema(schema, default_factory=each.factory)
-    elif not each.required and not each.optional:
-        schema = core_schema.with_default_schema(schema, **given_default(each.default))
-    alias = each.key if each.key and each.key != each.name else None
-    return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
-
-
-def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
-    """Give a function from the fields' values to an object of the type; what goes wrong is a problem of the values."""
-    constants = [each.name for each, _ in shape.fields if each.constant]
-
-    def construct(values: dict[str, Any]) -> Any:
-        for name in constants:
-            values.pop(name, None)
-        return shape.kind(**values)
-
-    return _guarded(construct)
-
-
-def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Give a function whose every exception is a problem of the value: pydantic lets some kinds through."""
-
-    def made(value: Any) -> Any:
-        try:
-            return make(value)
-        except (ValueError, AssertionError):
-            raise
-        except Exception as problem:
-            raise ValueError(str(problem) or type(problem).__name__) from problem
-
-    return made

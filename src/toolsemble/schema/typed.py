@@ -7,12 +7,13 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
+from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.problem import Path, Problem, UnfitError
-from toolsemble.schema.reflect import Scope, Shape, adapted
+from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.words import FORMATS
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ class TypedArguments:
             return validator.validate_json(text, strict=True)
         except ValueError:
             raise UnfitError from None
+        except Exception as raised:
+            # A validator of the author's own may raise anything; pydantic lets some kinds through.
+            raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
 
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
