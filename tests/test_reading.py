@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import datetime
 import enum
 import functools
 import json
+import pathlib
+import pickle
 import types
 import typing
 from typing import Annotated, Any, Generic, Literal, Optional, Self, TypeVar, Union
 
+import annotated_types
 import attrs
 import docstring_parser
 import msgspec
@@ -29,6 +34,8 @@ from toolsemble import (
     ToolContext,
     ToolDefinitionError,
     ToolParameters,
+    ToolReply,
+    ToolResult,
     TypedTool,
     tool,
 )
@@ -146,7 +153,7 @@ def run(annotation, value, **settings):
         (Native, {"size": 1, "x": 2}, (Native(1), ["extra"])),
         (Closed, {"size": 1, "x": 2}, (Closed(size=1, x=2), [])),
         (Cat | Dog, {"type": "dog", "name": "x"}, (Dog("x"), [])),
-        (Cat | Dog, {"type": "cow", "name": "x"}, "value.type: expected one of 'cat'"),
+        (Cat | Dog, {"type": "cow", "name": "x"}, "value.type: expected one of 'cat', 'dog'"),
         (
             Annotated[Circle | Square, Field(discriminator="kind")],
             {"kind": "square", "side": 1},
@@ -666,3 +673,227 @@ def test_a_method_bound_by_hand_is_the_tool_of_its_object():
 
     bound = types.MethodType(vars(Greeter)["hello"], Greeter())
     assert Toolbox([bound]).execute(ToolCall("hello")).text == "ada"
+
+
+def call(function, arguments, **settings):
+    reply = Toolbox([tool(function)], **settings).execute(ToolCall(function.__name__, json.dumps(arguments)))
+    return reply.text
+
+
+class TestWhatFitsIsLeftAlone:
+    def test_in_a_union_of_lists(self):
+        def function(x: list[int] | list[str], n: int = 0) -> str:
+            return repr(x)
+
+        assert call(function, {"x": ["1"]}) == call(function, {"x": ["1"], "n": "3"}) == "['1']"
+
+    def test_where_the_author_reads_it(self):
+        def function(x: Annotated[list[str], pydantic.BeforeValidator(split)], n: int = 0) -> str:
+            return repr(x)
+
+        assert call(function, {"x": "a,b", "n": "3"}) == "['a', 'b']"
+
+    def test_under_another_alias(self):
+        class Place(BaseModel):
+            city: str = Field(validation_alias=pydantic.AliasChoices("city", "town"))
+            n: int = 0
+
+        kind = type(
+            "T", (TypedTool,), {"input_type": Place, "name": "t", "description": "", "run": lambda _, i: i.city}
+        )
+        assert kind().execute({"town": "Rome", "n": "3"}).output == "Rome"
+
+    def test_beside_a_long_list(self):
+        def function(x: list[int], n: int) -> int:
+            return n
+
+        assert call(function, {"x": [1] * 6000, "n": "3"}) == "3"
+
+    def test_under_a_key_that_the_schema_admits(self):
+        schema = {"properties": {"user_id": {"type": "string"}, "n": {"type": "integer"}}}
+        result = SchemaTool("f", "", lambda arguments: arguments, schema).execute({"userId": "5", "n": "1"})
+        assert result.output == '{"userId":"5","n":1}'
+
+
+def split(value):
+    return value.split(",") if isinstance(value, str) else value
+
+
+class Strictly(BaseModel):
+    when: datetime.datetime = datetime.datetime(2024, 1, 1)  # noqa: DTZ001 - any will do
+    digit: Literal[1, 2] = 1
+    number: Number = Number.ONE
+
+
+@pytest.mark.parametrize(
+    ("sent", "outcome"),
+    [
+        ({"when": "2024"}, "value.when: expected a date and time, such as 2024-03-15T12:30:00Z"),
+        ({"digit": True}, "value.digit: expected one of 1, 2"),
+        ({"number": True}, "value.number: expected one of 1, 2"),
+        ({"number": 2}, (Strictly(number=Number.TWO), [])),
+        ({"number": 2.0}, (Strictly(number=Number.TWO), ["coerce"])),
+    ],
+)
+def test_models_are_read_as_exactly_as_parameters(sent, outcome):
+    assert run(Strictly, json.dumps({"value": sent})) == outcome
+
+
+def test_self_means_the_class_of_each_object():
+    @dataclasses.dataclass
+    class Parent:
+        x: int = 0
+
+        @tool
+        def same(self, other: Self) -> str:
+            return type(other).__name__
+
+    @dataclasses.dataclass
+    class Child(Parent):
+        y: int = 0
+
+    assert Toolbox([Parent()]).execute(ToolCall("same", {"other": {}})).text == "Parent"
+    assert Toolbox([Child()]).execute(ToolCall("same", {"other": {"y": 1}})).text == "Child"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "outcome"),
+    [
+        (Literal["a", "A"], "A ", ("A", ["coerce"])),
+        (Literal["a", "A"], " a", ("a", ["coerce"])),
+        (Literal["aa", "Aa"], "AA", "value: expected one of 'aa', 'Aa'"),
+        (Literal["None", "this or that"], "x", "value: expected one of 'None', 'this or that'"),
+        (list[str], "[draft] notes", (["[draft] notes"], ["coerce"])),
+        (
+            Circle | Square,
+            {"kind": "oval"},
+            "value.kind: expected one of 'circle', 'square'; value.radius: missing; value.side: missing",
+        ),
+    ],
+)
+def test_near_values_mean_one_thing_or_nothing(annotation, sent, outcome):
+    assert run(annotation, json.dumps({"value": sent})) == outcome
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[int, annotated_types.Ge(1.5)],
+        Annotated[list[int], annotated_types.MinLen(-1)],
+        Annotated[int, Field(default_factory=lambda data: data)],
+    ],
+)
+def test_constraints_that_make_no_sense_are_refused_at_definition(annotation):
+    with pytest.raises(ToolDefinitionError):
+        run(annotation, "{}")
+
+
+def test_defaults_that_json_cannot_hold_are_not_shown():
+    def function(a: float = float("inf"), b: str = "\ud800") -> str:
+        return f"{a}"
+
+    box = Toolbox([tool(function)])
+    assert box.specifications[0].parameters["properties"] == {"a": {"type": "number"}, "b": {"type": "string"}}
+    assert box.execute(ToolCall("function")).text == "inf"
+
+
+def test_an_input_type_that_is_no_object_is_refused():
+    kind = type("T", (TypedTool,), {"input_type": pydantic.RootModel[list[int]], "name": "t", "description": ""})
+    kind.run = lambda self, input: ""
+    kind.__abstractmethods__ = frozenset()
+    with pytest.raises(ToolDefinitionError, match="is not an object with fields"):
+        Toolbox([kind()])
+
+
+def test_a_tool_that_a_class_refers_to_stays_a_tool_of_its_own():
+    @tool
+    def search(query: str) -> str:
+        return query
+
+    class Holder:
+        found = search
+
+    assert Holder.found is search
+    assert Toolbox([search]).execute(ToolCall("search", {"query": "x"})).text == "x"
+
+
+@dataclasses.dataclass
+class First:
+    seed: dataclasses.InitVar[int] = 3
+    size: int = 0
+
+    def __post_init__(self, seed):
+        self.size = seed
+
+
+@dataclasses.dataclass
+class Second(First):
+    more: int = 1
+
+
+@attrs.define
+class Converted:
+    path: pathlib.Path = attrs.field(default=".", converter=pathlib.Path)
+
+
+@pytest.mark.parametrize(("kind", "made"), [(Second, Second()), (Converted, Converted())])
+def test_constructors_fill_in_what_only_they_know(kind, made):
+    assert run(kind, json.dumps({"value": {}})) == (made, [])
+
+
+def test_schemas_that_refer_to_themselves_through_all_of_are_written_out_too():
+    node = {
+        "type": "object",
+        "properties": {"child": {"description": "c", "allOf": [{"$ref": "#/definitions/N"}, True]}},
+    }
+    schema = {"properties": {"n": {"$ref": "#/definitions/N"}}, "definitions": {"N": node}}
+    (specification,) = Toolbox([SchemaTool("f", "", lambda arguments: arguments, schema)]).specifications
+    assert "child" in specification.to_json()
+
+
+def test_patterns_of_keys_take_linear_time_and_have_schemas_of_their_own():
+    schema = {
+        "patternProperties": {"^(a+)+$": {}, "^s_": {"type": "string"}},
+        "additionalProperties": {"type": "integer"},
+    }
+    result = SchemaTool("f", "", lambda arguments: arguments, schema).execute({"a" * 40 + "!": "1", "s_a": "5"})
+    assert result.output == '{"' + "a" * 40 + '!":1,"s_a":"5"}'
+
+
+def test_shapes_that_would_grow_without_bounds_are_written_with_references():
+    kind = int
+    for level in range(12):
+        kind = dataclasses.make_dataclass(f"L{level}", [("a", kind), ("b", kind)])
+    assert len(Toolbox([tool_of_kind(kind)]).specifications[0].to_json()) < 2_000_000
+
+
+def tool_of_kind(kind):
+    def function(value):
+        return ""
+
+    function.__annotations__ = {"value": kind}
+    return tool(function)
+
+
+def test_text_in_braces_that_is_no_json_is_a_string():
+    assert run(int, '"hello {name}"') == "Error: Expected a JSON object for 'function' but received: STRING"
+    assert "cut off" in run(int, json.dumps('{"value": '))
+
+
+class Twice(enum.Enum):
+    A = "a"
+    B = "a"  # noqa: PIE796 - the second name is the test
+    C = "c"
+
+
+def test_values_that_two_names_share_are_offered_once():
+    def function(value: Twice) -> str:
+        return ""
+
+    assert Toolbox([tool(function)]).specifications[0].parameters["properties"]["value"]["enum"] == ["a", "c"]
+
+
+def test_a_call_remembers_where_it_came_from():
+    asked = ToolCall.from_openai({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
+    for clone in (copy.copy(asked), pickle.loads(pickle.dumps(asked))):
+        assert ToolReply(clone, ToolResult.success("x")).to_openai()["type"] == "function_call_output"

@@ -108,7 +108,7 @@ class ToolCall:
         return f"ToolCall({self._name!r}, {self.arguments!r}, id={self._id!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ToolCall, (self._name, self.arguments, self._id)
+        return _restored, (self._name, self.arguments, self._id, self._answered_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,12 @@ class ToolReply:
     def to_mcp(self) -> dict[str, Any]:
         """Give what MCP is sent back about the call."""
         return _written_for("mcp", self)
+
+
+def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:
+    call = ToolCall(name, arguments, id)
+    call._answered_in = answered_in  # noqa: SLF001 - just made
+    return call
 
 
 def _read(provider: str, source: object) -> ToolCall:

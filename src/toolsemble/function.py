@@ -55,11 +55,12 @@ class FunctionTool(Tool, Generic[P, R]):
         self._settings = settings
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
-        self._known: dict[str, _Parameters] = {}  # shared by the bound forms of one tool
+        self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
         functools.update_wrapper(self, self._function)
         told = settings.pop("description")
         self.name = settings.pop("name") or getattr(self._function, "__name__", "")
-        self.description = documented(self._function.__doc__).summary if told is None else told
+        source = self._function.func if isinstance(self._function, functools.partial) else self._function
+        self.description = documented(source.__doc__).summary if told is None else told
         self.requires_approval = settings["requires_approval"]
         self.inline = settings["inline"]
 
@@ -80,7 +81,8 @@ class FunctionTool(Tool, Generic[P, R]):
         return self._function(*self._bound, *first, **keywords)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._in_class = True
+        # A tool of a module that a class only refers to is no method.
+        self._in_class = self.__qualname__ == f"{owner.__qualname__}.{name}"
 
     @overload
     def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
@@ -117,7 +119,8 @@ class FunctionTool(Tool, Generic[P, R]):
         """Give how the parameters are taken, found out once."""
         if self._in_class and not self._bound and self._kind is not staticmethod:
             raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
-        return self._known.get("known") or self._known.setdefault("known", self._reflected())
+        owner = self._owner()  # whose class ``Self`` means
+        return self._known.get(owner) or self._known.setdefault(owner, self._reflected())
 
     def _reflected(self) -> _Parameters:
         name = checked_name(self.name)

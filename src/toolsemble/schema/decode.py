@@ -42,6 +42,10 @@ class Arguments(Protocol):
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...
 
+    def wrong_keys(self, text: str) -> frozenset[str] | None:
+        """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
+        ...
+
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
@@ -57,9 +61,10 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     except UnfitError:
         pass  # the rare way, on which time is spent to help
     value, made = decode_object(text, arguments.owner, steps)
-    repairs = Repairs(arguments.schema, steps)
     for key in arguments.ignored & value.keys():
         value.pop(key)
+    # What fits is left alone, whatever is wrong beside it.
+    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(json_text(value, arguments.owner)))
     mended = repairs.mend(value, arguments.schema)
     fitting = plain_input(mended, arguments.owner)
     try:
@@ -87,7 +92,12 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
     value = _read(text, owner, steps, repairs)
     for _ in range(2):  # a model may encode its arguments once too often, seldom twice
         if isinstance(value, str) and "text" in steps and "{" in value:
-            inner = _read(value, owner, steps, [])
+            try:
+                inner = _read(value, owner, steps, [])
+            except ToolArgumentsError as problem:
+                if _CUT_OFF in str(problem):
+                    raise
+                break
             repairs.append({"step": "text", "path": "$", "from": value, "to": inner})
             value = inner
     if isinstance(value, dict):
@@ -151,7 +161,7 @@ def json_text(value: object, owner: str) -> str:
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
     """Give the value of a text that is JSON, or nearly so where that is allowed."""
     try:
-        return _DECODER.decode(text)
+        return (_DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER).decode(text)
     except RecursionError:
         raise _invalid(owner, "nested too deeply") from None
     except json.JSONDecodeError as problem:
@@ -180,3 +190,5 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # Python's own reader takes NaN and Infinity, which JSON does not have.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat)
+_PLAIN_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_LONG_TEXT = 50_000  # of more, numbers do not remember how they were written: it would take too long

@@ -5,6 +5,7 @@ What the subset cannot say is moved into the description in short words; validat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -49,12 +50,14 @@ class _Writer:
 
     def write(self, schema: Any, path: str, above: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, Mapping) or self._left < -_LARGEST:
             return {}  # true, or false: nothing that a model could be told
         if "$ref" in schema:
             return self._referred(schema, path, above)
         if "allOf" in schema:
-            return self.write(self._merged(schema, path), path, above)
+            refs = [part["$ref"] for part in schema["allOf"] if isinstance(part, Mapping) and "$ref" in part]
+            deep = len(above) - len(set(above)) >= DEPTH - 1 and any(ref in above for ref in refs)
+            return self.write(self._merged(schema, path, deep=deep), path, (*above, *refs))
         words: list[str] = []
         written = self._shape(schema, path, above, words)
         self._move(schema, path, words)
@@ -77,11 +80,12 @@ class _Writer:
             self._note(path, "$ref", "rewritten", "written out")
         return self.write({**target, **siblings}, path, (*above, ref))
 
-    def _merged(self, schema: Mapping[str, Any], path: str) -> dict[str, Any]:
-        """Give one schema that says what all of several say, as far as a model needs to know."""
+    def _merged(self, schema: Mapping[str, Any], path: str, *, deep: bool) -> dict[str, Any]:
+        """Give one schema that says what all of several say; without references where it is deep enough."""
         self._note(path, "allOf", "rewritten", "merged")
         merged: dict[str, Any] = {}
-        for part in (*schema["allOf"], {key: value for key, value in schema.items() if key != "allOf"}):
+        parts = [part for part in schema["allOf"] if isinstance(part, Mapping) and not (deep and "$ref" in part)]
+        for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             target = {**pointed(self._root, part["$ref"]), **part} if "$ref" in part else dict(part)
             target.pop("$ref", None)
             if "properties" in merged and "properties" in target:
@@ -169,7 +173,11 @@ class _Writer:
         return written
 
     def _default(self, schema: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
-        return {**written, "default": schema["default"]} if "default" in schema else written
+        return (
+            {**written, "default": schema["default"]}
+            if "default" in schema and _sendable(schema["default"])
+            else written
+        )
 
     def _move(self, schema: Mapping[str, Any], path: str, words: list[str]) -> None:
         for keyword in _MOVED:
@@ -185,11 +193,21 @@ class _Writer:
         self._notes.append(Note(path, keyword, action, detail))
 
 
+def _sendable(value: object) -> bool:
+    """Whether a provider can be told a default: JSON has no infinity, and UTF-8 no half characters."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return False
+    return True
+
+
 def _choice(values: list[Any]) -> dict[str, Any]:
     """Write allowed values; of several types, as options of one type each."""
     by_type: dict[str, list[Any]] = {}
     for value in values:
-        by_type.setdefault(_type_of(value), []).append(value)
+        alike = by_type.setdefault(_type_of(value), [])
+        alike += [value] if value not in alike else []
     written = [_typed_choice(kind, each) for kind, each in by_type.items()]
     return written[0] if len(written) == 1 else {"anyOf": written} if written else {}
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, Optional, get_args, get_origin
 
+from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import MemoryId, Param
 
 
@@ -150,8 +151,13 @@ def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
     if field.default is MISSING and info.default is not PydanticUndefined and info.default is not ...:
         changes["default"] = info.default
     if info.default_factory is not None:
+        if info.default_factory_takes_validated_data:
+            raise ToolDefinitionError(
+                f"parameter '{field.name}': a default factory that takes data needs a pydantic model"
+            )
         changes["factory"] = info.default_factory
-    alias = info.validation_alias if isinstance(info.validation_alias, str) else info.alias
+    choices = getattr(info.validation_alias, "choices", [info.validation_alias])
+    alias = next((choice for choice in choices if isinstance(choice, str)), info.alias)
     if alias:
         changes["key"] = alias
     if info.examples:

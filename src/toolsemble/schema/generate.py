@@ -9,12 +9,13 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolsemble.schema.core import closed, failing_fast
+from toolsemble.schema.hook import guarded
 
 
 def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
     """Give the core schema, which leaves a list at its first wrong item, and the JSON Schema of a type."""
-    core = failing_fast(closed(TypeAdapter(kind).core_schema))
-    return core, _Schemas(by_alias=True).generate(core, mode="validation")
+    core = closed(TypeAdapter(kind).core_schema)
+    return failing_fast(guarded(core)), _Schemas(by_alias=True).generate(core, mode="validation")
 
 
 class _Schemas(GenerateJsonSchema):

@@ -60,6 +60,9 @@ class GivenArguments:
             raise UnfitError
         return value
 
+    def wrong_keys(self, text: str) -> None:
+        """Give None: whatever does not fit, any key may be to blame."""
+
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}

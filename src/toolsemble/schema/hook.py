@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
+from toolsemble.schema.core import rewritten
 from toolsemble.schema.field import Field, given_default
 from toolsemble.schema.words import FORMATS, one_of
 
@@ -48,9 +49,12 @@ class Temporal:
     """The type: a date, a time, both, or a duration."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return self.around(handler(source))
+
+    def around(self, known: Any) -> Any:
+        """Give a core schema that reads text as the known one does, unless it is digits only."""
         from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - asked by pydantic itself
 
-        known = handler(source)
         lenient = SchemaValidator(known)
 
         def read(text: str) -> Any:
@@ -100,6 +104,31 @@ class Member:
                 lambda member: member.value if self.by_value else member.name
             ),
         )
+
+
+def guarded(core: Any) -> Any:
+    """Give a core schema in which constants and times inside pydantic's own types are read as exactly as ours."""
+    return rewritten(core, _guarded_node)
+
+
+def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
+    if node.get("type") == "literal" and not all(isinstance(value, str) for value in node["expected"]):
+        return _checked_literal(node["expected"])
+    if node.get("type") == "enum" and not node.get("missing"):
+        known = {member.value: member for member in node["members"]}
+        if all(type(value) in (int, float, bool) for value in known):
+            made = {"type": "no-info", "function": known.__getitem__}
+            read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+            return {"type": "json-or-python", "json_schema": read, "python_schema": node}
+    if node.get("type") == "datetime":
+        exact: dict[str, Any] = Temporal(datetime.datetime).around(node)
+        return exact
+    return node
+
+
+def _checked_literal(values: list[Any]) -> dict[str, Any]:
+    check = {"type": "no-info", "function": _exactly(values)}
+    return {"type": "function-before", "function": check, "schema": {"type": "literal", "expected": values}}
 
 
 def _exactly(values: list[Any]) -> Callable[[Any], Any]:

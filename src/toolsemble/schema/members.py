@@ -159,7 +159,7 @@ def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
 def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> list[Field]:
     """Give the parameters of a dataclass's ``__init__`` that are no fields."""
     pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
-    defaults = {name: vars(kind).get(name, MISSING) for name in pseudo}
+    defaults = {name: getattr(kind, name, MISSING) for name in pseudo}
     return [declared(Field(name, hints[name].type, default=defaults[name]), told) for name in pseudo]
 
 
@@ -175,7 +175,9 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
             simple = None if each.default.takes_self else each.default.factory
             field = dataclasses.replace(field, factory=simple, optional=simple is None)
         elif repr(each.default) != "NOTHING":
-            field = dataclasses.replace(field, default=each.default)
+            # What a converter makes of a default is known to the constructor alone.
+            own = {"optional": True} if each.converter is not None else {"default": each.default}
+            field = dataclasses.replace(field, **own)
         fields.append(declared(field, {each.alias: told.get(each.name, "")}))
     return fields
 

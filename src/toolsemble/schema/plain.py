@@ -7,6 +7,7 @@ few types, which are written here at a tenth of that cost, in the very same word
 from __future__ import annotations
 
 import enum
+import math
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
@@ -37,6 +38,19 @@ _NUMBERS = {
     "Lt": ("lt", "exclusiveMaximum"),
     "MultipleOf": ("multiple_of", "multipleOf"),
 }
+_UNDERSTOOD = {
+    "description",
+    "examples",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "multiple_of",
+    "min_length",
+    "max_length",
+    "annotation",
+}
+_MOST_SHAPES = 100
 _LENGTHS = {
     ("MinLen", "str"): ("min_length", "minLength"),
     ("MaxLen", "str"): ("max_length", "maxLength"),
@@ -62,13 +76,9 @@ def plain_shape(shape: Shape) -> Written | None:
 
 
 def _shape(shape: Shape) -> Written:
-    if shape.busy:
-        raise _NotPlainError  # a type that contains itself needs references
-    shape.busy = True
-    try:
-        fields = {each.name: (each, *_field(each, kind)) for each, kind in shape.fields}
-    finally:
-        shape.busy = False
+    if _uses(shape, _MOST_SHAPES) <= 0:
+        raise _NotPlainError  # written out at every place it would grow without bounds; that needs references
+    fields = {each.name: (each, *_field(each, kind)) for each, kind in shape.fields}
     core: dict[str, Any] = {
         "type": "typed-dict",
         "fields": {name: _core_field(each, inner) for name, (each, inner, _) in fields.items()},
@@ -89,6 +99,20 @@ def _shape(shape: Shape) -> Written:
             "schema": core,
         }
     return core, json
+
+
+def _uses(shape: Shape, left: int) -> int:
+    """Give how much is left of a number when every use of a shape inside a shape takes one."""
+    for _, kind in shape.fields:
+        for inner in _shapes_in(kind):
+            left = left if left <= 0 else _uses(inner, left - 1)
+    return left
+
+
+def _shapes_in(kind: Any) -> list[Shape]:
+    if isinstance(kind, Shape):
+        return [kind]
+    return [shape for part in get_args(kind) for shape in _shapes_in(part)]
 
 
 def _core_field(each: Field, core: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +138,8 @@ def _default(value: Any) -> Any:
     """Give a default as JSON holds it."""
     if isinstance(value, enum.Enum):
         value = value.value
+    if type(value) is float and not math.isfinite(value):
+        raise _NotPlainError
     if value is None or type(value) in _NAMES or value in ([], {}):
         return value
     raise _NotPlainError
@@ -146,7 +172,7 @@ def _simple(kind: Any) -> Written:
 
 
 def _enumeration(kind: type[enum.Enum]) -> Written:
-    members = list(kind.__members__.values())
+    members = list(kind)
     values = {type(member.value) for member in members}
     own = kind.__doc__ not in (None, "An enumeration.") or kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
     if own or values != {str} or len(members) < 2:  # noqa: PLR2004 - one alone is written as a constant
@@ -182,7 +208,7 @@ def _annotated(base: Any, *metadata: Any) -> Written:
     core, json = _written(base)
     for item in metadata:
         if is_field_info(item):
-            if item.discriminator is not None or item.json_schema_extra is not None:
+            if not item._attributes_set.keys() <= _UNDERSTOOD:  # noqa: SLF001 - what was said, not what is the default
                 raise _NotPlainError
             for inner in item.metadata:
                 _constrain(core, json, inner)
@@ -204,7 +230,16 @@ def _constrain(core: dict[str, Any], json: dict[str, Any], item: Any) -> None:
         key, keyword = _LENGTHS[name, core["type"]]
     else:
         raise _NotPlainError
-    core[key] = json[keyword] = getattr(item, key)
+    bound = getattr(item, key)
+    wanted = int if core["type"] != "float" else (int, float)
+    if (
+        isinstance(bound, bool)
+        or not isinstance(bound, wanted)
+        or not math.isfinite(bound)
+        or (key != "ge" and bound < 0)
+    ):
+        raise _NotPlainError  # whether it makes sense is for pydantic to say, at definition
+    core[key] = json[keyword] = bound
 
 
 def _list(item: Any) -> Written:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, Self
 
-from toolsemble.schema.lenient import lenient
+from toolsemble.schema.lenient import CutOffError, lenient
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
 
@@ -24,8 +26,9 @@ _BOOLEANS = {"true": True, "false": False}
 class Repairs:
     """Makes one value fit one schema, step by step; bounded, however large the value is."""
 
-    def __init__(self, schema: Mapping[str, Any], steps: frozenset[str]) -> None:
+    def __init__(self, schema: Mapping[str, Any], steps: frozenset[str], wrong: frozenset[str] | None = None) -> None:
         self.made: list[dict[str, Any]] = []
+        self._wrong = wrong
         self._root = schema
         self._steps = steps
         self._left = _BUDGET
@@ -44,7 +47,7 @@ class Repairs:
         value = self._mend_choice(value, schema, path)
         kinds = _kinds(schema)
         value = self._mend_kind(value, kinds, schema, path)
-        if isinstance(value, dict) and ("object" in kinds or "properties" in schema):
+        if isinstance(value, dict) and ("object" in kinds or _OF_OBJECTS & schema.keys()):
             return self._mend_object(value, schema, path)
         if isinstance(value, list) and ("array" in kinds or "items" in schema):
             return self._mend_items(value, schema, path)
@@ -107,11 +110,11 @@ class Repairs:
         if allowed is None or "coerce" not in self._steps or _among(value, allowed):
             return value
         if isinstance(value, str):
-            for each in allowed:
-                if isinstance(each, str) and each.casefold() == value.strip().casefold():
-                    return self._made("coerce", path, value, each)
-                if not isinstance(each, str) and json.dumps(each) == value.strip():
-                    return self._made("coerce", path, value, each)
+            plain = value.strip()
+            exact = [each for each in allowed if plain == (each if isinstance(each, str) else json.dumps(each))]
+            near = [each for each in allowed if isinstance(each, str) and each.casefold() == plain.casefold()]
+            if exact or len(near) == 1:
+                return self._made("coerce", path, value, (exact or near)[0])
         return value
 
     def _mend_kind(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
@@ -137,8 +140,14 @@ class Repairs:
 
     def _from_text(self, text: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
         if kinds & {"object", "array"} and text.lstrip()[:1] in {"{", "["}:
-            parsed = _nested(text) if "nested" in self._steps else None
-            return self._made("nested", path, text, parsed) if _kind_of(parsed) in kinds else text
+            try:
+                parsed = _nested(text) if "nested" in self._steps else None
+            except CutOffError:
+                return text
+            if parsed is None and "nested" not in self._steps:
+                return text
+            if _kind_of(parsed) in kinds:
+                return self._made("nested", path, text, parsed)
         if "coerce" not in self._steps:
             return text
         plain = text.strip()
@@ -159,12 +168,18 @@ class Repairs:
         named = self._mend_keys(value, schema, path)
         mended: dict[str, Any] = {}
         for key, each in named.items():
-            inner = properties.get(key, extra)
+            if self._fits_already(key, path):
+                mended[key] = each
+                continue
+            inner = properties.get(key) or _by_pattern(key, schema) or extra
             if each is None and key in properties and self._is_default(key, properties[key], schema):
                 self._made("null", (*path, key), None, properties[key].get("default"))
                 continue
             mended[key] = self.mend(each, inner, (*path, key))
         return mended
+
+    def _fits_already(self, key: str, path: Path) -> bool:
+        return not path and self._wrong is not None and key not in self._wrong
 
     def _is_default(self, key: str, schema: Any, parent: Mapping[str, Any]) -> bool:
         """Whether null stands for a default that the parameter has."""
@@ -175,21 +190,18 @@ class Repairs:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
         if all(key in properties for key in value):
             return value
-        folded = _unambiguous(properties, value)
-        patterns = [re.compile(pattern) for pattern in schema.get("patternProperties", ())]
         folding = "keys" in self._steps and len(value) < _MANY_KEYS
+        folded = (
+            _unambiguous(properties, value, None if extra is False else schema.get("required", ())) if folding else {}
+        )
         named: dict[str, Any] = {}
         for key, each in value.items():
-            declared = folded.pop(_folded(key), None) if folding and key not in properties else None
+            known = key in properties or self._fits_already(key, path)
+            declared = folded.pop(_folded(key), None) if folded and not known else None
             if declared is not None:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
-            elif (
-                key not in properties
-                and extra is False
-                and "extra" in self._steps
-                and not any(pattern.search(key) for pattern in patterns)
-            ):
+            elif not known and extra is False and "extra" in self._steps and _by_pattern(key, schema) is None:
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
@@ -211,6 +223,7 @@ class Repairs:
 
 _LONGEST_NUMBER = 40
 _MANY_KEYS = 1000
+_OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
 
@@ -239,13 +252,15 @@ def _is_plain_text(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _nested(text: str) -> Any:
-    """Give the value of JSON inside a string; None when it is none, or was cut off."""
+    """Give the value of JSON inside a string; None when it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     try:
         return lenient(text)
+    except CutOffError:
+        raise
     except ValueError:
         return None
 
@@ -255,12 +270,29 @@ def _among(value: Any, allowed: list[Any]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
 
 
-def _unambiguous(properties: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, str]:
+def _unambiguous(
+    properties: Mapping[str, Any], value: Mapping[str, Any], among: Iterable[str] | None
+) -> dict[str, str]:
     """Give the declared names that are not given, by their folded form, where it means one of them only."""
     forms = [_folded(name) for name in properties]
-    return {
-        form: name for form, name in zip(forms, properties, strict=True) if forms.count(form) == 1 and name not in value
-    }
+    number = Counter(forms)
+    wanted = properties.keys() if among is None else set(among)
+    pairs = zip(forms, properties, strict=True)
+    return {form: name for form, name in pairs if number[form] == 1 and name in wanted and name not in value}
+
+
+def _by_pattern(key: str, schema: Mapping[str, Any]) -> Any:
+    """Give what a schema says of the keys that match one of its patterns."""
+    patterns = schema.get("patternProperties", {})
+    return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
+
+
+@lru_cache(maxsize=100)
+def _pattern(pattern: str) -> Any:
+    # By the validator's own engine: linear, and of one mind with it.
+    import jsonschema_rs  # noqa: PLC0415 - only schemas with patterns for keys come here
+
+    return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(), offline=True)
 
 
 def _folded(key: str) -> str:

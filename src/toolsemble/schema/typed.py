@@ -12,6 +12,7 @@ from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
+from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.words import FORMATS
@@ -70,6 +71,9 @@ class TypedArguments:
         """Refuse types that only pydantic can judge; common ones need no look before their first use."""
         if self._plain is None:
             self._build()
+            root = {**self.schema, **pointed(self.schema, self.schema.get("$ref", ""))}
+            if root.get("type") != "object":
+                raise ToolDefinitionError(f"'{self.owner}' is not an object with fields; put it into a dataclass")
 
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
@@ -81,6 +85,19 @@ class TypedArguments:
         except Exception as raised:
             # A validator of the author's own may raise anything; pydantic lets some kinds through.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
+
+    def wrong_keys(self, text: str) -> frozenset[str] | None:
+        """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
+        from pydantic_core import ValidationError  # noqa: PLC0415 - calls that fit never pay for it
+
+        try:
+            (self._validator or self._build()).validate_json(text, strict=True)
+        except ValidationError as unfit:
+            places = [
+                each["loc"] for each in unfit.errors(include_url=False, include_input=False, include_context=False)
+            ]
+            return frozenset(str(place[0]) for place in places) if all(places) else None
+        return None
 
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
@@ -205,12 +222,13 @@ def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located
     for (path, union, member), _ in located:
         if member:
             members.setdefault(union, {}).setdefault(member, []).append(path)
-    nearest: dict[Path, str] = {}
+    nearest: dict[Path, set[str]] = {}
     for union, by_member in members.items():
         inside = {name: paths for name, paths in by_member.items() if all(len(path) > len(union) for path in paths)}
         if inside:
-            nearest[union] = min(inside, key=lambda name: len(inside[name]))
-    return [item for item in located if not item[0][2] or nearest.get(item[0][1], item[0][2]) == item[0][2]]
+            least = min(map(len, inside.values()))
+            nearest[union] = {name for name, paths in inside.items() if len(paths) == least}
+    return [item for item in located if not item[0][2] or item[0][2] in nearest.get(item[0][1], {item[0][2]})]
 
 
 def _at(value: Any, path: Path) -> Any:
@@ -228,6 +246,8 @@ _ABSENT = object()
 def _either(said: list[str]) -> str:
     """Give several expectations of one place as one."""
     expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
+    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(said):
+        return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
     if len(expected) == len(said):
         return f"expected {' or '.join(dict.fromkeys(expected))}"
     return ", ".join(said)
@@ -256,8 +276,8 @@ def _by_family(kind: str) -> str:
 
 def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
     if "expected" in context:
-        listed = context["expected"].replace(" or ", ", ")
-        return f"one of {re.sub(r'None|True|False', lambda found: _JSON_WORDS[found[0]], listed)}"
+        listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
+        return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
     if "expected_tags" in context:
         return f"one of {context['expected_tags']} as its kind"
     return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
