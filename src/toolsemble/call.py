@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -111,7 +111,7 @@ class ToolCall:
         return _restored, (self._name, self.arguments, self._id, self._answered_in)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToolReply:
     """What the model is told about one call.
 
@@ -127,6 +127,12 @@ class ToolReply:
     """The whole result, for programs."""
     limit: int | None = None
     """How many characters of the result's text the model gets; None for all."""
+
+    def __init__(self, call: ToolCall, result: ToolResult, limit: int | None = None) -> None:
+        # By way of the slots, as in ToolResult: every call makes one.
+        _set_call(self, call)
+        _set_result(self, result)
+        _set_limit(self, limit)
 
     @property
     def text(self) -> str:
@@ -188,6 +194,9 @@ class ToolReply:
     def to_mcp(self) -> dict[str, Any]:
         """Give what MCP is sent back about the call."""
         return _written_for("mcp", self)
+
+
+_set_call, _set_result, _set_limit = (vars(ToolReply)[each.name].__set__ for each in fields(ToolReply))
 
 
 def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

@@ -274,6 +274,8 @@ class Toolbox:
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
         outer = current_context()
+        if outer is None and parameters is None and memory_id is None:
+            return {"parameters": InvocationParameters(), "run_id": run_id or new_id()}
         if outer is not None and parameters is None:
             parameters = outer.parameters
         elif not isinstance(parameters, InvocationParameters):

@@ -46,7 +46,8 @@ class RunBody:
         token = enter(self._context)
         try:
             returned = self._definition.body(self._value)
-            return finish(returned) if _awaitable(returned) else returned
+            # Text is what most bodies give, and the quickest to tell.
+            return returned if type(returned) is str or not _awaitable(returned) else finish(returned)
         finally:
             leave(token)
 
@@ -80,8 +81,7 @@ class RunBody:
 
 def _awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     # Asked of the class: an object may claim to have any attribute.
-    kind = type(value)
-    return kind is not str and hasattr(kind, "__await__")
+    return hasattr(type(value), "__await__")
 
 
 def _free_of_us(workers: Executor) -> Executor:
