@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import enum
 import json
-import time
 from typing import Annotated, Any, Literal, Optional
 
 import jsonschema_rs
@@ -155,9 +154,7 @@ MEGABYTE = 1_000_000
     ],
     ids=range(13),
 )
-def test_a_megabyte_of_anything_is_answered_in_bounded_time(text):
-    started = time.process_time()
+@pytest.mark.timeout(20)  # what is quadratic would take minutes
+def test_a_megabyte_of_anything_is_answered(text):
     reply = WIDE.execute(ToolCall("wide", text))
     assert reply.text == "ran" or reply.text.startswith("Error: ")
-    # Generous, because machines differ: what is quadratic would take minutes.
-    assert time.process_time() - started < 5
