@@ -15,6 +15,7 @@ from toolsemble import (
     FunctionTool,
     InvocationParameters,
     MemoryId,
+    Param,
     ReturnBehavior,
     Tool,
     Toolbox,
@@ -269,12 +270,32 @@ def test_a_function_without_parameters_has_none():
     ("make", "problem"),
     [
         (lambda: lambda *numbers: numbers, r"parameter '\*numbers': a model names its arguments"),
-        (lambda: lambda **options: options, r"parameter '\*\*options': a model must be told the names"),
+        (lambda: lambda **options: options, r"parameter '\*\*options': a model must be told what to send"),
     ],
 )
 def test_open_parameters_are_refused_with_the_way_out(make, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         Toolbox([tool("open")(make())])
+
+
+def test_open_names_of_one_type_are_additional_properties():
+    @tool
+    def function(query: str, who: Annotated[str, MemoryId], **weights: int) -> str:
+        return f"{query} {who} {weights}"
+
+    box = Toolbox([function])
+    assert box.specifications[0].parameters["additionalProperties"] == {"type": "integer"}
+    assert box.execute(ToolCall("function", {"query": "x", "a": 1, "b": "2"})).text == "x default {'a': 1, 'b': 2}"
+    assert box.execute(ToolCall("function", {"query": "x", "who": 5})).text == "x default {}"
+    assert box.execute(ToolCall("function", {"query": "x", "a": "y"})).text.endswith("a: expected an integer")
+
+
+def test_open_names_and_renamed_parameters_do_not_go_together():
+    def function(query: Annotated[str, Param(name="q")], **weights: int) -> str:
+        return query
+
+    with pytest.raises(ToolDefinitionError, match="any name is open, so 'query' cannot be renamed"):
+        Toolbox([tool(function)])
 
 
 def test_types_of_the_function_around_are_found():

@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsemble.note import Note
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.words import constraint, one_of
+from toolsemble.schema.words import constraint, json_type, one_of
 
 DEPTH = 3
 """How often a type that contains itself is written out before the schema is open."""
@@ -206,7 +206,7 @@ def _choice(values: list[Any]) -> dict[str, Any]:
     """Write allowed values; of several types, as options of one type each."""
     by_type: dict[str, list[Any]] = {}
     for value in values:
-        alike = by_type.setdefault(_type_of(value), [])
+        alike = by_type.setdefault(json_type(value), [])
         alike += [value] if value not in alike else []
     written = [_typed_choice(kind, each) for kind, each in by_type.items()]
     return written[0] if len(written) == 1 else {"anyOf": written} if written else {}
@@ -214,20 +214,6 @@ def _choice(values: list[Any]) -> dict[str, Any]:
 
 def _typed_choice(kind: str, values: list[Any]) -> dict[str, Any]:
     return {"type": "null"} if kind == "null" else {"type": kind, "enum": values}
-
-
-def _type_of(value: object) -> str:
-    for kind, name in (
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "number"),
-        (str, "string"),
-        (list, "array"),
-        (dict, "object"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return "null"
 
 
 def _named(schema: Mapping[str, Any]) -> str:

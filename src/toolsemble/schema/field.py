@@ -49,6 +49,8 @@ class Field:
     """Makes that value, where each call needs its own."""
     optional: bool = False
     """Whether it may be left out although there is no default, as in a ``TypedDict``."""
+    open: bool = False
+    """Whether it stands for any further names, as ``**names: int`` does."""
     constant: bool = False
     """Whether it only tells the type from others, and the constructor does not take it."""
 

@@ -153,6 +153,8 @@ class Shape:
     """By what the type is referred to inside itself."""
     fields: list[tuple[Field, Any]] = field(default_factory=list)
     """Each field with its adapted type."""
+    extras: Any = None
+    """The adapted type of any further keys; None where there may be none."""
     busy: bool = False
     """Whether pydantic is in the middle of it."""
 
@@ -164,9 +166,11 @@ class Shape:
         self.busy = True
         try:
             fields = {each.name: _core_field(each, kind, handler) for each, kind in self.fields}
+            more = None if self.extras is None else handler.generate_schema(self.extras)
         finally:
             self.busy = False
-        body = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=CONFIG)
+        behavior: Any = "forbid" if more is None else "allow"
+        body = core_schema.typed_dict_schema(fields, extra_behavior=behavior, extras_schema=more, config=CONFIG)
         if issubclass(self.kind, dict):
             return core_schema.json_or_python_schema(body, body, ref=self.ref)
         made = core_schema.no_info_after_validator_function(constructor(self), body)

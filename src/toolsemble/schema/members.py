@@ -26,7 +26,7 @@ def members_reader(kind: type) -> Members | None:
     >>> [field.name for field in members_reader(Point)(Point, {})]
     ['x']
     """
-    if hasattr(kind, "__pydantic_core_schema__") or hasattr(kind, "__get_pydantic_core_schema__"):
+    if is_pydantic(kind):
         return None  # pydantic knows better
     if hasattr(kind, "__attrs_attrs__"):
         return _attrs_fields
@@ -39,6 +39,11 @@ def members_reader(kind: type) -> Members | None:
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _named_tuple_fields
     return None
+
+
+def is_pydantic(kind: type) -> bool:
+    """Whether a class tells pydantic itself how it is read."""
+    return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")
 
 
 def function_fields(
@@ -108,13 +113,15 @@ def _closure(source: Any) -> dict[str, Any]:
 
 
 def _unpacked(name: str, hint: Any) -> list[Field]:
-    """Give the fields of ``**kwargs: Unpack[SomeTypedDict]``; refuse other open keywords."""
+    """Give the fields of ``**kwargs``: those of an unpacked ``TypedDict``, or any names of one declared type."""
     if getattr(get_origin(hint), "_name", None) == "Unpack" or get_origin(hint) is getattr(typing, "Unpack", None):
         (kind,) = typing.get_args(hint)
         return _typed_dict_fields(kind, {})
-    raise ToolDefinitionError(
-        f"parameter '**{name}': a model must be told the names; list them, or take {name}: dict[str, ...]"
-    )
+    if hint is MISSING or hint is Any:
+        raise ToolDefinitionError(
+            f"parameter '**{name}': a model must be told what to send; list the names, or give it a type: **{name}: int"
+        )
+    return [Field(name, hint, open=True)]
 
 
 def _typed_dict_fields(kind: type, names: Mapping[str, Any]) -> list[Field]:

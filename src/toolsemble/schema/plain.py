@@ -76,7 +76,7 @@ def plain_shape(shape: Shape) -> Written | None:
 
 
 def _shape(shape: Shape) -> Written:
-    if _uses(shape, _MOST_SHAPES) <= 0:
+    if shape.extras is not None or _uses(shape, _MOST_SHAPES) <= 0:
         raise _NotPlainError  # written out at every place it would grow without bounds; that needs references
     fields = {each.name: (each, *_field(each, kind)) for each, kind in shape.fields}
     core: dict[str, Any] = {

@@ -24,7 +24,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.field import Field, annotated
 from toolsemble.schema.hook import TEMPORAL, Exact, Made, Member, Shape, Temporal
-from toolsemble.schema.members import members_reader
+from toolsemble.schema.members import is_pydantic, members_reader
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
@@ -161,7 +161,7 @@ def _class(kind: type, scope: Scope) -> Any:
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if issubclass(kind, enum.Enum):
         return _enumeration(kind, scope)
-    if _is_pydantic(kind):
+    if is_pydantic(kind):
         return kind
     if reader := members_reader(kind):
         return _shaped(kind, kind, reader, scope)
@@ -181,10 +181,6 @@ def _asked(kind: type, scope: Scope) -> Any:
     except PydanticSchemaGenerationError:
         scope.refuse(kind, "use a dataclass, a pydantic model or another type with typed fields")
     return kind
-
-
-def _is_pydantic(kind: type) -> bool:
-    return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")
 
 
 def _enumeration(kind: type[enum.Enum], scope: Scope) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from toolsemble.schema.lenient import CutOffError, lenient
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
+from toolsemble.schema.words import json_type
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
@@ -89,7 +90,7 @@ class Repairs:
         if (allowed := _allowed(schema)) is not None:
             return _among(value, allowed)
         kinds = _kinds(schema)
-        if kinds and _kind_of(value) not in kinds and not (_kind_of(value) == "integer" and "number" in kinds):
+        if kinds and json_type(value) not in kinds and not (json_type(value) == "integer" and "number" in kinds):
             return False
         if not isinstance(value, dict):
             return True
@@ -119,7 +120,7 @@ class Repairs:
 
     def _mend_kind(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
         """Give the value in another type, where the declared one is clear and the value says it."""
-        kind = _kind_of(value)
+        kind = json_type(value)
         if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
             return value
         if kind == "number" and "integer" in kinds and value.is_integer():
@@ -146,7 +147,7 @@ class Repairs:
                 return text
             if parsed is None and "nested" not in self._steps:
                 return text
-            if _kind_of(parsed) in kinds:
+            if json_type(parsed) in kinds:
                 return self._made("nested", path, text, parsed)
         if "coerce" not in self._steps:
             return text
@@ -310,13 +311,3 @@ def _allowed(schema: Mapping[str, Any]) -> list[Any] | None:
 def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
     kinds = schema.get("type", ())
     return frozenset([kinds] if isinstance(kinds, str) else kinds)
-
-
-def _kind_of(value: Any) -> str:
-    for kind, name in _KINDS:
-        if isinstance(value, kind):
-            return name
-    return "null"
-
-
-_KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))

@@ -47,6 +47,10 @@ class TypedArguments:
         for each in fields:
             scope = Scope(f"parameter '{each.name}'", names, owner=owner, shapes=shapes)
             kind = adapted(each.annotation, scope)
+            if each.open:
+                _check_open(each, fields)
+                shape.extras = kind
+                continue
             _check_default(each, kind, scope.place)
             shape.fields.append((each, kind))
         _check_shapes(shapes)
@@ -146,6 +150,12 @@ def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:
             raise ToolDefinitionError(f"two parameters are called '{key}' for the model; rename one")
         if key in ignored:
             raise ToolDefinitionError(f"parameter '{key}' has the name of an injected one; rename it")
+
+
+def _check_open(each: Field, fields: list[Field]) -> None:
+    """Refuse open names beside a renamed parameter: a model could send its name in the code, past its type."""
+    if renamed := next((field for field in fields if field.key not in ("", field.name)), None):
+        raise ToolDefinitionError(f"parameter '**{each.name}': any name is open, so '{renamed.name}' cannot be renamed")
 
 
 def _check_shapes(shapes: Mapping[Any, Shape]) -> None:

@@ -40,6 +40,21 @@ TYPES = {
 }
 
 
+def json_type(value: object) -> str:
+    """Give the JSON type of a value.
+
+    >>> [json_type(value) for value in (True, 1, 1.5, "a", None)]
+    ['boolean', 'integer', 'number', 'string', 'null']
+    """
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+_KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))
+
+
 def shown(value: object) -> str:
     """Give a value as a model writes it.
 
