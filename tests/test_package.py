@@ -39,7 +39,7 @@ def test_every_public_name_loads_and_has_a_docstring(name):
 
 
 def test_the_list_of_names_and_their_homes_agree():
-    assert sorted(toolsemble._HOME_OF) == sorted(toolsemble.__all__)
+    assert sorted(name for names in toolsemble._HOMES.values() for name in names) == sorted(toolsemble.__all__)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():

@@ -9,11 +9,11 @@ Names are loaded when they are first used, so that importing the package costs l
 
 from __future__ import annotations
 
+from toolsemble.lazy import loader
+
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from toolsemble.call import ToolCall, ToolReply
     from toolsemble.collection import tool_specifications_from
     from toolsemble.context import InvocationParameters, ToolContext
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         AgentExecutionError,
         ExitEarlyError,
         MaxIterationsExceededError,
+        ReviewRefusedError,
         ReviewTimeoutError,
         ToolArgumentsError,
         ToolConfigurationError,
@@ -41,7 +42,16 @@ if TYPE_CHECKING:
         TextContent,
         ToolResult,
     )
-    from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+    from toolsemble.review import (
+        Continue,
+        Edit,
+        ExitEarly,
+        OnTimeout,
+        ReviewDecision,
+        ReviewHandler,
+        ReviewRequest,
+        ReviewTiming,
+    )
     from toolsemble.schema_tool import SchemaTool, ToolSpec
     from toolsemble.specification import ToolParameters, ToolSpecification
     from toolsemble.toolbox import Toolbox
@@ -58,6 +68,7 @@ _HOMES = {
         "AgentExecutionError",
         "ExitEarlyError",
         "MaxIterationsExceededError",
+        "ReviewRefusedError",
         "ReviewTimeoutError",
         "ToolArgumentsError",
         "ToolConfigurationError",
@@ -70,13 +81,21 @@ _HOMES = {
     "note": ("Note",),
     "param": ("MemoryId", "Param"),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
-    "review": ("Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"),
+    "review": (
+        "Continue",
+        "Edit",
+        "ExitEarly",
+        "OnTimeout",
+        "ReviewDecision",
+        "ReviewHandler",
+        "ReviewRequest",
+        "ReviewTiming",
+    ),
     "schema_tool": ("SchemaTool", "ToolSpec"),
     "specification": ("ToolParameters", "ToolSpecification"),
     "tools": ("AgentTool", "Tool", "TypedTool"),
     "toolbox": ("Toolbox",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AgentExecutionError",
@@ -95,12 +114,15 @@ __all__ = [
     "MaxIterationsExceededError",
     "MemoryId",
     "Note",
+    "OnTimeout",
     "Param",
     "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",
+    "ReviewRefusedError",
     "ReviewRequest",
     "ReviewTimeoutError",
+    "ReviewTiming",
     "SchemaTool",
     "SilentMetrics",
     "TextContent",
@@ -125,15 +147,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'toolsemble' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - nothing is imported before a name is used
-
-    value = getattr(import_module(f"toolsemble.{home}"), name)
-    globals()[name] = value  # the next use finds it without coming here
-    return value
+__getattr__ = loader(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module  # provider modules are loaded when they are used
@@ -10,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult
+
+
+def new_id() -> str:
+    """Give an id that no other process makes, not even a fork of this one."""
+    return os.urandom(8).hex()
 
 
 class ToolCall:

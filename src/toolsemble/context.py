@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
@@ -17,11 +16,6 @@ from toolsemble.workers import THREADS
 LOGGER = logging.getLogger("toolsemble.tool")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 SILENT = SilentMetrics()
-
-
-def new_id() -> str:
-    """Give an id that no other process makes, not even a fork of this one."""
-    return os.urandom(8).hex()
 
 
 class InvocationParameters(MutableMapping[str, Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from toolsemble.note import Note
 from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
 from toolsemble.schema.emit import portable
 from toolsemble.specification import ToolSpecification
+from toolsemble.workers import is_async
 
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 """The providers whose wire formats are known."""
@@ -209,10 +209,3 @@ def checked_description(name: str, description: object) -> str:
     except UnicodeEncodeError as problem:
         raise ToolDefinitionError(f"Tool '{name}': description is not valid text: {problem}") from None
     return description
-
-
-def is_async(function: object) -> bool:
-    """Whether calling it gives a coroutine; also for objects that are called through ``__call__``."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method is looked at, not tested for
-    )

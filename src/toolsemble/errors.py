@@ -9,6 +9,7 @@
     ├── ToolExecutionError                the tool failed
     ├── ExitEarlyError                    a reviewer stopped the run
     ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
+    ├── ReviewRefusedError                an answer to a request for approval was not accepted
     ├── AgentExecutionError               a run failed; ``partial`` holds what was done until then
     └── MaxIterationsExceededError        a run used up its calls, and the model still gave no answer
 
@@ -100,6 +101,14 @@ class ReviewTimeoutError(ToolsembleError):
 
     >>> str(ReviewTimeoutError("no answer in 300 s"))
     'no answer in 300 s'
+    """
+
+
+class ReviewRefusedError(ToolsembleError):
+    """An answer to a request for approval was not accepted; the message says why.
+
+    >>> str(ReviewRefusedError("already answered by ada"))
+    'already answered by ada'
     """
 
 

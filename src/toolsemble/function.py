@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, is_async, typed_definition
+from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.members import function_fields, names_around
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools import Tool
+from toolsemble.workers import is_async
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

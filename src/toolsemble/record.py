@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.metrics import Outcome
+from toolsemble.preview import preview
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
 
@@ -16,10 +16,6 @@ TRACE = 5
 
 LOG_LIMIT = 200
 """How many characters of input and output a log line shows, unless the toolbox says otherwise."""
-
-
-# Controls, line separators, marks that turn the direction of text around, and halves of surrogate pairs.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def record(
@@ -55,16 +51,6 @@ def record_repairs(context: ToolContext, repairs: list[str], log_limit: int) -> 
         context.logger.info("%s arguments repaired: %s", context.tool_name, preview(", ".join(repairs), log_limit))
     except Exception:  # noqa: BLE001 - as above
         LOGGER.warning("The repairs of a call of '%s' were lost", context.tool_name, exc_info=True)
-
-
-def preview(text: str, limit: int) -> str:
-    r"""Give the start of a text on one line: what a model wrote cannot forge log lines.
-
-    >>> preview("first\nsecond", 8)
-    'first\\nse...'
-    """
-    shown = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:limit])
-    return shown if len(text) <= limit else f"{shown}..."
 
 
 def _outcome(result: ToolResult | None) -> Outcome:

@@ -25,10 +25,11 @@ from toolsemble.limits import Place, Slots, held_place
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
+from toolsemble.review.question import Question
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
-from toolsemble.work import AskReviewer, RunBody, TakeSlot, Work
+from toolsemble.work import RunBody, TakeSlot, Work
 from toolsemble.workers import THREADS
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
@@ -130,7 +131,7 @@ def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> G
         run_id=context.run_id,
     )
     try:
-        answer = yield AskReviewer(context.review, request)
+        answer = yield Question(context.review, request)
     except Exception as error:
         context.logger.warning("The reviewer of '%s' failed", definition.name, exc_info=True)
         raise _RejectedError("Rejected by reviewer: the reviewer failed to answer") from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from toolsemble.definition import ToolDefinition, is_async, typed_definition
+from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.schema.given import GivenArguments
 from toolsemble.tools import Tool
+from toolsemble.workers import is_async
 
 
 @runtime_checkable

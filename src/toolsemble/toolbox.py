@@ -7,14 +7,15 @@ from concurrent.futures import Executor
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-from toolsemble.call import ToolCall, ToolReply
+from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.collection import collected
-from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context, new_id
+from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits import Slots
 from toolsemble.metrics import SilentMetrics, ToolMetrics
-from toolsemble.record import LOG_LIMIT, TRACE, preview
+from toolsemble.preview import preview
+from toolsemble.record import LOG_LIMIT, TRACE
 from toolsemble.review import ReviewHandler
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final, get_args, get_origin, runtime_checkable
 
-from toolsemble.context import LOGGER, ToolContext, current_context, new_id
-from toolsemble.definition import ToolDefinition, is_async, string_definition, typed_definition
+from toolsemble.call import new_id
+from toolsemble.context import LOGGER, ToolContext, current_context
+from toolsemble.definition import ToolDefinition, string_definition, typed_definition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
@@ -19,6 +20,7 @@ from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.members import members_reader, names_around
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.shape import described
+from toolsemble.workers import is_async
 
 
 @runtime_checkable

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from concurrent.futures import Executor
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import Slots, held_place
-from toolsemble.review import ReviewHandler, ReviewRequest
 from toolsemble.shape import described
-from toolsemble.workers import THREADS, ContextThreadPool, finish, in_event_loop
+from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish, in_event_loop
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
@@ -47,7 +45,7 @@ class RunBody:
         try:
             returned = self._definition.body(self._value)
             # Text is what most bodies give, and the quickest to tell.
-            return returned if type(returned) is str or not _awaitable(returned) else finish(returned)
+            return returned if type(returned) is str or not awaitable(returned) else finish(returned)
         finally:
             leave(token)
 
@@ -59,7 +57,7 @@ class RunBody:
                 returned = self._definition.body(self._value)
             else:
                 returned = await self._in_worker()
-            return await returned if _awaitable(returned) else returned
+            return await returned if awaitable(returned) else returned
         finally:
             leave(token)
 
@@ -77,11 +75,6 @@ class RunBody:
         finally:
             error = None  # its traceback refers to this frame
         return returned
-
-
-def _awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
-    # Asked of the class: an object may claim to have any attribute.
-    return hasattr(type(value), "__await__")
 
 
 def _free_of_us(workers: Executor) -> Executor:
@@ -138,28 +131,6 @@ def _portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
         return ToolExecutionError(described(error))
     return error
-
-
-class AskReviewer:
-    """Put a request to whoever decides, and give the answer."""
-
-    __slots__ = ("_handler", "_request")
-
-    def __init__(self, handler: ReviewHandler, request: ReviewRequest) -> None:
-        self._handler = handler
-        self._request = request
-
-    def do(self) -> Any:
-        """Ask here, and wait."""
-        answer = self._handler.review(self._request)
-        return finish(answer) if _awaitable(answer) else answer
-
-    async def ado(self) -> Any:
-        """Ask without holding up other calls."""
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
-
-        answer = await asyncio.to_thread(self._handler.review, self._request)
-        return await answer if _awaitable(answer) else answer
 
 
 class TakeSlot:

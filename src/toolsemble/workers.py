@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,11 +19,15 @@ T = TypeVar("T")
 class ThreadPerJob(Executor):
     """An executor that keeps nothing: each job gets a thread of its own and the submitter's context.
 
-    It never makes a job wait for another, so jobs that wait for jobs cannot block each other.
+    It never makes a job wait for another, so jobs that wait for jobs cannot block each other. With ``daemon``, a
+    program can end although a job has not.
 
     >>> ThreadPerJob().submit(pow, 2, 10).result()
     1024
     """
+
+    def __init__(self, *, daemon: bool = False) -> None:
+        self._daemon = daemon
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start the job at once."""
@@ -38,7 +43,7 @@ class ThreadPerJob(Executor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=job, name="toolsemble-job").start()
+        threading.Thread(target=job, name="toolsemble-job", daemon=self._daemon).start()
         return future
 
 
@@ -80,7 +85,24 @@ def in_event_loop() -> bool:
     return True
 
 
-def finish(awaitable: Awaitable[T]) -> T:
+def is_async(function: object) -> bool:
+    """Whether calling it gives a coroutine; also for objects that are called through ``__call__``."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method is looked at, not tested for
+    )
+
+
+def awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
+    """Whether a value has to be awaited.
+
+    >>> awaitable("text")
+    False
+    """
+    # Asked of the class: an object may claim to have any attribute.
+    return hasattr(type(value), "__await__")
+
+
+def finish(work: Awaitable[T]) -> T:
     """Give what an awaitable gives, to code that cannot await.
 
     Each time in an event loop of its own: a client that belongs to a loop is made inside, not kept on the tool.
@@ -91,14 +113,14 @@ def finish(awaitable: Awaitable[T]) -> T:
     42
     """
     # A thread runs one loop at a time; where one is running, it is busy waiting here.
-    return THREADS.submit(_run, awaitable).result() if in_event_loop() else _run(awaitable)
+    return THREADS.submit(_run, work).result() if in_event_loop() else _run(work)
 
 
-def _run(awaitable: Awaitable[T]) -> T:
+def _run(work: Awaitable[T]) -> T:
     import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
 
     async def awaited() -> T:
-        return await awaitable
+        return await work
 
     # With a factory the runner leaves the thread's own event loop setting alone, which asyncio.run would clear.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:

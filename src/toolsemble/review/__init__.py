@@ -1,6 +1,61 @@
-"""People who decide about calls: what they are asked, and what they can answer."""
+"""People who decide about calls: what they are asked, what they can answer, and the ways to reach them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolsemble.lazy import loader
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest, ReviewTiming
 
-__all__ = ["Continue", "Edit", "ExitEarly", "ReviewDecision", "ReviewHandler", "ReviewRequest"]
+if TYPE_CHECKING:
+    from toolsemble.review.automatic import AutoApprove, AutoReject, CallbackReview
+    from toolsemble.review.console import ConsoleReview
+    from toolsemble.review.event import ReviewEvent
+    from toolsemble.review.queue import QueueReview
+    from toolsemble.review.receipt import Receipt
+    from toolsemble.review.remember import RememberReview
+    from toolsemble.review.rules import Rule, RulesReview
+    from toolsemble.review.store import MemoryStore, ReviewStore, SQLiteStore
+    from toolsemble.review.webhook import WebhookReview
+
+__all__ = [
+    "AutoApprove",
+    "AutoReject",
+    "CallbackReview",
+    "ConsoleReview",
+    "Continue",
+    "Edit",
+    "ExitEarly",
+    "MemoryStore",
+    "OnTimeout",
+    "QueueReview",
+    "Receipt",
+    "RememberReview",
+    "ReviewDecision",
+    "ReviewEvent",
+    "ReviewHandler",
+    "ReviewRequest",
+    "ReviewStore",
+    "ReviewTiming",
+    "Rule",
+    "RulesReview",
+    "SQLiteStore",
+    "WebhookReview",
+]
+
+# A terminal, a database and a web server are loaded by those who use them.
+__getattr__ = loader(
+    globals(),
+    {
+        "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
+        "console": ("ConsoleReview",),
+        "event": ("ReviewEvent",),
+        "queue": ("QueueReview",),
+        "receipt": ("Receipt",),
+        "remember": ("RememberReview",),
+        "rules": ("Rule", "RulesReview"),
+        "store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
+        "webhook": ("WebhookReview",),
+    },
+)

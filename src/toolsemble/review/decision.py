@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +11,12 @@ class Continue:
     """Run the call as it stands.
 
     >>> Continue()
-    Continue()
+    Continue(always=None)
     """
+
+    always: Literal["tool", "arguments"] | None = None
+    """What the reviewer need not be asked about again in this run: the tool, or the tool with these arguments; it
+    takes a handler that remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class Edit:
     """
 
     revised: str
-    """The text for a string tool; the JSON text of all arguments for others."""
+    """The text for a string tool, or of the one field that a tool lets reviewers edit; for others, the JSON text of
+    all arguments."""
 
 
 @dataclass(frozen=True, slots=True)
