@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, MutableMapping
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack
 
 from toolsemble.metrics import SilentMetrics, ToolMetrics
-from toolsemble.review import ReviewHandler
+from toolsemble.review import (
+    Continue,
+    OnTimeout,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewTiming,
+)
+from toolsemble.review.automatic import AutoReject
+from toolsemble.review.question import Question
+from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.workers import THREADS
 
 LOGGER = logging.getLogger("toolsemble.tool")
@@ -102,8 +114,64 @@ class ToolContext:
         return derived
 
     def detached(self) -> ToolContext:
-        """Give the part that can be sent to another process: live objects stay behind."""
-        return self.derive({"metrics": SILENT, "executor": THREADS, "review": None})
+        """Give the part that can be sent to another process: live objects stay behind, and nobody there can agree."""
+        review = None if self.review is None else AutoReject("the reviewer cannot be asked from a worker process")
+        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review})
+
+    def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer in the middle of a tool's work, and wait in this thread; without a reviewer, go on.
+
+        It raises :class:`~toolsemble.ReviewTimeoutError` when nobody answers in time and ``on_timeout`` says so.
+
+        :param description: what is to be decided
+        :param terms: ``arguments`` to show, a dict or a text (none); ``timeout`` in seconds (300; 0 or None for any
+            number), ``on_timeout`` (``EXIT_EARLY``), and the ``required_role`` of whoever answers (None)
+
+        >>> ToolContext().request_approval("Send it?")
+        Continue(always=None)
+        """
+        if self.review is None:
+            return Continue()
+        return Question(self.review, self._request(description, **terms)).do()
+
+    async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer in the middle of a tool's work, without blocking the event loop."""
+        if self.review is None:
+            return Continue()
+        return await Question(self.review, self._request(description, **terms)).ado()
+
+    def patience(self, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
+        """Give how long a reviewer may be waited for, as fields of a request; the call's own deadline stands above."""
+        if self.deadline is not None:
+            left = max(self.deadline - time.monotonic(), _SHORTEST)
+            if not timeout or left < timeout:
+                # What the request says about silence does not hold for a call that has ended.
+                timeout, on_timeout = left, OnTimeout.EXIT_EARLY
+        return {"timeout": timeout, "on_timeout": on_timeout, "asked_at": time.time()}
+
+    def _request(
+        self,
+        description: str,
+        *,
+        arguments: Any = MappingProxyType({}),
+        timeout: float | None = TIMEOUT,
+        on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
+        required_role: str | None = None,
+    ) -> ReviewRequest:
+        return ReviewRequest(
+            description,
+            self.tool_name,
+            dict(arguments) if isinstance(arguments, Mapping) else arguments,
+            ReviewTiming.DURING_EXECUTION,
+            required_role=required_role,
+            call_id=self.call_id,
+            run_id=self.run_id,
+            agent_role=self.agent_role,
+            **self.patience(timeout, on_timeout),
+        )
+
+
+_SHORTEST = 0.001  # a timeout of 0 would wait for ever
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)

@@ -13,6 +13,8 @@ from typing import Any
 from toolsemble.context import LOGGER
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
+from toolsemble.review.gate import Gate, gate_of
+from toolsemble.review.request import TIMEOUT, OnTimeout
 from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
 from toolsemble.schema.emit import portable
 from toolsemble.specification import ToolSpecification
@@ -73,10 +75,12 @@ class ToolDefinition:
     """Whether the body is async."""
     inline: bool = False
     """Whether the body never blocks, so that async callers may run it without a thread."""
-    requires_approval: bool = False
-    """Whether a reviewer must agree before the body runs."""
+    gate: Gate | None = None
+    """When a reviewer must agree before the body runs; None for never."""
+    editable: str = ""
+    """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
     present: Callable[[Any], Any] = lambda value: value
-    """From the body's input to what a reviewer is shown."""
+    """From the body's input to what a reviewer is shown: JSON values that nobody else holds."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
     """Who gets the result."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -88,6 +92,10 @@ class ToolDefinition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", LOGGER.getChild(self.name))
+        if self.strict:
+            self._check_strict()
+        if self.editable:
+            self._check_editable()
 
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
@@ -104,7 +112,13 @@ class ToolDefinition:
         strict = {"strict": True} if self.strict and provider in _STRICT else {}
         return [*notes, *import_module(f"toolsemble.providers.{provider}").adapt(parameters, **strict)[1]]
 
-    def check_strict(self) -> None:
+    def _check_editable(self) -> None:
+        """Refuse an editable field that the tool does not have, or that is no text."""
+        fields = self.specification().parameters or {}
+        if fields.get("properties", {}).get(self.editable, {}).get("type") != "string":
+            raise ToolDefinitionError(f"Tool '{self.name}': editable must name a text parameter, not {self.editable!r}")
+
+    def _check_strict(self) -> None:
         """Refuse a strict tool whose schema strict mode cannot say."""
         try:
             self.explain("openai")
@@ -112,12 +126,10 @@ class ToolDefinition:
             raise ToolDefinitionError(f"Tool '{self.name}' cannot be strict: {problem}") from None
 
 
-def string_definition(
-    name: object, description: object, body: Callable[[str], Any], *, inline: bool, requires_approval: bool
-) -> ToolDefinition:
+def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
     """Give the definition of a tool that takes one string; refuse a bad name or description.
 
-    >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True, requires_approval=False)
+    >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True)
     >>> shout.decode('{"input": "hello"}', frozenset())
     ('hello', [])
     """
@@ -130,8 +142,7 @@ def string_definition(
         accept=lambda value, _: (plain_input(value, owner), ()),
         schema=_string_schema,
         awaits=is_async(body),
-        inline=inline,
-        requires_approval=requires_approval,
+        **settings,
     )
 
 
@@ -151,25 +162,34 @@ def typed_definition(
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
         return decode(text, steps)
 
-    definition = ToolDefinition(
+    return ToolDefinition(
         name=owner,
         description=checked_description(owner, description),
         body=body,
         decode=decode,
         accept=accept,
         schema=lambda: arguments.schema,
-        present=_presented,
+        present=arguments.present,
         **settings,
     )
-    if definition.strict:
-        definition.check_strict()
-    return definition
 
 
-def _presented(value: Any) -> Any:
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
+def review_settings(name: object, source: object) -> dict[str, Any]:
+    """Give what an object says about its review, as settings of a definition; refuse what is unclear.
 
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+    >>> class Delete:
+    ...     requires_approval = True
+    ...     approval_timeout = 60
+    >>> review_settings("delete", Delete())["gate"].timeout
+    60
+    """
+    requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
+    if requires_approval is False and not editable:
+        return {}
+    timeout = getattr(source, "approval_timeout", TIMEOUT)
+    on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
+    gate = gate_of(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
+    return {"gate": gate, "editable": editable}
 
 
 def _string_schema() -> dict[str, Any]:

@@ -8,16 +8,28 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, overload
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.definition import ReturnBehavior, ToolDefinition, checked_name, typed_definition
+from toolsemble.definition import ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.members import function_fields, names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool
+from toolsemble.tools import Tool, ToolSettings
 from toolsemble.workers import is_async
 
 P = ParamSpec("P")
@@ -48,22 +60,26 @@ class FunctionTool(Tool, Generic[P, R]):
     (5, '3')
     """
 
-    def __init__(self, function: Any, names: Mapping[str, Any], **settings: Any) -> None:
+    def __init__(
+        self,
+        function: Any,
+        names: Mapping[str, Any],
+        name: str | None,
+        description: str | None,
+        settings: ToolSettings,
+    ) -> None:
         """Wrap a function; use :func:`tool`, which knows the settings."""
         self._kind = type(function) if isinstance(function, (staticmethod, classmethod)) else None
         self._function: Callable[..., Any] = function.__func__ if self._kind else function
         self._names = names
-        self._settings = settings
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
         self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
         functools.update_wrapper(self, self._function)
-        told = settings.pop("description")
-        self.name = settings.pop("name") or getattr(self._function, "__name__", "")
+        self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
-        self.description = documented(source.__doc__).summary if told is None else told
-        self.requires_approval = settings["requires_approval"]
-        self.inline = settings["inline"]
+        self.description = documented(source.__doc__).summary if description is None else description
+        self._apply(settings)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as if it were no tool."""
@@ -113,7 +129,7 @@ class FunctionTool(Tool, Generic[P, R]):
             self.run,
             parameters.arguments,
             awaits=is_async(self._function),
-            **self._settings,
+            **self._declared(),
         )
 
     def _parameters(self) -> _Parameters:
@@ -158,22 +174,12 @@ def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
 def tool(
     name: str | None = None,
     description: str | None = None,
-    *,
-    return_behavior: ReturnBehavior = ...,
-    requires_approval: bool = ...,
-    inline: bool = ...,
-    metadata: Mapping[str, Any] | None = ...,
-    strict: bool | None = ...,
+    **settings: Unpack[ToolSettings],
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     name: Any = None,
     description: str | None = None,
-    *,
-    return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM,
-    requires_approval: bool = False,
-    inline: bool = False,
-    metadata: Mapping[str, Any] | None = None,
-    strict: bool | None = None,
+    **settings: Unpack[ToolSettings],
 ) -> Any:
     """Make a tool of a function, a method, a static or a class method, sync or async.
 
@@ -182,11 +188,9 @@ def tool(
 
     :param name: what the model calls it; the function's name by default
     :param description: what it does; the docstring by default
-    :param return_behavior: who gets the result
-    :param requires_approval: whether a reviewer must agree before each call
-    :param inline: whether the body never blocks, so that async callers may run it without a thread
-    :param metadata: what else a provider may want to know
-    :param strict: whether the provider's strict mode is asked for
+    :param settings: ``return_behavior``: who gets the result; ``inline``: whether the body never blocks, so that async
+        callers may run it without a thread; ``metadata``: what else a provider may want to know; ``strict``: whether
+        the provider's strict mode is asked for; ``requires_approval`` and what goes with it, see :class:`Tool`
 
     >>> @tool
     ... def search(query: str, limit: int = 10) -> list[str]:
@@ -200,17 +204,10 @@ def tool(
     >>> search.execute('{"query": "rome", "limit": "2"}').output
     '["rome","rome"]'
     """
-    settings = {
-        "return_behavior": return_behavior,
-        "requires_approval": bool(requires_approval),
-        "inline": inline,
-        "metadata": dict(metadata or {}),
-        "strict": strict,
-    }
     names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
-        return FunctionTool(name, names, name=None, description=None, **settings)
-    return lambda function: FunctionTool(function, names, name=name, description=description, **settings)
+        return FunctionTool(name, names, None, None, settings)
+    return lambda function: FunctionTool(function, names, name, description, settings)
 
 
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:

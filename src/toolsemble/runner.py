@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from toolsemble.approval import RejectedError, approved
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import (
@@ -24,8 +25,6 @@ from toolsemble.errors import (
 from toolsemble.limits import Place, Slots, held_place
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
-from toolsemble.review.question import Question
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
@@ -34,10 +33,6 @@ from toolsemble.workers import THREADS
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 _PASSING = (ExitEarlyError, ToolConfigurationError)
-
-
-class _RejectedError(Exception):
-    """A reviewer did not approve the call; the message is for the model."""
 
 
 def call_path(
@@ -59,13 +54,12 @@ def call_path(
     try:
         try:
             given, repairs = read(given, steps)
-            if definition.requires_approval:
-                given = yield from _approved(definition, given, context)
-                started = time.perf_counter()  # a person's time is not the tool's
-        except ToolArgumentsError as refusal:
-            result = _failed(refusal)
-        except _RejectedError as refusal:
-            started = time.perf_counter()
+            if definition.gate is not None:
+                try:
+                    given, repairs = yield from approved(definition, definition.gate, given, repairs, context)
+                finally:
+                    started = time.perf_counter()  # a person's time is not the tool's
+        except (ToolArgumentsError, RejectedError) as refusal:
             result = _failed(refusal)
         else:
             if slots is not None and held_place() is None and (yield TakeSlot(slots)):
@@ -117,40 +111,6 @@ async def adrive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
-
-
-def _approved(definition: ToolDefinition, value: Any, context: ToolContext) -> Generator[Work, Any, Any]:
-    """Give the input that a reviewer agreed to; everything unclear is a rejection."""
-    if context.review is None:
-        raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
-    request = ReviewRequest(
-        definition.description,
-        definition.name,
-        definition.present(value),
-        call_id=context.call_id,
-        run_id=context.run_id,
-    )
-    try:
-        answer = yield Question(context.review, request)
-    except Exception as error:
-        context.logger.warning("The reviewer of '%s' failed", definition.name, exc_info=True)
-        raise _RejectedError("Rejected by reviewer: the reviewer failed to answer") from error
-    if isinstance(answer, Continue):
-        return value
-    if isinstance(answer, Edit) and isinstance(answer.revised, str):
-        return _edited(definition, answer)
-    if isinstance(answer, ExitEarly):
-        raise _RejectedError(
-            f"Rejected by reviewer: {answer.reason or f'{definition.name}({definition.present(value)})'}"
-        )
-    raise _RejectedError("Rejected by reviewer: the answer was not a decision")
-
-
-def _edited(definition: ToolDefinition, edit: Edit) -> Any:
-    try:
-        return definition.accept(edit.revised, frozenset())[0]
-    except ToolArgumentsError as problem:
-        raise _RejectedError(f"Rejected by reviewer: the edit does not fit: {problem}") from problem
 
 
 def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.schema.given import GivenArguments
-from toolsemble.tools import Tool
+from toolsemble.tools import Tool, ToolSettings, settings_in
 from toolsemble.workers import is_async
 
 
@@ -66,14 +66,11 @@ class SchemaTool(Tool):
         description: str,
         execute: Callable[[dict[str, Any]], Any],
         parameters: dict[str, Any] | str | None = None,
-        *,
-        requires_approval: bool = False,
-        inline: bool = False,
+        **settings: Unpack[ToolSettings],
     ) -> None:
         self.name = name
         self.description = description
-        self.requires_approval = requires_approval
-        self.inline = inline
+        self._apply(settings)
         self._execute = execute
         self._arguments = GivenArguments(name, parameters)
 
@@ -88,18 +85,12 @@ class SchemaTool(Tool):
             self.run,
             self._arguments,
             awaits=is_async(self._execute),
-            inline=self.inline,
-            requires_approval=bool(self.requires_approval),
+            **self._declared(),
         )
 
 
 def from_spec(source: ToolSpec) -> SchemaTool:
     """Give the tool of an object that fits :class:`ToolSpec`."""
-    return SchemaTool(
-        source.name,
-        source.description,
-        source.execute,
-        source.parameters_schema,
-        requires_approval=bool(getattr(source, "requires_approval", False)),
-        inline=bool(getattr(source, "inline", False)),
-    )
+    made = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
+    made._apply(settings_in(source))  # noqa: SLF001 - this module's own
+    return made

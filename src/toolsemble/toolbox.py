@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -16,7 +17,9 @@ from toolsemble.limits import Slots
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.preview import preview
 from toolsemble.record import LOG_LIMIT, TRACE
-from toolsemble.review import ReviewHandler
+from toolsemble.review import OnTimeout, ReviewHandler
+from toolsemble.review.gate import OuterGate, Predicate, outer_gate
+from toolsemble.review.request import TIMEOUT
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described
@@ -68,6 +71,10 @@ class Toolbox:
         tools: Iterable[object],
         *,
         review: ReviewHandler | None = None,
+        approve: Iterable[str] | Predicate | None = None,
+        approval_timeout: float | None = TIMEOUT,
+        approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
+        approval_role: str | None = None,
         metrics: ToolMetrics | None = None,
         executor: Executor | None = None,
         memory_id: str = "default",
@@ -81,6 +88,11 @@ class Toolbox:
 
         :param tools: tool objects, in the order in which models are to see them
         :param review: who approves calls that need it
+        :param approve: which tools need approval beside those that say so themselves: names, patterns of names such as
+            ``"delete_*"``, or a predicate ``(arguments, context)``
+        :param approval_timeout: how many seconds the reviewer of those has; 0 or None for any number
+        :param approval_on_timeout: what becomes of their calls when nobody answers in time
+        :param approval_role: the role that their reviewer must have
         :param metrics: where calls are counted
         :param executor: where blocking tools run beside each other; by default up to 256 threads of the box's own
         :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
@@ -103,7 +115,8 @@ class Toolbox:
             executor=THREADS if executor is None else executor,
             review=review,
         )
-        self._entries = {each.name: self._entry(tool, each) for tool, each in _collected(tools)}
+        gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
+        self._entries = {each.name: self._entry(tool, each) for tool, each in _gated(_collected(tools), gate)}
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         self._workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         self._slots = None if max_concurrency is None else Slots(max_concurrency)
@@ -342,6 +355,14 @@ def _collected(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
     return list(found.values())
 
 
+def _gated(tools: list[tuple[object, ToolDefinition]], outer: OuterGate | None) -> list[tuple[object, ToolDefinition]]:
+    """Give the tools with the gate that the box puts before them."""
+    if outer is None:
+        return tools
+    outer.check([definition.name for _, definition in tools])
+    return [(tool, replace(each, gate=outer.around(each.name, each.gate))) for tool, each in tools]
+
+
 def _defined(index: int, source: object) -> list[tuple[object, ToolDefinition]]:
     if source is None:
         raise ToolDefinitionError(f"Tool at index {index} is None; pass a tool object")
@@ -405,6 +426,8 @@ def _inherited(own: ToolContext, outer: ToolContext) -> _Run:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:
         run["agent_role"] = outer.agent_role
+    if own.review is None:
+        run["review"] = outer.review
     return run
 
 

@@ -7,15 +7,30 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, final, get_args, get_origin, runtime_checkable
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    final,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 from toolsemble.call import new_id
 from toolsemble.context import LOGGER, ToolContext, current_context
-from toolsemble.definition import ToolDefinition, string_definition, typed_definition
+from toolsemble.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition, typed_definition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
+from toolsemble.review import OnTimeout, ReviewDecision
+from toolsemble.review.gate import Predicate
+from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.members import members_reader, names_around
 from toolsemble.schema.typed import TypedArguments
@@ -51,6 +66,20 @@ class AgentTool(Protocol):
         ...
 
 
+class ToolSettings(TypedDict, total=False):
+    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+
+    requires_approval: bool | Predicate
+    approval_timeout: float | None
+    approval_on_timeout: OnTimeout
+    approval_role: str | None
+    editable: str
+    inline: bool
+    return_behavior: ReturnBehavior
+    metadata: Mapping[str, Any] | None
+    strict: bool | None
+
+
 class Tool(ABC):
     """The instrumented base class, for a tool whose input is one string.
 
@@ -70,16 +99,37 @@ class Tool(ABC):
     """The name by which a model calls the tool."""
     description: str
     """What the tool does, for the model to choose by."""
-    requires_approval: bool = False
-    """Whether a reviewer must agree before each call."""
+    requires_approval: bool | Predicate = False
+    """Whether a reviewer must agree before each call; or a method ``(self, arguments, context)`` that tells it."""
+    approval_timeout: float | None = TIMEOUT
+    """How many seconds the reviewer has; 0 or None for any number."""
+    approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
+    """What becomes of the call when nobody answers in time."""
+    approval_role: str | None = None
+    """The role that the reviewer must have; None for any."""
+    editable: str = ""
+    """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
     inline: bool = False
     """Whether :meth:`run` never blocks, so that async callers may run it without a thread."""
+    return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
+    """Who gets the result: the model, or the caller at once."""
+    metadata: Mapping[str, Any] | None = None
+    """What else a provider may want to know."""
+    strict: bool | None = None
+    """Whether the provider's strict mode is asked for."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for method in ("execute", "aexecute"):
             if getattr(cls, method) is not getattr(Tool, method):
                 raise TypeError(f"{cls.__name__} overrides {method}, which is final; override run instead")
+
+    def _apply(self, settings: ToolSettings) -> None:
+        """Set the attributes that settings by keyword mean; refuse a keyword that is none."""
+        for name, value in settings.items():
+            if name not in ToolSettings.__annotations__:
+                raise TypeError(f"A tool has no setting {name!r}; known are {', '.join(ToolSettings.__annotations__)}")
+            setattr(self, name, value)
 
     @abstractmethod
     def run(self, input: Any) -> Any:  # a text here; subclasses say what else it is
@@ -118,6 +168,27 @@ class Tool(ABC):
         """Where the tool can do blocking work beside the call."""
         return self.context.executor
 
+    def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer in the middle of the work, and wait: see :meth:`ToolContext.request_approval`.
+
+        >>> from toolsemble.review import AutoReject, ExitEarly
+        >>> class Deploy(Tool):
+        ...     name = "deploy"
+        ...     description = "Deploys a service"
+        ...     def run(self, input: str) -> str:
+        ...         decision = self.request_approval(f"Replace {input} in production?", timeout=60)
+        ...         return "kept" if isinstance(decision, ExitEarly) else "deployed"
+        >>> Deploy().execute("shop").output
+        'deployed'
+        >>> Deploy().execute("shop", ToolContext(review=AutoReject())).output
+        'kept'
+        """
+        return self.context.request_approval(description, **terms)
+
+    async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer in the middle of the work, without blocking the event loop."""
+        return await self.context.arequest_approval(description, **terms)
+
     def explain(self, provider: str) -> list[Note]:
         """Give a note for every keyword that a provider's model does not see as it was declared.
 
@@ -138,9 +209,18 @@ class Tool(ABC):
             getattr(self, "name", None),
             getattr(self, "description", None),
             self.run,
-            inline=self.inline,
-            requires_approval=bool(self.requires_approval),
+            **self._declared(),
         )
+
+    def _declared(self) -> dict[str, Any]:
+        """Give what the tool's attributes say, as fields of a definition."""
+        return {
+            "inline": self.inline,
+            "return_behavior": self.return_behavior,
+            "metadata": dict(self.metadata or {}),
+            "strict": self.strict,
+            **review_settings(getattr(self, "name", None), self),
+        }
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
         if context is not None and not isinstance(context, ToolContext):
@@ -196,8 +276,7 @@ class TypedTool(Tool, Generic[T]):
             self.run,
             self._arguments(),
             awaits=is_async(self.run),
-            inline=self.inline,
-            requires_approval=bool(self.requires_approval),
+            **self._declared(),
         )
 
     @classmethod
@@ -258,10 +337,19 @@ def define(source: object) -> ToolDefinition | None:
             source.name,  # type: ignore[attr-defined]  # asked for above
             source.description,  # type: ignore[attr-defined]  # as above
             execute,
-            inline=bool(getattr(source, "inline", False)),
-            requires_approval=bool(getattr(source, "requires_approval", False)),
+            inline=getattr(source, "inline", False),
+            **review_settings(source.name, source),  # type: ignore[attr-defined]  # as above
         )
     return None
+
+
+def settings_in(source: object) -> ToolSettings:
+    """Give the settings that an object which is no :class:`Tool` has among its attributes.
+
+    Only those about review and threads: it may use the other names for something else.
+    """
+    names = [name for name in ToolSettings.__annotations__ if "approval" in name or name in {"editable", "inline"}]
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}  # type: ignore[return-value]  # by name
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:

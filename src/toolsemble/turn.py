@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.review.question import asked_together
 from toolsemble.runner import CallPath, adrive
 
 
@@ -43,7 +44,8 @@ class Turn:
                 return error
             return None
 
-        ends = await asyncio.gather(*(ended(index, call) for index, call in enumerate(self.calls)))
+        with asked_together():
+            ends = await asyncio.gather(*(ended(index, call) for index, call in enumerate(self.calls)))
         raised = [error for error in ends if error is not None]
         if raised:
             first = next((error for error in raised if not isinstance(error, Exception)), raised[0])

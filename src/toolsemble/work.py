@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol
@@ -131,6 +132,27 @@ def _portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
         return ToolExecutionError(described(error))
     return error
+
+
+class CallPredicate:
+    """Ask a predicate about a call; a sync one is taken to be quick."""
+
+    __slots__ = ("_arguments", "_context", "_predicate")
+
+    def __init__(self, predicate: Callable[[Any, Any], Any], arguments: Any, context: ToolContext) -> None:
+        self._predicate = predicate
+        self._arguments = arguments
+        self._context = context
+
+    def do(self) -> Any:
+        """Call it here; one that is async gets an event loop."""
+        told = self._predicate(self._arguments, self._context)
+        return finish(told) if awaitable(told) else told
+
+    async def ado(self) -> Any:
+        """Call it, and await what is to be awaited."""
+        told = self._predicate(self._arguments, self._context)
+        return await told if awaitable(told) else told
 
 
 class TakeSlot:

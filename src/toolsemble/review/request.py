@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from toolsemble.call import new_id
 from toolsemble.review.decision import ReviewDecision
@@ -45,6 +45,15 @@ class ReviewTiming(Enum):
     """In the middle of its work, because the tool asks."""
     AFTER_EXECUTION = "after_execution"
     """When it has run, because a program asks about what came of it."""
+
+
+class ReviewTerms(TypedDict, total=False):
+    """How a tool that asks in the middle of its work wants to be answered."""
+
+    arguments: Any
+    timeout: float | None
+    on_timeout: OnTimeout
+    required_role: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ class Arguments(Protocol):
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
+    def present(self, value: Any) -> Any:
+        """Give validated values as JSON, every one of them, under the names that the model knows."""
+        ...
+
 
 def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> Decoded:
     """Give the values of a text: read at once when it fits as it is, else with as much help as the steps allow."""

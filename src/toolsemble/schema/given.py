@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.present import presented
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.words import TYPES, constraint, one_of
 
@@ -71,6 +72,10 @@ class GivenArguments:
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
+
+    def present(self, value: Any) -> Any:
+        """Give the values once more, in objects that nobody else holds."""
+        return presented(value)
 
     def _errors(self, text: str, value: Any) -> Iterable[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""

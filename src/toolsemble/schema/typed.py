@@ -13,6 +13,7 @@ from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
+from toolsemble.schema.present import names_of, presented
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.words import FORMATS
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 class TypedArguments:
     """Reads JSON text into declared types; types are checked when it is made, the rest is built on first use."""
 
-    def __init__(self, owner: str, kind: Any, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, owner: str, kind: Any, ignored: frozenset[str] = frozenset(), keys: Mapping[str, str] | None = None
+    ) -> None:
         self.owner = owner
         self.ignored = ignored
+        self._keys = keys
         self._kind = kind
         shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         self._plain = None if shape is None else plain_shape(shape)
@@ -54,7 +58,8 @@ class TypedArguments:
             _check_default(each, kind, scope.place)
             shape.fields.append((each, kind))
         _check_shapes(shapes)
-        return cls(name, Annotated[Any, shape], ignored)
+        keys = {each.name: each.key for each, _ in shape.fields if each.key not in ("", each.name)}
+        return cls(name, Annotated[Any, shape], ignored, keys)
 
     @classmethod
     def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
@@ -62,7 +67,7 @@ class TypedArguments:
         scope = Scope(f"input type {kind.__name__}", names)
         read = adapted(kind, scope)
         _check_shapes(scope.shapes)
-        return cls(kind.__name__, read)
+        return cls(kind.__name__, read, keys=names_of(get_origin(kind) or kind))
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -119,6 +124,10 @@ class TypedArguments:
                 each for each in unfit.errors(include_url=False, include_input=False) if each["type"] != "json_invalid"
             ]
         return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
+
+    def present(self, value: Any) -> Any:
+        """Give validated values as JSON, every one of them, under the names that the model knows."""
+        return presented(value, self._keys)
 
     def _build(self) -> SchemaValidator:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it

@@ -1,0 +1,22 @@
+"""Tools that are ready to use: each in a module of its own, each with only its own extra."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolsemble.lazy import loader
+
+if TYPE_CHECKING:
+    from toolsemble.builtin.human_input import HumanInputTool
+
+__all__ = [
+    "HumanInputTool",
+]
+
+# Whoever takes one tool pays for that one, and needs the extra of that one.
+__getattr__ = loader(
+    globals(),
+    {
+        "human_input": ("HumanInputTool",),
+    },
+)

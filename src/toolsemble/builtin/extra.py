@@ -1,0 +1,30 @@
+"""Packages that only some tools need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from toolsemble.errors import ToolDefinitionError
+
+
+def required(module: str, *, extra: str, tool: str) -> ModuleType:
+    """Give a module of an optional package; refuse, naming the extra that installs it, when it is not there.
+
+    A tool's constructor calls it, so that a program learns of it while it is built, not in the middle of a call.
+
+    >>> required("json", extra="web", tool="WebScraperTool").__name__
+    'json'
+    >>> required("missing", extra="web", tool="WebScraperTool")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: WebScraperTool needs the package 'missing': pip install 'toolsemble[web]'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as problem:
+        # What is missing may be something that the package itself needs.
+        missing = problem.name or module
+        raise ToolDefinitionError(
+            f"{tool} needs the package {missing!r}: pip install 'toolsemble[{extra}]'"
+        ) from problem

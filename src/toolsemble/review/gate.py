@@ -1,0 +1,127 @@
+"""Which calls of a tool wait for a reviewer, and how long."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.request import TIMEOUT, OnTimeout
+
+Predicate: TypeAlias = Callable[[Any, Any], Any]
+"""Takes the arguments as a reviewer would see them, and the call's context; tells whether a reviewer must agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """When a reviewer must agree, and what becomes of a call that nobody answers about.
+
+    >>> Gate().predicates, Gate(timeout=60).timeout
+    ((), 60)
+    """
+
+    predicates: tuple[Predicate, ...] = ()
+    """Any of these asks for approval; without one, every call needs it."""
+    timeout: float | None = TIMEOUT
+    """How many seconds there are for an answer; 0 or None for any number."""
+    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
+    """What becomes of the call then."""
+    role: str | None = None
+    """The role that whoever answers must have; None for any."""
+
+
+def gate_of(
+    owner: str,
+    requires_approval: object,
+    timeout: object = TIMEOUT,
+    on_timeout: object = OnTimeout.EXIT_EARLY,
+    role: object = None,
+) -> Gate | None:
+    """Give the gate that a tool's or a toolbox's settings mean, None for no gate; refuse settings that are unclear.
+
+    >>> gate_of("Tool 'delete'", requires_approval="no")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
+    """
+    if requires_approval is False:
+        return None
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
+        raise ToolDefinitionError(f"{owner}: approval_timeout must be a number of seconds or None, not {timeout!r}")
+    if not isinstance(on_timeout, OnTimeout):
+        raise ToolDefinitionError(f"{owner}: approval_on_timeout must be an OnTimeout, not {on_timeout!r}")
+    if role is not None and not isinstance(role, str):
+        raise ToolDefinitionError(f"{owner}: approval_role must be a str or None, not {role!r}")
+    return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)
+
+
+def outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
+    """Give the gate that a toolbox puts before tools which say nothing themselves; refuse settings that are unclear."""
+    if approve is None:
+        return None
+    patterns = None if callable(approve) else _patterns(approve)
+    gate = gate_of("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
+    return None if gate is None else OuterGate(gate, patterns)
+
+
+def _patterns(approve: object) -> tuple[str, ...]:
+    given = [approve] if isinstance(approve, str) else approve
+    patterns = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(pattern, str) for pattern in patterns):
+        raise ToolDefinitionError(f"Toolbox: approve must be tool names, patterns or a predicate, not {approve!r:.80}")
+    return patterns
+
+
+@dataclass(frozen=True, slots=True)
+class OuterGate:
+    """A gate for those tools of a box that its patterns name."""
+
+    gate: Gate
+    """The gate itself."""
+    patterns: tuple[str, ...] | None
+    """Names and patterns of names; None for every tool."""
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse a name that no tool has: a slip of the pen would leave a tool without its gate."""
+        for pattern in self.patterns or ():
+            if not _WILD.intersection(pattern) and pattern not in names:
+                raise ToolDefinitionError(f"Toolbox: approve names {pattern!r}, but the tools are {', '.join(names)}")
+
+    def around(self, name: str, own: Gate | None) -> Gate | None:
+        """Give the gate of a tool of that name: its own settings stay, and it asks when either gate does."""
+        if self.patterns is not None and not any(fnmatchcase(name, pattern) for pattern in self.patterns):
+            return own
+        if own is None:
+            return self.gate
+        either = own.predicates + self.gate.predicates if own.predicates and self.gate.predicates else ()
+        return replace(own, predicates=either)
+
+
+_WILD = frozenset("*?[")
+
+
+def _predicates(owner: str, requires_approval: object) -> tuple[Predicate, ...]:
+    if requires_approval is True:
+        return ()
+    if not callable(requires_approval):
+        raise ToolDefinitionError(
+            f"{owner}: requires_approval must be True, False or a predicate, not {requires_approval!r:.80}"
+        )
+    return (checked_predicate(owner, requires_approval),)
+
+
+def checked_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
+    """Give the predicate back, or refuse one that does not take a call's arguments and its context."""
+    try:
+        inspect.signature(predicate).bind(None, None)
+    except TypeError as problem:
+        raise ToolDefinitionError(
+            f"{owner}: an approval predicate takes (arguments, context); in a class it is a method, or a staticmethod: "
+            f"{problem}"
+        ) from None
+    except ValueError:
+        pass  # a builtin does not tell its signature
+    return predicate
