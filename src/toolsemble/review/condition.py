@@ -1,0 +1,120 @@
+"""Conditions that rules put on the arguments of a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from toolsemble.review.pattern import possibly_matches, surely_matches
+
+Range: TypeAlias = Mapping[str, float]
+Condition: TypeAlias = str | bool | int | float | Range | Sequence[str | bool | int | float | Range]
+
+_BOUNDS = ("max", "min")
+_DECIMAL = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
+
+
+def fault(condition: object) -> str:
+    """Give what is wrong with a condition, or nothing.
+
+    >>> fault({"mni": 3})
+    "unknown key 'mni' of a range; known are max, min; nested arguments are written as one key: 'outer.mni'"
+    """
+    if not isinstance(condition, (list, tuple)):
+        return _single_fault(condition)
+    if not condition:
+        return "an empty list never matches; give at least one value"
+    return next((found for each in condition if (found := _single_fault(each))), "")
+
+
+def holds(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, every: bool) -> bool:
+    """Whether the arguments of a call meet all conditions: in every reading of them, or in at least one.
+
+    >>> holds({"path": "/tmp/a", "options": {"force": True}}, {"options.force": True}, every=True)
+    True
+    """
+    if conditions is None:
+        return True
+    if isinstance(conditions, str):
+        return isinstance(arguments, str) and _fits(arguments, conditions, every=every)
+    given = {"input": arguments} if isinstance(arguments, str) else arguments
+    return all(_met(given, key.split("."), condition, every=every) for key, condition in conditions.items())
+
+
+def _single_fault(condition: object) -> str:
+    if isinstance(condition, Mapping):
+        return _range_fault(condition)
+    if isinstance(condition, (str, bool)) or _is_number(condition):
+        return ""
+    expected = "a pattern, a number, true, false, a range with min and max, or a list of these"
+    return f"expected {expected}, not {condition!r:.80}"
+
+
+def _range_fault(condition: Mapping[Any, Any]) -> str:
+    for key, bound in condition.items():
+        if key not in _BOUNDS:
+            hint = f"nested arguments are written as one key: 'outer.{key}'"
+            return f"unknown key {key!r} of a range; known are {', '.join(_BOUNDS)}; {hint}"
+        if not _is_number(bound):
+            return f"{key} must be a number, not {bound!r:.80}"
+    if not condition:
+        return "a range needs min, max or both"
+    if len(condition) == len(_BOUNDS) and condition["min"] > condition["max"]:
+        return f"min {condition['min']} is more than max {condition['max']}"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    # What is not equal to itself is no number.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - above
+
+
+def _met(value: Any, path: list[str], condition: Condition, *, every: bool) -> bool:
+    """Whether what stands at a path meets a condition; a list stands for its items.
+
+    A key may itself have a dot in it, so a path can lead to several values: a model could add the one that the rule
+    looks at.
+    """
+    if isinstance(value, (list, tuple)):
+        found = [_met(item, path, condition, every=every) for item in value]
+    elif not path:
+        return _fits(value, condition, every=every)
+    elif isinstance(value, Mapping):
+        keys = {count: ".".join(path[:count]) for count in range(1, len(path) + 1)}
+        found = [_met(value[key], path[count:], condition, every=every) for count, key in keys.items() if key in value]
+    else:
+        return False
+    return bool(found) and (all if every else any)(found)
+
+
+def _fits(value: Any, condition: Any, *, every: bool) -> bool:
+    if isinstance(condition, (list, tuple)):
+        return any(_fits(value, each, every=every) for each in condition)
+    if isinstance(condition, str):
+        return isinstance(value, str) and (surely_matches if every else possibly_matches)(condition, value)
+    if isinstance(condition, bool):
+        return value is condition
+    number = _number(value, every=every)
+    if number is None:
+        return False
+    if number != number:  # noqa: PLR0124 - what is not equal to itself is no number: nobody can say where it stands
+        return not every
+    if isinstance(condition, Mapping):
+        return condition.get("min", number) <= number <= condition.get("max", number)  # type: ignore[no-any-return]  # numbers only
+    return bool(number == condition)
+
+
+def _number(value: Any, *, every: bool) -> Any:
+    """Give the number that a value is, also where JSON can write it as text only: a decimal, or no finite one."""
+    if isinstance(value, (int, float)):
+        return None if isinstance(value, bool) else value
+    if not isinstance(value, str):
+        return None
+    if every:
+        return Decimal(value) if _DECIMAL.fullmatch(value) else None
+    try:
+        return float(value)
+    except ValueError:
+        return None

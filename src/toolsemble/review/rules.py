@@ -1,0 +1,208 @@
+"""Rules that decide about calls before a person is asked: allow, ask or deny, by tool and arguments."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.condition import Condition, fault, holds
+from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
+from toolsemble.review.question import ask as put
+from toolsemble.review.request import ReviewHandler, ReviewRequest
+
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+
+_ACTIONS = ("allow", "ask", "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    r"""What is done with calls of some tools, with some arguments; a bad rule is refused when it is made.
+
+    A condition is a pattern for a text; a number, ``True`` or ``False`` for one that is equal; ``{"min": 1, "max": 9}``
+    for a number in this range; or a list of these, of which one must hold. All conditions must hold, and an argument
+    that is missing meets none. ``"options.force"`` is the argument ``force`` inside the object ``options``. A string
+    tool's text has a plain pattern, or a condition for ``input``. What a tool asks in the middle of its work comes
+    without arguments: only rules without conditions match it.
+
+    Patterns are those of :mod:`fnmatch`: ``*`` is any text, also with slashes in it, ``?`` any character, ``[ab]`` one
+    of these; case counts. A model can be talked into any spelling, so an allow rule matches only when nothing is in
+    doubt, and a deny or ask rule as soon as it could be meant:
+
+    - Paths and URLs are matched as written *and* with ``..``, ``.`` and ``//`` resolved, backslashes taken for slashes,
+      Unicode's other forms of characters taken for the plain ones, and ``%2e`` decoded. Allow needs all of these
+      readings to match, deny and ask need one, in upper or lower case. A ``..`` that leads out is never allowed.
+    - In an allow pattern with a slash, ``*`` stays within its part, except as the whole last part: ``/tmp/*`` is all
+      that is below ``/tmp``, ``https://*.example.com/*`` is no other host.
+    - Allow never matches a text with control or invisible characters, line breaks and ``%00`` among them; nor, for a
+      pattern with a space in it (a command), one of ``; | & < > $`` and the backquote. A pattern ``*`` does match
+      them, and so does a pattern without wildcards that is the very text.
+    - A condition on a list of values: allow needs every item to meet it, and at least one to be there; deny and ask
+      need one.
+    - Text that is a number, as decimals are in JSON, is compared as one.
+
+    A rule sees text, not the file system, a shell or DNS: links and programs' options are for the tool to guard.
+    ``/etc/*`` is what is below the folder; the folder itself takes ``["/etc", "/etc/*"]``.
+
+    >>> rule = Rule("allow", "read_*", {"path": "/tmp/*"})
+    >>> rule.matches(ReviewRequest("Reads a file", "read_file", {"path": "/tmp/notes"}))
+    True
+    >>> rule.matches(ReviewRequest("Reads a file", "read_file", {"path": "/tmp/../etc/passwd"}))
+    False
+    """
+
+    action: Action
+    """Whether calls that match run, are put to a person, or are refused."""
+    tool: str = "*"
+    """The tool's name, or a pattern for it."""
+    arguments: Mapping[str, Condition] | str | None = field(default=None, hash=False)
+    """Conditions by the arguments' names; a pattern for the text of a string tool; None for any arguments."""
+    reason: str = ""
+    """Why calls are refused, for the model."""
+
+    def __post_init__(self) -> None:
+        if found := _rule_fault(self):
+            raise ToolDefinitionError(f"Rule: {found}")
+        if isinstance(self.arguments, Mapping):
+            # A rule that was checked must not change with the objects that it was made from.
+            object.__setattr__(self, "arguments", deepcopy(dict(self.arguments)))
+
+    def matches(self, request: ReviewRequest) -> bool:
+        """Whether the rule decides about a request."""
+        named = fnmatchcase(request.tool_name, self.tool)
+        return named and holds(request.arguments, self.arguments, every=self.action == "allow")
+
+
+class RulesReview:
+    """Decides by the first rule that matches, and asks another handler where a rule says so.
+
+    Allow runs the call, deny refuses it, ask puts it to the handler; a call that no rule matches gets the default. With
+    no handler to ask, what would be asked is refused.
+
+    >>> from toolsemble.workers import finish
+    >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
+    >>> finish(review.review(ReviewRequest("Deletes a file", "delete_file", {"path": "old.log"})))
+    ExitEarly(reason='nothing is deleted here', timed_out=False)
+    >>> finish(review.review(ReviewRequest("Writes a file", "write_file", {"path": "new.log"})))
+    ExitEarly(reason='nobody can be asked', timed_out=False)
+    """
+
+    def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
+        """Take down the rules, in order; refuse what is none.
+
+        :param rules: the first that matches decides
+        :param ask: who is asked
+        :param default: what is done with a call that no rule matches
+        """
+        self._rules = tuple(rules)
+        for place, rule in enumerate(self._rules, 1):
+            if not isinstance(rule, Rule):
+                raise ToolDefinitionError(f"Rule {place}: expected a Rule, not {type(rule).__name__}")
+        if default not in _ACTIONS:
+            raise ToolDefinitionError(f"RulesReview: default: {_unknown('action', default, _ACTIONS)}")
+        if ask is not None and not callable(getattr(ask, "review", None)):
+            raise TypeError(f"RulesReview: ask must have a method 'review'; {type(ask).__name__} has none")
+        self._ask = ask
+        self._default = default
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str], ask: ReviewHandler | None = None) -> RulesReview:
+        r"""Give the rules of a TOML file: ``default``, and a table ``[[rule]]`` for each with the fields of a rule.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "rules.toml")
+        ...     _ = file.write_text('default = "deny"\n[[rule]]\naction = "allow"\ntool = "read_*"\n')
+        ...     review = RulesReview.from_toml(file)
+        """
+        settings = _toml(path)
+        try:
+            return cls(_rules(settings), ask, default=settings.get("default", "ask"))
+        except ToolDefinitionError as problem:
+            raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
+
+    async def review(self, request: ReviewRequest) -> ReviewDecision:
+        """Give the decision about one call; what the handler answers is passed on as it came."""
+        return (await self.review_all([request]))[request.id]
+
+    async def review_all(self, requests: Sequence[ReviewRequest]) -> dict[str, ReviewDecision]:
+        """Give the decisions about several calls by the requests' ids; those to be asked are put together."""
+        decisions: dict[str, Any] = {request.id: self._decision(request) for request in requests}
+        asked = [request for request in requests if decisions[request.id] is None]
+        answers = await put(self._ask, asked)
+        return {**decisions, **{request.id: answers.get(request.id) for request in asked}}
+
+    def _decision(self, request: ReviewRequest) -> ReviewDecision | None:
+        """Give what the rules say; None to ask."""
+        matching = ((place, rule) for place, rule in enumerate(self._rules, 1) if rule.matches(request))
+        place, rule = next(matching, (0, Rule(self._default, reason=f"no rule allows '{request.tool_name}'")))
+        if rule.action == "allow":
+            return Continue()
+        if rule.action == "deny":
+            return ExitEarly(rule.reason or f"denied by rule {place} for '{rule.tool}'")
+        return ExitEarly("nobody can be asked") if self._ask is None else None
+
+
+def _rule_fault(rule: Any) -> str:
+    """Give what is wrong with a rule, whatever its fields hold; or nothing."""
+    if rule.action not in _ACTIONS:
+        return _unknown("action", rule.action, _ACTIONS)
+    if not isinstance(rule.tool, str) or not rule.tool:
+        return f"tool must be a name or a pattern, not {rule.tool!r:.80}"
+    if not isinstance(rule.reason, str):
+        return f"reason must be a str, not {type(rule.reason).__name__}"
+    if rule.arguments is None or isinstance(rule.arguments, str):
+        return ""
+    if not isinstance(rule.arguments, Mapping) or not rule.arguments:
+        return f"arguments must be conditions by name, or a pattern for a string tool, not {rule.arguments!r:.80}"
+    for key, condition in rule.arguments.items():
+        if not isinstance(key, str):
+            return f"arguments: a name must be a str, not {key!r:.80}"
+        if found := fault(condition):
+            return f"arguments: {key!r}: {found}"
+    return ""
+
+
+def _rules(settings: Mapping[str, Any]) -> list[Rule]:
+    """Give the rules that a file describes; refuse what it must not hold."""
+    if strange := sorted(settings.keys() - {"default", "rule"}):
+        raise ToolDefinitionError(_unknown("key", strange[0], ("default", "rule")))
+    tables = settings.get("rule", [])
+    if not isinstance(tables, list):
+        raise ToolDefinitionError("'rule' must be a list of tables; begin each with [[rule]]")
+    return [_rule(place, table) for place, table in enumerate(tables, 1)]
+
+
+def _rule(place: int, table: Any) -> Rule:
+    """Give the rule that a table of a file describes; refuse a bad one by its place."""
+    known = sorted(each.name for each in fields(Rule))
+    if not isinstance(table, dict):
+        raise ToolDefinitionError(f"Rule {place}: expected a table, not {table!r:.80}")
+    if strange := sorted(table.keys() - set(known)):
+        raise ToolDefinitionError(f"Rule {place}: {_unknown('key', strange[0], known)}")
+    if "action" not in table:
+        raise ToolDefinitionError(f"Rule {place}: action is missing; known are {', '.join(_ACTIONS)}")
+    try:
+        return Rule(**table)
+    except ToolDefinitionError as problem:
+        raise ToolDefinitionError(f"Rule {place}{str(problem).removeprefix('Rule')}") from None
+
+
+def _toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - takes every kind of path as it is
+            return tomllib.load(file)
+    except OSError as problem:
+        raise ToolDefinitionError(f"{os.fspath(path)}: the rules cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise ToolDefinitionError(f"{os.fspath(path)}: the rules are not valid TOML: {problem}") from None
+
+
+def _unknown(what: str, found: object, known: Iterable[str]) -> str:
+    return f"unknown {what} {found!r:.80}; known are {', '.join(known)}"
