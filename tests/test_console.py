@@ -18,7 +18,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -119,6 +119,13 @@ def appended(text):
     return f"path.write_bytes(path.read_bytes() + {text!r}.encode())"
 
 
+def queued(count):
+    """Wait until a number of prompts are on the terminal or wait for it."""
+    ends = time.monotonic() + WAIT
+    while len(TURNS) < count:
+        assert time.monotonic() < ends
+
+
 # What is answered
 
 
@@ -205,8 +212,7 @@ def test_a_terminal_that_is_closed_before_its_turn_refuses(person):
     person.prompt()
     with os.fdopen(os.dup(person.slave), encoding="utf-8") as stream:
         second = person.asked(request(), ConsoleReview(stream, person.output))
-        while len(TURNS) < 2:
-            assert not second.done()
+        queued(2)
     person.types("c\n")
     assert (first.result(WAIT), second.result(WAIT)) == (Continue(), ENDED)
 
@@ -580,7 +586,8 @@ async def test_a_prompt_whose_call_is_cancelled_is_withdrawn(person):
 
 
 def test_running_out_of_time_over_the_reason_is_still_a_no(person):
-    answer = person.asked(request(timeout=60, asked_at=time.time() - 57, on_timeout=OnTimeout.CONTINUE))
+    asked = request(timeout=5, on_timeout=OnTimeout.CONTINUE)
+    answer = person.pool.submit(Question(person.console, asked).do)
     person.prompt()
     person.types("x\nbecause it")
     assert answer.result(WAIT) == ExitEarly()
@@ -589,7 +596,7 @@ def test_running_out_of_time_over_the_reason_is_still_a_no(person):
 def test_whoever_waits_for_a_turn_gives_up_in_time(person):
     first = person.asked(request("first"))
     person.prompt()
-    assert person.console.review(request("second", timeout=60, asked_at=time.time() - 90)) == LATE
+    assert person.console.review(request("second", timeout=60, asked_at=time.time() - 60)) == LATE
     person.types("c\n")
     assert first.result(WAIT) == Continue()
     assert "second" not in person.seen
@@ -748,6 +755,7 @@ def test_what_was_typed_before_the_question_answers_nothing(person):
 
 def test_a_hasty_second_answer_does_not_approve_the_next_call(person):
     first, second = person.asked(request()), person.asked(request())
+    queued(2)
     person.prompt()
     person.types("c\nc\n")
     person.prompt()
@@ -788,6 +796,7 @@ def test_prompts_of_many_toolboxes_never_interleave_and_each_gets_its_answer(per
         person.pool.submit(box.execute, ToolCall(f"t{n}", json.dumps({"input": f"disk{n}"})))
         for n, box in enumerate(boxes)
     ]
+    queued(10)
     expected = {}
     for _ in calls:
         question = person.prompt()
@@ -799,7 +808,7 @@ def test_prompts_of_many_toolboxes_never_interleave_and_each_gets_its_answer(per
             f"Error: Rejected by reviewer: not {number}" if int(number) % 2 else f"t{number} wiped disk{number}"
         )
     assert {n: call.result(WAIT).text for n, call in enumerate(calls)} == expected
-    assert "more waiting)" in person.seen
+    assert "(8 more waiting)" in person.seen
 
 
 def test_a_forked_process_has_a_terminal_of_its_own(person):
@@ -874,6 +883,27 @@ for disk in "ab":
 """
 
 
+LATE_PROGRAM = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from toolsemble.review import ConsoleReview, ReviewRequest
+from toolsemble.review.question import Question
+asked = ReviewRequest("Deletes a file", "delete", "old.log", timeout=3)
+print(Question(ConsoleReview(), asked).do().reason, flush=True)
+"""
+
+
+@contextmanager
+def running(program, person):
+    command = [sys.executable, "-c", program]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), person.slave)
+    with subprocess.Popen(command, start_new_session=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("typed", "text"),
     [
@@ -886,20 +916,23 @@ for disk in "ab":
     ids=["continue", "exit", "edit", "interrupt", "end"],
 )
 def test_a_program_in_a_terminal_asks_and_goes_on(person, typed, text):
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        stdin=person.slave,
-        stdout=person.slave,
-        stderr=person.slave,
-        start_new_session=True,
-    ) as program:
-        try:
-            person.prompt()
-            person.types(typed)
-            person.until(f"{text}\r\n")
-            person.prompt()
-            person.types("c\n")
-            person.until("wiped b\r\n")
-            assert program.wait(WAIT) == 0
-        finally:
-            program.kill()
+    with running(PROGRAM, person) as program:
+        person.prompt()
+        person.types(typed)
+        person.until(f"{text}\r\n")
+        person.prompt()
+        person.types("c\n")
+        person.until("wiped b\r\n")
+        assert program.wait(WAIT) == 0
+
+
+def test_a_program_that_ends_leaves_no_editor_behind(person, editor):
+    told = "signal.signal(signal.SIGTERM, lambda *_: sys.exit('told to end'))"
+    editor(f"{told}\nprint('editing', flush=True)\nsignal.pause()")
+    with running(LATE_PROGRAM, person) as program:
+        person.prompt()
+        person.types("e\n")
+        person.until("editing")
+        person.until("no answer within 3 s")
+        person.until("told to end")
+        assert program.wait(WAIT) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import subprocess
@@ -35,11 +36,13 @@ def _run(command: list[str], terminal: Terminal) -> None:
     """Run an editor to its end, or to the moment when nobody waits for it."""
     source, target = terminal.streams
     with subprocess.Popen(command, stdin=source, stdout=target) as process:  # noqa: S603 - the person's own choice
+        atexit.register(process.terminate)  # a program that ends without its reviewers leaves no editor behind
         try:
             while (status := _status(process, _POLL)) is None:
                 if terminal.abandoned():
                     raise NobodyWaitsError
         finally:
+            atexit.unregister(process.terminate)
             process.terminate()
             if _status(process, _GRACE) is None:
                 process.kill()
