@@ -1,0 +1,151 @@
+"""Receipts: an answer counts for exactly what was asked, and for nothing else."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from toolsemble import ToolDefinitionError
+from toolsemble.errors import ReviewRefusedError
+from toolsemble.review import Continue, Edit, ExitEarly, Receipt, ReviewRequest
+from toolsemble.review.seal import secret_bytes
+
+SECRET = b"a secret of the tests"
+NOW = 1_700_000_000.25
+REQUEST = ReviewRequest(
+    "Deletes a file",
+    "delete",
+    {"path": "old.log"},
+    call_id="c1",
+    run_id="r1",
+    id="q1",
+    schema_digest="abc",
+    asked_at=NOW,
+)
+
+
+def issued(decision=Continue(), request=REQUEST, secret=SECRET):  # noqa: B008 - a frozen value
+    return Receipt.issue(
+        request, decision, person="zoë", role="admin", expires_at=NOW + 60, secret=secret, issued_at=NOW
+    )
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Continue(),
+        Continue("tool"),
+        Continue("arguments"),
+        Edit("rm older"),
+        Edit("half \ud800"),
+        ExitEarly(),
+        ExitEarly("no"),
+    ],
+)
+def test_a_decision_survives_its_way_through_text(decision):
+    receipt = Receipt.from_json(issued(decision).to_json())
+    receipt.check(REQUEST, SECRET, NOW + 1)
+    assert (receipt, receipt.decision) == (issued(decision), decision)
+
+
+def test_whoever_answers_was_in_time():
+    assert issued(ExitEarly("no", timed_out=True)).decision == ExitEarly("no")
+
+
+def test_a_receipt_is_dated_by_the_clock():
+    receipt = Receipt.issue(REQUEST, Continue(), person="", role="", expires_at=0.0, secret=SECRET)
+    assert receipt.issued_at > NOW
+
+
+@pytest.mark.parametrize(
+    "answer", [None, True, "continue", Continue, Continue("for ever"), Edit(None), Edit(b"x"), ExitEarly(None), {}]
+)
+def test_what_is_no_decision_is_refused(answer):
+    with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision; give Continue, Edit or ExitEarly$"):
+        issued(answer)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"tool_name": "write"}, "it is for another tool"),
+        ({"schema_digest": "abd"}, "it is for another schema"),
+        ({"arguments": {"path": "old.lo"}}, "it is for other arguments"),
+        ({"call_id": "c2"}, "it is for another call"),
+        ({"run_id": "r2"}, "it is for another run"),
+        ({"id": "q2"}, "it is for another request"),
+    ],
+)
+def test_a_receipt_counts_for_its_own_request_only(changed, reason):
+    with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
+        issued().check(replace(REQUEST, **changed), SECRET, NOW)
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (NOW + 60, "it has expired"),
+        (NOW + 1e9, "it has expired"),
+        (NOW - 301, "it was given in the future; check the clock"),
+    ],
+)
+def test_a_receipt_counts_in_its_own_time_only(now, reason):
+    issued().check(REQUEST, SECRET, NOW + 59.9)
+    issued().check(REQUEST, SECRET, NOW - 299)
+    with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
+        issued().check(REQUEST, SECRET, now)
+
+
+@pytest.mark.parametrize("name", asdict(issued()))
+def test_a_change_of_any_field_breaks_the_signature(name):
+    value = getattr(issued(), name)
+    other = {"kind": "edit", "always": "tool"}.get(name, value + 1 if isinstance(value, float) else f"{value}x")
+    with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
+        replace(issued(), **{name: other}).check(REQUEST, SECRET, NOW)
+
+
+def test_another_secret_breaks_the_signature():
+    with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
+        issued(secret=b"another").check(REQUEST, SECRET, NOW)
+
+
+@pytest.mark.parametrize("mask", [1, 32, 128])
+def test_a_change_of_any_byte_is_refused(mask):
+    text = issued(Edit("é")).to_json().encode()
+    accepted = []
+    for place in range(len(text)):
+        changed = bytearray(text)
+        changed[place] ^= mask
+        try:
+            Receipt.from_json(changed.decode("latin-1")).check(REQUEST, SECRET, NOW)
+        except ReviewRefusedError:
+            continue
+        accepted.append(bytes(changed))
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "\ud800",
+        issued().to_json() + " ",
+        issued().to_json().replace("{", '{"always":null,'),
+        json.dumps({**asdict(issued()), "signature": 5}, sort_keys=True, separators=(",", ":")),
+        json.dumps({**asdict(issued()), "more": 5}, sort_keys=True, separators=(",", ":")),
+    ],
+    ids=range(10),
+)
+def test_a_text_that_is_no_receipt_is_refused(text):
+    with pytest.raises(ReviewRefusedError, match=r"^the receipt cannot be read$"):
+        Receipt.from_json(text)
+
+
+@pytest.mark.parametrize("secret", ["", b"", None, 5])
+def test_a_secret_that_is_none_is_refused(secret):
+    with pytest.raises(ToolDefinitionError, match=r"^A review secret must be a str or bytes that is not empty"):
+        secret_bytes(secret)
