@@ -1,0 +1,255 @@
+"""The rules of approval: what is asked, answered and used, each at most once, and all of it on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from toolsemble.call import new_id
+from toolsemble.errors import ReviewRefusedError, ToolConfigurationError
+from toolsemble.preview import preview
+from toolsemble.review.database import Database
+from toolsemble.review.decision import ExitEarly, ReviewDecision
+from toolsemble.review.event import ReviewEvent
+from toolsemble.review.question import LOGGER
+from toolsemble.review.receipt import Receipt
+from toolsemble.review.records import Record, Records
+from toolsemble.review.request import ReviewRequest
+from toolsemble.review.seal import sealed
+
+_SHOWN = 200
+_CHANGED = "the request was changed in the store"
+_ENDS = {
+    "used": ExitEarly("the approval was used already"),
+    "withdrawn": ExitEarly("the request was withdrawn"),
+    "expired": ExitEarly("nobody answered in time", timed_out=True),
+}
+_CLOSED = {
+    "used": "it was answered already, and the answer was used",
+    "withdrawn": "it was withdrawn: nobody waits for the answer",
+    "expired": "its deadline has passed",
+}
+
+
+class Ledger:
+    """Requests, answers and events in a database, under one secret."""
+
+    def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._secret = secret
+        self._valid_for = valid_for
+        self._clock = clock
+        with self._changing() as (records, _):
+            fingerprint = records.fingerprint()
+        if not sealed(fingerprint, secret, "store", ""):
+            database.close()
+            raise ToolConfigurationError("The review store was made with another secret; pass the same one")
+
+    def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
+        """Store requests, all or none; give the ids that they are stored under, in the same order.
+
+        A request of a run's call that is stored already, and is open or has an answer that nobody used, is taken up
+        again: the process that asked it has died. Those in ``held`` are not, because somebody here waits for them.
+        """
+        stored: list[str] = []
+        with self._changing() as (records, now):
+            taken = set(held)
+            for request in requests:
+                found = records.left_over(request, taken, now)
+                if found is not None:
+                    kept = replace(request, id=found.id)
+                    records.renew(kept)
+                else:
+                    kept = replace(request, id=new_id()) if records.get(request.id) else request
+                    records.add(kept)
+                stored.append(kept.id)
+                taken.add(kept.id)
+                detail = f"again: {request.arguments_text}" if found else request.arguments_text
+                records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
+        return stored
+
+    def pending(self) -> list[ReviewRequest]:
+        """Give the requests that wait for an answer, oldest first, without those that somebody tampered with."""
+        with self._database.reading() as connection:
+            records = Records(connection, self._secret)
+            found, overdue = records.open(), records.overdue(self._clock())
+        # Who only looks does not hold up those who write.
+        if overdue or any(record.request is None for record in found):
+            found = self._cleared()
+        return [record.request for record in found if record.request is not None]
+
+    def find(self, request_id: str) -> ReviewRequest | None:
+        """Give a stored request, whatever became of it; None when it is unknown, or somebody tampered with it."""
+        with self._database.reading() as connection:
+            record = Records(connection, self._secret).get(request_id)
+        return None if record is None else record.request
+
+    def answer(
+        self,
+        request: ReviewRequest,
+        decision: ReviewDecision,
+        *,
+        person: str = "",
+        role: str = "",
+        arguments_digest: str | None = None,
+    ) -> Receipt:
+        """Store the answer to a request, as the person saw it, and give its receipt; refuse it with the reason.
+
+        ``arguments_digest`` is that of the arguments which the person saw, where it came along with the answer.
+        """
+        seen = request.arguments_digest if arguments_digest is None else arguments_digest
+        refusal = None
+        with self._changing() as (records, now):
+            event = ReviewEvent("answered", request.id, request.tool_name, now, f"{person}", f"{role}")
+            try:
+                stored = _open(records.get(request.id), request, seen, person, role)
+                receipt = self._issued(stored, decision, event)
+                records.answer(receipt)
+                records.note(replace(event, detail=f"{receipt.kind} {receipt.text}".rstrip()))
+            except ReviewRefusedError as error:
+                refusal = error  # raised when the event is stored
+                _refused(records, replace(event, kind="refused", detail=f"{error}"))
+        if refusal is not None:
+            raise refusal
+        LOGGER.info("answered: %s by '%s': %s", request.tool_name, preview(person, _SHOWN), receipt.kind)
+        return receipt
+
+    def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
+        """Use the answers that are there, by the ids that the requests are stored under.
+
+        An answer counts once, and for the request that is given here, whatever the database says was asked.
+        """
+        with self._database.reading() as connection:
+            if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
+                return {}
+        decisions: dict[str, ReviewDecision] = {}
+        with self._changing() as (records, now):
+            for lost in requests.keys() - records.known(requests):
+                decisions[lost] = ExitEarly("the request is no longer in the store")
+            for record in records.ended(requests):
+                if record.state == "answered":
+                    decisions[record.id] = self._used(records, replace(requests[record.id], id=record.id), record, now)
+                else:
+                    decisions[record.id] = _ENDS.get(record.state, ExitEarly(_CHANGED))
+        return decisions
+
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Close requests that nobody waits for any more; an answer that is there already will not be used."""
+        with self._changing() as (records, now):
+            left = records.live(ids)
+            records.move("withdrawn", left)
+            for record in left:
+                records.note(ReviewEvent("withdrawn", record.id, _tool(record), now))
+
+    def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
+        """Give all that happened, or all that happened to one request, in order; no event is ever changed."""
+        with self._database.reading() as connection:
+            return Records(connection, self._secret).events(request_id)
+
+    def close(self) -> None:
+        """Close the store; whatever is asked of it from now on is refused."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[Records, float]]:
+        """Give the records in a transaction, and the time; requests whose time is up have expired before."""
+        with self._database.writing() as connection:
+            records, now = Records(connection, self._secret), self._clock()
+            overdue = records.overdue(now)
+            records.move("expired", overdue)
+            for record in overdue:
+                records.note(ReviewEvent("expired", record.id, _tool(record), now))
+            yield records, now
+
+    def _cleared(self) -> list[Record]:
+        with self._changing() as (records, now):
+            found = records.open()
+            changed = [record for record in found if record.request is None]
+            records.move("refused", changed)
+            for record in changed:
+                _refused(records, ReviewEvent("refused", record.id, "", now, detail=_CHANGED))
+        return found
+
+    def _issued(self, stored: ReviewRequest, decision: ReviewDecision, event: ReviewEvent) -> Receipt:
+        # The column that requests expire by is not sealed; the request is.
+        if stored.deadline is not None and event.at >= stored.deadline:
+            raise ReviewRefusedError(_CLOSED["expired"])
+        return Receipt.issue(
+            stored,
+            decision,
+            person=event.person,
+            role=event.role,
+            issued_at=event.at,
+            expires_at=event.at + self._valid_for,
+            secret=self._secret,
+        )
+
+    def _used(self, records: Records, request: ReviewRequest, record: Record, now: float) -> ReviewDecision:
+        records.move("used", [record])
+        try:
+            receipt = Receipt.from_json(f"{record.receipt}")
+            receipt.check(request, self._secret, now)
+        except ReviewRefusedError as error:
+            _refused(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
+            return ExitEarly(f"the approval is not valid: {error}")
+        records.note(ReviewEvent("used", record.id, request.tool_name, now, receipt.person, receipt.role, receipt.kind))
+        return receipt.decision
+
+
+def _open(
+    record: Record | None, request: ReviewRequest, arguments_digest: str, person: str, role: str
+) -> ReviewRequest:
+    """Give the stored request that an answer is for; refuse the answer unless it is open and is what was seen."""
+    if not all(isinstance(each, str) for each in (person, role)):
+        raise ReviewRefusedError("the person and the role must be text")
+    if record is None:
+        raise ReviewRefusedError("the request is unknown")
+    stored = record.request
+    if stored is None:
+        raise ReviewRefusedError(_CHANGED)
+    if record.state != "open":
+        raise ReviewRefusedError(_closed(record))
+    for name, seen, kept in (
+        ("tool", request.tool_name, stored.tool_name),
+        ("schema", request.schema_digest, stored.schema_digest),
+        ("description", request.description, stored.description),
+        ("arguments", arguments_digest, stored.arguments_digest),
+    ):
+        if seen != kept:
+            raise ReviewRefusedError(f"the {name} that was seen differs from the one that is asked about")
+    if stored.required_role is not None and role != stored.required_role:
+        raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role, _SHOWN)}'")
+    return stored
+
+
+def _closed(record: Record) -> str:
+    """Say why a request takes no answer any more."""
+    if record.state != "answered":
+        return _CLOSED.get(record.state, _CHANGED)
+    try:
+        person = Receipt.from_json(f"{record.receipt}").person
+    except ReviewRefusedError:
+        return _CHANGED
+    return f"it was answered already by '{preview(person, _SHOWN)}'" if person else "it was answered already"
+
+
+def _refused(records: Records, event: ReviewEvent) -> None:
+    LOGGER.warning(
+        "refused: %s %s: %s", preview(event.tool_name, _SHOWN), preview(event.request_id, _SHOWN), event.detail
+    )
+    records.note(event)
+
+
+def _tool(record: Record) -> str:
+    return record.request.tool_name if record.request is not None else ""

@@ -1,0 +1,673 @@
+"""Stores: a request is answered once, by what the person saw, and the answer is used once, for what was asked."""
+
+import logging
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.review import (
+    Continue,
+    Edit,
+    ExitEarly,
+    MemoryStore,
+    Receipt,
+    ReviewEvent,
+    ReviewRequest,
+    ReviewTiming,
+    SQLiteStore,
+)
+
+NOW = 1_700_000_000.0
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request, tmp_path, clock):
+    if request.param == "memory":
+        made = MemoryStore(secret=b"secret", clock=clock)
+    else:
+        made = SQLiteStore(tmp_path / "reviews.db", secret=b"secret", clock=clock)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def file(tmp_path, clock):
+    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as made:
+        yield made
+
+
+def asking(arguments="old.log", **given):
+    values = {"call_id": "c1", "run_id": "r1", "asked_at": NOW, "timeout": 60, "schema_digest": "abc", **given}
+    return ReviewRequest("Deletes a file", "delete", arguments, **values)
+
+
+def tamper(path, statement, *values):
+    connection = sqlite3.connect(path / "reviews.db", isolation_level=None)
+    connection.execute(statement, values)
+    connection.close()
+
+
+def kinds(store, request_id=None):
+    return [event.kind for event in store.audit(request_id)]
+
+
+@pytest.mark.parametrize("decision", [Continue(), Continue("tool"), Edit("older.log"), ExitEarly("no")])
+def test_an_answer_reaches_whoever_asked_once(store, decision):
+    request = asking()
+    (stored,) = store.ask([request])
+    assert store.take({stored: request}) == {}
+    (seen,) = store.pending()
+    assert seen == request
+    receipt = store.answer(seen, decision, person="ada", role="admin")
+    assert (receipt.decision, receipt.person, receipt.role) == (decision, "ada", "admin")
+    assert (receipt.issued_at, receipt.expires_at, store.pending()) == (NOW, NOW + 3600, [])
+    assert store.take({stored: request}) == {stored: decision}
+    assert store.take({stored: request}) == {stored: ExitEarly("the approval was used already")}
+
+
+def test_everything_is_on_record(store, clock):
+    request = asking({"path": "old\nlog"})
+    (stored,) = store.ask([request])
+    clock.now += 1
+    store.answer(store.find(stored), Edit("x"), person="ada", role="admin")
+    clock.now += 1
+    store.take({stored: request})
+    (other,) = store.ask([asking("other")])
+    assert store.audit(stored) == [
+        ReviewEvent("asked", stored, "delete", NOW, detail='{\\n  "path": "old\\nlog"\\n}'),
+        ReviewEvent("answered", stored, "delete", NOW + 1, "ada", "admin", "edit x"),
+        ReviewEvent("used", stored, "delete", NOW + 2, "ada", "admin", "edit"),
+    ]
+    assert kinds(store) == ["asked", "answered", "used", "asked"]
+    assert kinds(store, other) == ["asked"]
+    assert store.audit("unknown \ud800") == []
+
+
+def test_the_record_cannot_be_changed(file, tmp_path):
+    file.ask([asking()])
+    for statement in ("DELETE FROM events", "UPDATE events SET person = 'eve'"):
+        with pytest.raises(sqlite3.IntegrityError, match="events are never"):
+            tamper(tmp_path, statement)
+
+
+def test_requests_wait_in_the_order_in_which_they_were_asked(store):
+    requests = [asking(f"{number}", call_id=f"c{number}") for number in range(20)]
+    assert store.ask(requests) == [request.id for request in requests]
+    assert store.pending() == requests
+    assert store.find(requests[3].id) == requests[3]
+    assert store.find("unknown \ud800") is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "reason"),
+    [
+        ({"id": "unknown"}, {}, "the request is unknown"),
+        ({"id": "\ud800"}, {}, "the request is unknown"),
+        ({"tool_name": "write"}, {}, "the tool that was seen differs from the one that is asked about"),
+        ({"schema_digest": "abd"}, {}, "the schema that was seen differs from the one that is asked about"),
+        ({"description": "Reads"}, {}, "the description that was seen differs from the one that is asked about"),
+        ({"arguments": "old.lo"}, {}, "the arguments that was seen differs from the one that is asked about"),
+        ({}, {"arguments_digest": ""}, "the arguments that was seen differs from the one that is asked about"),
+        ({"required_role": None}, {}, "it takes the role 'admin', not ''"),
+        ({"required_role": "guest"}, {"role": "guest\n"}, "it takes the role 'admin', not 'guest\\n'"),
+        ({}, {"role": "Admin"}, "it takes the role 'admin', not 'Admin'"),
+        ({}, {"person": None, "role": "admin"}, "the person and the role must be text"),
+        ({}, {"role": 5}, "the person and the role must be text"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, reason):
+    request = asking(required_role="admin")
+    store.ask([request])
+    with caplog.at_level(logging.INFO, "toolsemble.review"), pytest.raises(ReviewRefusedError) as refusal:
+        store.answer(replace(request, **changed), Continue(), **given)
+    assert str(refusal.value) == reason
+    assert (store.audit()[-1].kind, store.audit()[-1].detail) == ("refused", reason.replace("\\", "\\"))
+    assert [record.getMessage().endswith(reason) for record in caplog.records] == [True]
+    assert store.pending() == [request]
+    assert store.take({request.id: request}) == {}
+    store.answer(request, Continue(), role="admin")
+
+
+@pytest.mark.parametrize("answer", [None, True, "continue", Continue, Edit(5), ExitEarly(5), Continue("for ever")])
+def test_what_is_no_decision_is_refused(store, answer):
+    store.ask([request := asking()])
+    with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision"):
+        store.answer(request, answer)
+    assert kinds(store) == ["asked", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("person", "reason"), [("ada", "it was answered already by 'ada'"), ("", "it was answered already")]
+)
+def test_the_second_answer_is_refused(store, person, reason):
+    store.ask([request := asking()])
+    store.answer(request, ExitEarly("no"), person=person)
+    with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
+        store.answer(request, Continue(), person="eve")
+    assert store.take({request.id: request}) == {request.id: ExitEarly("no")}
+    with pytest.raises(ReviewRefusedError, match=r"^it was answered already, and the answer was used$"):
+        store.answer(request, Continue())
+
+
+def test_of_many_who_answer_at_once_one_does(store):
+    store.ask([request := asking()])
+
+    def answer(number):
+        try:
+            return store.answer(request, Continue(), person=f"{number}").person
+        except ReviewRefusedError:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        answered = [person for person in threads.map(answer, range(40)) if person]
+    assert (len(answered), kinds(store).count("answered"), kinds(store).count("refused")) == (1, 1, 39)
+
+
+def test_an_answer_after_the_deadline_is_refused(store, clock):
+    store.ask([request := asking()])
+    clock.now += 59.9
+    assert store.pending() == [request]
+    clock.now += 0.1
+    with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
+        store.answer(request, Continue())
+    assert kinds(store) == ["asked", "expired", "refused"]
+    assert store.take({request.id: request}) == {request.id: ExitEarly("nobody answered in time", timed_out=True)}
+
+
+@pytest.mark.parametrize("timeout", [None, 0])
+def test_a_request_without_a_deadline_waits_for_ever(store, clock, timeout):
+    store.ask([request := asking(timeout=timeout)])
+    clock.now += 1e9
+    assert store.take({request.id: request}) == {}
+    store.answer(request, Continue())
+    assert store.take({request.id: request}) == {request.id: Continue()}
+
+
+@pytest.mark.parametrize("notice", ["take", "pending", "withdraw"])
+def test_whoever_comes_by_notices_what_has_expired_and_a_clock_that_goes_back_changes_nothing(store, clock, notice):
+    store.ask([request := asking()])
+    clock.now += 61
+    if notice == "pending":
+        assert store.pending() == []
+    elif notice == "take":
+        assert store.take({request.id: request})[request.id].timed_out
+    else:
+        store.withdraw([request.id])
+    assert kinds(store) == ["asked", "expired"]
+    clock.now = NOW
+    assert store.pending() == []
+    with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
+        store.answer(request, Continue())
+
+
+@pytest.mark.parametrize(("later", "reason"), [(3600, "it has expired"), (-301, "it was given in the future")])
+def test_an_approval_counts_for_its_time(store, clock, later, reason):
+    store.ask([request := asking()])
+    store.answer(request, Continue())
+    clock.now += later
+    (decision,) = store.take({request.id: request}).values()
+    assert decision.reason.startswith(f"the approval is not valid: {reason}")
+    assert kinds(store) == ["asked", "answered", "refused"]
+    clock.now = NOW
+    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was used already")}
+
+
+def test_an_approval_that_was_given_in_time_counts_after_the_deadline(store, clock):
+    store.ask([request := asking()])
+    store.answer(request, Continue())
+    clock.now += 100
+    assert store.take({request.id: request}) == {request.id: Continue()}
+
+
+def test_an_answer_counts_for_the_request_of_whoever_takes_it(store):
+    store.ask([request := asking()])
+    store.answer(request, Continue())
+    assert store.take({request.id: replace(request, arguments="everything")}) == {
+        request.id: ExitEarly("the approval is not valid: it is for other arguments")
+    }
+    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was used already")}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_nobody_can_answer_or_use_what_was_withdrawn(store, answered):
+    store.ask([request := asking()])
+    if answered:
+        store.answer(request, Continue())
+    store.withdraw([request.id, "unknown"])
+    store.withdraw([request.id])
+    with pytest.raises(ReviewRefusedError, match=r"^it was withdrawn: nobody waits for the answer$"):
+        store.answer(request, Continue())
+    assert store.take({request.id: request}) == {request.id: ExitEarly("the request was withdrawn")}
+    assert kinds(store).count("withdrawn") == 1
+
+
+# A process dies, and another one executes the same call again.
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_same_call_takes_up_what_was_asked_before(store, clock, answered):
+    store.ask([first := asking()])
+    if answered:
+        store.answer(first, Continue())
+    clock.now += 30
+    again = asking(asked_at=NOW + 30)
+    assert store.ask([again]) == [first.id]
+    assert store.audit()[-1].detail == "again: old.log"
+    if not answered:
+        clock.now += 59
+        (seen,) = store.pending()
+        assert seen == replace(again, id=first.id)
+        store.answer(first, Continue())
+    assert store.take({first.id: again}) == {first.id: Continue()}
+
+
+def test_an_answer_that_was_given_in_time_is_taken_up_until_it_expires(store, clock):
+    store.ask([first := asking()])
+    store.answer(first, Continue())
+    clock.now += 3599
+    assert store.ask([asking(asked_at=clock.now)]) == [first.id]
+    clock.now += 1
+    assert store.ask([last := asking(asked_at=clock.now)]) == [last.id]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arguments": "other"},
+        {"call_id": "c2"},
+        {"run_id": "r2"},
+        {"schema_digest": "abd"},
+        {"timing": ReviewTiming.DURING_EXECUTION},
+        {"required_role": "admin"},
+    ],
+)
+def test_another_call_takes_up_nothing(store, changed):
+    store.ask([asking()])
+    assert store.ask([other := asking(**changed)]) == [other.id]
+
+
+@pytest.mark.parametrize("unknown", ["call_id", "run_id"])
+def test_a_call_that_cannot_be_told_from_its_like_takes_up_nothing(store, unknown):
+    store.ask([asking(**{unknown: ""})])
+    assert store.ask([other := asking(**{unknown: ""})]) == [other.id]
+
+
+def test_twins_of_one_turn_are_asked_each(store):
+    twins = [asking(), asking()]
+    stored = store.ask(twins)
+    assert stored == [twin.id for twin in twins]
+    assert store.ask([third := asking()], held=stored) == [third.id]
+
+
+@pytest.mark.parametrize("end", ["used", "withdrawn", "expired"])
+def test_what_is_at_its_end_is_not_taken_up(store, clock, end):
+    store.ask([request := asking()])
+    if end == "used":
+        store.answer(request, Continue())
+        store.take({request.id: request})
+    elif end == "withdrawn":
+        store.withdraw([request.id])
+    else:
+        clock.now += 60
+    assert store.ask([other := asking(asked_at=clock.now)]) == [other.id]
+
+
+def test_a_request_that_is_asked_twice_is_stored_twice(store):
+    request = asking(call_id="")
+    first, second = store.ask([request, request])
+    assert first == request.id != second
+    assert [seen.id for seen in store.pending()] == [first, second]
+
+
+def test_a_request_that_cannot_be_stored_leaves_nothing_behind(store):
+    with pytest.raises(UnicodeEncodeError):
+        store.ask([asking(), asking("half \ud800")])
+    assert (store.pending(), store.audit()) == ([], [])
+
+
+# Somebody writes to the file who does not have the secret.
+
+
+def test_a_changed_request_is_neither_shown_nor_answered(file, tmp_path):
+    file.ask([request := asking("old.log"), other := asking("other")])
+    tamper(tmp_path, "UPDATE requests SET request = replace(request, 'old.log', 'all.log') WHERE id = ?", request.id)
+    with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
+        file.answer(request, Continue())
+    assert (file.pending(), file.pending(), file.find(request.id)) == ([other], [other], None)
+    assert kinds(file, request.id) == ["asked", "refused", "refused"]
+    assert file.take({request.id: request}) == {request.id: ExitEarly("the request was changed in the store")}
+    file.withdraw([request.id])
+    assert kinds(file, request.id) == ["asked", "refused", "refused"]
+
+
+@pytest.mark.parametrize("column", ["request", "seal"])
+@pytest.mark.parametrize("value", [b"blob", 5, "", "\x00"])
+def test_rows_of_garbage_are_left_out(file, tmp_path, column, value):
+    file.ask([asking()])
+    tamper(tmp_path, f"UPDATE requests SET {column} = ?", value)  # noqa: S608 - one of two columns
+    assert file.pending() == []
+
+
+def test_a_request_cannot_be_put_in_the_place_of_another(file, tmp_path):
+    file.ask([asking("harmless", id="a"), asking("harmful", id="b")])
+    tamper(tmp_path, "UPDATE requests SET (request, seal) = (SELECT request, seal FROM requests WHERE id = 'a')")
+    assert [seen.id for seen in file.pending()] == ["a"]
+
+
+def test_a_changed_request_that_expires_is_on_record(file, tmp_path, clock):
+    file.ask([request := asking()])
+    tamper(tmp_path, "UPDATE requests SET request = '{}'")
+    clock.now += 60
+    assert (file.pending(), kinds(file, request.id)) == ([], ["asked", "expired"])
+
+
+def test_the_deadline_that_counts_is_the_sealed_one(file, tmp_path, clock):
+    file.ask([request := asking()])
+    tamper(tmp_path, "UPDATE requests SET deadline = NULL")
+    clock.now += 60
+    with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
+        file.answer(request, Continue())
+
+
+def test_the_role_that_counts_is_the_sealed_one(file, tmp_path):
+    file.ask([request := asking(required_role="admin")])
+    tamper(tmp_path, """UPDATE requests SET request = replace(request, '"admin"', 'null')""")
+    with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
+        file.answer(request, Continue())
+
+
+@pytest.mark.parametrize("forged", ["other", None, b"x", "{}", "secret"])
+def test_a_forged_approval_is_worth_nothing(file, tmp_path, forged):
+    file.ask([request := asking(id="a"), other := asking("harmless", id="b")])
+    receipt = file.answer(other, Continue()).to_json() if forged == "other" else forged
+    if forged == "secret":
+        mine = {"person": "", "role": "", "expires_at": NOW + 60, "issued_at": NOW, "secret": b"mine"}
+        receipt = Receipt.issue(request, Continue(), **mine).to_json()
+    tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ? WHERE id = 'a'", receipt)
+    reason = {"other": "it is for other arguments", "secret": "the signature does not fit"}
+    assert file.take({"a": request}) == {
+        "a": ExitEarly(f"the approval is not valid: {reason.get(forged, 'the receipt cannot be read')}")
+    }
+    assert kinds(file, "a") == ["asked", "refused"]
+
+
+def test_states_that_do_not_exist_approve_nothing(file, tmp_path):
+    file.ask([request := asking()])
+    tamper(tmp_path, "UPDATE requests SET state = 'approved'")
+    with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
+        file.answer(request, Continue())
+    assert file.take({request.id: request}) == {request.id: ExitEarly("the request was changed in the store")}
+
+
+def test_an_answer_by_nobody_is_no_reason_to_trust_the_row(file, tmp_path):
+    file.ask([request := asking()])
+    tamper(tmp_path, "UPDATE requests SET state = 'answered'")
+    with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
+        file.answer(request, Continue())
+
+
+def test_a_deleted_request_is_refused(file, tmp_path):
+    file.ask([request := asking(), other := asking("other")])
+    tamper(tmp_path, "DELETE FROM requests WHERE id = ?", request.id)
+    assert file.take({request.id: request, other.id: other}) == {
+        request.id: ExitEarly("the request is no longer in the store")
+    }
+
+
+@pytest.mark.parametrize("column", ["request", "bound", "expires"])
+def test_what_was_changed_is_not_taken_up(file, tmp_path, column):
+    file.ask([request := asking("harmless")])
+    file.answer(request, Continue())
+    harmful = asking("harmful")
+    file.ask([harmful])
+    if column == "bound":
+        tamper(tmp_path, "UPDATE requests SET bound = (SELECT bound FROM requests WHERE id = ?)", harmful.id)
+        assert file.ask([twin := asking("harmful")], held=[harmful.id]) == [twin.id]
+    elif column == "expires":
+        tamper(tmp_path, "UPDATE requests SET expires = NULL")
+        assert file.ask([twin := asking("harmless")]) == [twin.id]
+    else:
+        tamper(tmp_path, "UPDATE requests SET request = '{}' WHERE id = ?", request.id)
+        assert file.ask([twin := asking("harmless")]) == [twin.id]
+
+
+# Files, processes and threads.
+
+
+def test_two_stores_of_one_file_are_one_store(file, tmp_path, clock):
+    file.ask([request := asking()])
+    with SQLiteStore(str(tmp_path / "reviews.db"), clock=clock) as other:
+        other.answer(other.pending()[0], Edit("x"))
+    assert file.take({request.id: request}) == {request.id: Edit("x")}
+
+
+def test_files_are_for_their_owner_only(tmp_path):
+    before = os.umask(0)
+    try:
+        with SQLiteStore(tmp_path / "reviews.db") as store:
+            store.ask([asking()])
+            modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(
+        ["reviews.db", "reviews.db-shm", "reviews.db-wal", "reviews.db.key"],
+        "0o600",
+    )
+
+
+def test_a_secret_that_is_given_is_kept_nowhere(tmp_path):
+    with SQLiteStore(tmp_path / "reviews.db", "a long secret") as store:
+        store.ask([asking()])
+    assert [path.name for path in tmp_path.iterdir()] == ["reviews.db"]
+    assert b"a long secret" not in (tmp_path / "reviews.db").read_bytes()
+
+
+def test_a_store_is_opened_with_its_own_secret_only(tmp_path):
+    SQLiteStore(tmp_path / "reviews.db", "mine").close()
+    with pytest.raises(ToolConfigurationError, match=r"^The review store was made with another secret; pass the same"):
+        SQLiteStore(tmp_path / "reviews.db", "yours")
+    SQLiteStore(tmp_path / "reviews.db", b"mine").close()
+
+
+def test_processes_that_start_at_once_agree_on_file_and_key(tmp_path):
+    script = (
+        "import sys; from toolsemble.review import SQLiteStore, ReviewRequest\n"
+        "sys.stdin.read()\n"
+        "with SQLiteStore(sys.argv[1]) as store:\n"
+        "    store.ask([ReviewRequest('', 'tool', sys.argv[2])])\n"
+    )
+    path = tmp_path / "reviews.db"
+    command = [sys.executable, "-c", script, path]
+    processes = [subprocess.Popen([*command, f"{number}"], stdin=subprocess.PIPE) for number in range(4)]
+    for process in processes:
+        process.stdin.close()
+    assert [process.wait(60) for process in processes] == [0] * 4
+    with SQLiteStore(path) as store:
+        assert sorted(request.arguments for request in store.pending()) == ["0", "1", "2", "3"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["reviews.db", "reviews.db.key"]
+
+
+def test_a_store_goes_to_other_processes_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SQLiteStore("reviews.db", valid_for=5) as store:
+        pickled = pickle.dumps(store)
+        monkeypatch.chdir("/")
+        store.ask([asking(timeout=None)])
+        with pickle.loads(pickled) as other:
+            (request,) = other.pending()
+            receipt = other.answer(request, Continue())
+    assert receipt.expires_at - receipt.issued_at == 5
+
+
+def test_a_store_in_memory_stays_where_it_is():
+    with MemoryStore() as store, pytest.raises(TypeError, match=r"^A MemoryStore cannot leave its process"):
+        pickle.dumps(store)
+
+
+def fork_and(function):
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+        except BaseException:  # noqa: BLE001 - nothing of the test runner may go on in the child
+            traceback.print_exc(file=sys.__stderr__)
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+forking = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # forking with threads is what is tested
+
+
+@forking
+def test_a_fork_works_with_the_file_and_so_does_its_parent(file):
+    file.ask([first := asking("first", timeout=None)])
+
+    def in_child():
+        file.answer(first, Edit("by the child"))
+        file.ask([asking("second", timeout=None)])
+
+    assert fork_and(in_child) == 0
+    assert file.take({first.id: first}) == {first.id: Edit("by the child")}
+    assert [request.arguments for request in file.pending()] == ["second"]
+
+
+@forking
+def test_a_fork_uses_no_approval_of_its_parents_memory():
+    with MemoryStore() as store:
+        store.ask([request := asking(timeout=None)])
+        store.answer(request, Continue())
+
+        def in_child():
+            lost = ExitEarly("the request is no longer in the store")
+            assert store.take({request.id: request}) == {request.id: lost}
+            store.ask([request])
+            assert store.pending() == [request]
+
+        assert fork_and(in_child) == 0
+        assert store.take({request.id: request}) == {request.id: Continue()}
+
+
+@forking
+def test_a_fork_waits_for_a_transaction_of_another_thread(file, clock):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        inside.set()
+        go_on.wait(60)
+        return NOW
+
+    file._clock = slow
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(file.ask, [asking()])
+        assert inside.wait(60)
+        forked = threads.submit(fork_and, lambda: None)
+        go_on.set()
+        asked.result(60)
+        assert forked.result(60) == 0
+    assert len(file.pending()) == 1
+
+
+def test_threads_share_a_store(store):
+    requests = [asking(f"{number}", call_id=f"c{number}") for number in range(50)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda request: store.ask([request]), requests))
+        list(threads.map(lambda request: store.answer(request, Edit(request.arguments)), requests))
+    taken = store.take({request.id: request for request in requests})
+    assert taken == {request.id: Edit(request.arguments) for request in requests}
+
+
+def test_a_closed_store_says_so(store):
+    store.close()
+    store.close()
+    with pytest.raises(ToolConfigurationError, match=r"^The review store is closed; make a new one$"):
+        store.pending()
+
+
+def make_folder(path):
+    path.mkdir()
+
+
+def make_text(path):
+    path.write_text("a diary, not a database, and long enough to be looked at" * 20)
+
+
+def make_empty(path):
+    path.touch()
+
+
+def make_foreign(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE other (x)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (make_folder, "unable to open database file"),
+        (make_text, "file is not a database"),
+        (make_empty, "it is not a review store of this version; name a file that does not exist yet"),
+        (make_foreign, "it is not a review store of this version; name a file that does not exist yet"),
+    ],
+)
+def test_a_path_of_something_else_is_refused(tmp_path, make, reason):
+    path = tmp_path / "reviews.db"
+    make(path)
+    with pytest.raises(ToolConfigurationError) as refusal:
+        SQLiteStore(path, "secret")
+    assert str(refusal.value) == f"The review store '{path}' cannot be used: {reason}"
+
+
+@pytest.mark.parametrize("secret", [None, "secret"])
+def test_a_folder_that_is_missing_is_told(tmp_path, secret):
+    with pytest.raises(
+        ToolConfigurationError, match=r"missing/reviews.db.*cannot be used: .*No such file or directory"
+    ):
+        SQLiteStore(tmp_path / "missing" / "reviews.db", secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reason"),
+    [
+        ("00" * 31, 0o600, "it does not hold a key of 32 bytes"),
+        ("", 0o600, "it does not hold a key of 32 bytes"),
+        ("no hex", 0o600, "non-hexadecimal number found in fromhex.. arg at position 0"),
+        ("00" * 32, 0o640, "others can read it; chmod it to 600, or pass a secret"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(tmp_path, text, mode, reason):
+    key = tmp_path / "reviews.db.key"
+    key.write_text(text)
+    key.chmod(mode)
+    with pytest.raises(ToolConfigurationError, match=f"^The review key '{key}' cannot be used: {reason}$"):
+        SQLiteStore(tmp_path / "reviews.db")
+
+
+@pytest.mark.parametrize("secret", ["", b"", 5])
+def test_a_secret_that_is_none_is_refused(tmp_path, secret):
+    for make in (lambda: MemoryStore(secret=secret), lambda: SQLiteStore(tmp_path / "reviews.db", secret)):
+        with pytest.raises(ToolDefinitionError, match=r"^A review secret must be"):
+            make()
