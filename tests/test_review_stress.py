@@ -59,8 +59,8 @@ def kill_and_restart(answerers, done, kills):
     while not done.wait(random.uniform(0, 0.3)):  # noqa: S311 - any moment will do
         answerer = random.choice(answerers)  # noqa: S311 - as above
         answerer.kill()
-        answerer.start()
         kills.append(answerer)
+        answerer.start()
 
 
 def gated(ran):

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -604,6 +605,24 @@ def test_a_closed_store_says_so(store):
     store.close()
     with pytest.raises(ToolConfigurationError, match=r"^The review store is closed; make a new one$"):
         store.pending()
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_file_that_somebody_holds_for_too_long_is_an_error(file, tmp_path, monkeypatch, statement):
+    monkeypatch.setattr("toolsemble.review.database._BUSY", 0.05)
+    with closing(sqlite3.connect(tmp_path / "reviews.db", isolation_level=None)) as other:
+        other.execute(statement)
+        with pytest.raises(sqlite3.OperationalError, match=r"^database is locked$"):
+            file.ask([asking()])
+        assert file.pending() == []
+    assert len(file.ask([asking()])) == 1
+
+
+def test_a_file_that_cannot_be_written_is_an_error(file, tmp_path):
+    with file._database.reading() as connection:
+        connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(sqlite3.OperationalError, match=r"^attempt to write a readonly database$"):
+        file.ask([asking()])
 
 
 def make_folder(path):

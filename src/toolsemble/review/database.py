@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from weakref import WeakSet
 from toolsemble.errors import ToolConfigurationError
 
 _BUSY = 30.0
+_PAUSE = 0.004
 _OURS = 0x746F6F6C
 _VERSION = 1
 _TABLES = f"""
@@ -73,7 +76,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give the connection inside a transaction that no other process writes beside; an exception undoes it."""
         with self.reading() as connection, connection:
-            connection.execute("BEGIN IMMEDIATE")
+            _begin(connection)
             yield connection
 
     def close(self) -> None:
@@ -134,6 +137,25 @@ def key_beside(path: Path) -> bytes:
         if len(key) != 32:  # noqa: PLR2004 - as it is made above
             raise ValueError("it does not hold a key of 32 bytes")
         return key
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Begin to write as soon as nobody else does; raise when somebody does for too long."""
+    ends = time.monotonic() + _BUSY
+    # SQLite would sleep for a tenth of a second when the others are done in less than one of a thousand.
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                    raise
+                time.sleep(random.uniform(0, _PAUSE))  # noqa: S311 - so that two who wait do not wait in step
+            else:
+                return
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY * 1000:.0f}")
 
 
 def _in_memory() -> sqlite3.Connection:
