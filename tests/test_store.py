@@ -126,11 +126,11 @@ def test_requests_wait_in_the_order_in_which_they_were_asked(store):
     [
         ({"id": "unknown"}, {}, "the request is unknown"),
         ({"id": "\ud800"}, {}, "the request is unknown"),
-        ({"tool_name": "write"}, {}, "the tool that was seen differs from the one that is asked about"),
-        ({"schema_digest": "abd"}, {}, "the schema that was seen differs from the one that is asked about"),
-        ({"description": "Reads"}, {}, "the description that was seen differs from the one that is asked about"),
-        ({"arguments": "old.lo"}, {}, "the arguments that was seen differs from the one that is asked about"),
-        ({}, {"arguments_digest": ""}, "the arguments that was seen differs from the one that is asked about"),
+        ({"tool_name": "write"}, {}, "the person saw another tool than what is asked about"),
+        ({"schema_digest": "abd"}, {}, "the person saw another schema than what is asked about"),
+        ({"description": "Reads"}, {}, "the person saw another description than what is asked about"),
+        ({"arguments": "old.lo"}, {}, "the person saw other arguments than what is asked about"),
+        ({}, {"arguments_digest": ""}, "the person saw other arguments than what is asked about"),
         ({"required_role": None}, {}, "it takes the role 'admin', not ''"),
         ({"required_role": "guest"}, {"role": "guest\n"}, "it takes the role 'admin', not 'guest\\n'"),
         ({}, {"role": "Admin"}, "it takes the role 'admin', not 'Admin'"),
@@ -144,7 +144,7 @@ def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, r
     with caplog.at_level(logging.INFO, "toolsemble.review"), pytest.raises(ReviewRefusedError) as refusal:
         store.answer(replace(request, **changed), Continue(), **given)
     assert str(refusal.value) == reason
-    assert (store.audit()[-1].kind, store.audit()[-1].detail) == ("refused", reason.replace("\\", "\\"))
+    assert (store.audit()[-1].kind, store.audit()[-1].detail) == ("refused", reason)
     assert [record.getMessage().endswith(reason) for record in caplog.records] == [True]
     assert store.pending() == [request]
     assert store.take({request.id: request}) == {}
@@ -623,6 +623,24 @@ def test_a_file_that_cannot_be_written_is_an_error(file, tmp_path):
         connection.execute("PRAGMA query_only = 1")
     with pytest.raises(sqlite3.OperationalError, match=r"^attempt to write a readonly database$"):
         file.ask([asking()])
+
+
+def test_a_full_disk_loses_nothing_and_leaves_no_half_of_anything(file):
+    file.ask([first := asking("first")])
+    with file._database.reading() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(sqlite3.OperationalError, match=r"^database or disk is full$"):
+        file.ask([asking("x" * 1000) for _ in range(100)])
+    assert (file.pending(), kinds(file)) == ([first], ["asked"])
+    file.answer(first, Continue())
+    assert file.take({first.id: first}) == {first.id: Continue()}
+
+
+@pytest.mark.parametrize("valid_for", [0, -1, float("nan")])
+def test_approvals_that_never_count_are_refused(valid_for):
+    with pytest.raises(ToolDefinitionError, match=r"^valid_for must be a number of seconds above 0, not "):
+        MemoryStore(valid_for=valid_for)
 
 
 def make_folder(path):

@@ -68,6 +68,7 @@ class Database:
                 raise ToolConfigurationError("The review store is closed; make a new one")
             # An approval that waits in memory is for the parent to use, not for each of its forks.
             if self._connection is None or self._process != os.getpid():
+                self.disconnect()
                 self._process = os.getpid()
                 self._connection = _in_memory() if self._path is None else _opened(self._path)
             yield self._connection

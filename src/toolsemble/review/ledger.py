@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from toolsemble.call import new_id
-from toolsemble.errors import ReviewRefusedError, ToolConfigurationError
+from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.preview import preview
 from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
@@ -38,6 +38,8 @@ class Ledger:
     """Requests, answers and events in a database, under one secret."""
 
     def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
+        if not valid_for > 0:
+            raise ToolDefinitionError(f"valid_for must be a number of seconds above 0, not {valid_for!r}")
         self._database = database
         self._secret = secret
         self._valid_for = valid_for
@@ -220,14 +222,14 @@ def _open(
         raise ReviewRefusedError(_CHANGED)
     if record.state != "open":
         raise ReviewRefusedError(_closed(record))
-    for name, seen, kept in (
-        ("tool", request.tool_name, stored.tool_name),
-        ("schema", request.schema_digest, stored.schema_digest),
-        ("description", request.description, stored.description),
-        ("arguments", arguments_digest, stored.arguments_digest),
+    for what, seen, kept in (
+        ("another tool", request.tool_name, stored.tool_name),
+        ("another schema", request.schema_digest, stored.schema_digest),
+        ("another description", request.description, stored.description),
+        ("other arguments", arguments_digest, stored.arguments_digest),
     ):
         if seen != kept:
-            raise ReviewRefusedError(f"the {name} that was seen differs from the one that is asked about")
+            raise ReviewRefusedError(f"the person saw {what} than what is asked about")
     if stored.required_role is not None and role != stored.required_role:
         raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role, _SHOWN)}'")
     return stored

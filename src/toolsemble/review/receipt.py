@@ -101,16 +101,16 @@ class Receipt:
         """Refuse, with the reason, unless this is the signed answer to exactly this request, and still counts."""
         if not sealed(self.signature, secret, "receipt", asdict(replace(self, signature=""))):
             raise ReviewRefusedError("the signature does not fit")
-        for name, mine, asked in (
-            ("tool", self.tool_name, request.tool_name),
-            ("schema", self.schema_digest, request.schema_digest),
-            ("arguments", self.arguments_digest, request.arguments_digest),
-            ("call", self.call_id, request.call_id),
-            ("run", self.run_id, request.run_id),
-            ("request", self.request_id, request.id),
+        for what, mine, asked in (
+            ("another tool", self.tool_name, request.tool_name),
+            ("another schema", self.schema_digest, request.schema_digest),
+            ("other arguments", self.arguments_digest, request.arguments_digest),
+            ("another call", self.call_id, request.call_id),
+            ("another run", self.run_id, request.run_id),
+            ("another request", self.request_id, request.id),
         ):
             if mine != asked:
-                raise ReviewRefusedError(f"it is for {_OTHER.get(name, 'another')} {name}")
+                raise ReviewRefusedError(f"it is for {what}")
         if now >= self.expires_at:
             raise ReviewRefusedError("it has expired")
         # A clock that was put back would let every old approval live again.
@@ -139,9 +139,6 @@ class Receipt:
         if not whole:
             raise ReviewRefusedError("the receipt cannot be read")
         return receipt
-
-
-_OTHER = {"arguments": "other"}
 
 
 def _taken_apart(

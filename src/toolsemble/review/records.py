@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from toolsemble.preview import preview
 from toolsemble.review.event import ReviewEvent
@@ -120,10 +120,10 @@ class Records:
 
     def note(self, event: ReviewEvent) -> None:
         """Add an event to the audit, in text that is safe to show."""
-        safe = [preview(value, _SHOWN) if isinstance(value, str) else value for value in astuple(event)]
+        shown = [preview(text, _SHOWN) for text in (event.tool_name, event.person, event.role, event.detail)]
         self._connection.execute(
-            "INSERT INTO events (kind, request_id, tool_name, at, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            safe,
+            "INSERT INTO events (kind, request_id, at, tool_name, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (event.kind, whole(event.request_id), event.at, *shown),
         )
 
     def events(self, request_id: str | None) -> list[ReviewEvent]:

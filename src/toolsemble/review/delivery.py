@@ -1,0 +1,86 @@
+"""Messages that are posted to a URL: delivered, or not, and never anything more."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from http.client import HTTPException
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
+
+from toolsemble.call import new_id
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.signature import signed_headers
+from toolsemble.workers import ThreadPerJob
+
+_BACKOFF = 0.2
+_POSTMEN = ThreadPerJob(daemon=True)
+
+
+def _opener() -> OpenerDirector:
+    # Only these two: no redirects, no proxies of the environment, no files.
+    opener = OpenerDirector()
+    opener.addheaders = [("User-Agent", "toolsemble")]
+    for handler in (HTTPHandler(), HTTPSHandler()):
+        opener.add_handler(handler)
+    return opener
+
+
+class Delivery:
+    """Where messages go, and how often that is tried.
+
+    >>> Delivery("ftp://example.com", b"secret", 10.0, 3)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: A webhook needs an http or https URL in ASCII, with a host and no password
+    """
+
+    def __init__(self, url: str, key: bytes, timeout: float, attempts: int) -> None:
+        if not _is_web(url):
+            raise ToolDefinitionError("A webhook needs an http or https URL in ASCII, with a host and no password")
+        if not timeout > 0 or attempts < 1:
+            raise ToolDefinitionError(f"timeout must be above 0 and attempts at least 1, not {timeout!r}, {attempts!r}")
+        self._url = url
+        self._key = key
+        self._timeout = timeout
+        self._attempts = attempts
+        self._opener = _opener()
+
+    async def deliver(self, body: bytes) -> str | None:
+        """Post a message, again when that may help; give what went wrong, or None when it was taken."""
+        id_ = f"msg_{new_id()}"
+        problem, again = None, True
+        for attempt in range(self._attempts):
+            if attempt:
+                await asyncio.sleep(_BACKOFF * 2 ** (attempt - 1))
+            problem, again = await asyncio.wrap_future(_POSTMEN.submit(self._post, id_, body))
+            if not again:
+                break
+        return problem
+
+    def _post(self, id: str, body: bytes) -> tuple[str | None, bool]:
+        """Give what went wrong, if anything did, and whether another attempt may go better."""
+        headers = {"Content-Type": "application/json", **signed_headers(self._key, id, body, time.time())}
+        request = Request(self._url, body, headers, method="POST")  # noqa: S310 - only http and https come here
+        try:
+            with self._opener.open(request, timeout=self._timeout) as response:
+                status = response.status
+        except URLError as error:
+            return f"{error.reason}", True
+        except (OSError, HTTPException) as error:
+            return f"{error}" or type(error).__name__, True
+        if status // 100 == 2:  # noqa: PLR2004 - all of 200 to 299 say that it was taken
+            return None, False
+        return f"it answered {status}", status == 429 or status >= 500  # noqa: PLR2004 - told to wait, or its own fault
+
+
+def _is_web(url: object) -> bool:
+    try:
+        if not isinstance(url, str) or not re.fullmatch(r"[!-~]+", url):
+            return False
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and not parts.username
+    except ValueError:
+        return False

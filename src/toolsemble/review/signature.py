@@ -1,0 +1,67 @@
+"""Signed messages by HTTP, in the form of the Standard Webhooks specification."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+
+from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
+from toolsemble.review.receipt import CLOCKS_DIFFER
+from toolsemble.review.seal import secret_bytes
+
+_PREFIX = "whsec_"
+
+
+def webhook_key(secret: str | bytes) -> bytes:
+    """Give the key of a secret: behind ``whsec_`` it is base64, as the specification has it, else the text itself.
+
+    >>> webhook_key("whsec_c2VjcmV0"), webhook_key("secret")
+    (b'secret', b'secret')
+    """
+    if not isinstance(secret, str) or not secret.startswith(_PREFIX):
+        return secret_bytes(secret)
+    try:
+        return secret_bytes(base64.b64decode(secret.removeprefix(_PREFIX), validate=True))
+    except binascii.Error as error:
+        raise ToolDefinitionError(f"A webhook secret must be base64 behind '{_PREFIX}': {error}") from None
+
+
+def signed_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, str]:
+    """Give the headers that show who a message is from, and when it was sent.
+
+    >>> signed_headers(b"secret", "msg_1", b"{}", 1700000000.0)["webhook-timestamp"]
+    '1700000000'
+    """
+    timestamp = f"{now:.0f}"
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": _signature(key, id, timestamp, body).decode(),
+    }
+
+
+def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: float) -> None:
+    """Refuse, with the reason, a message that is not signed with the key, or is not of this time.
+
+    >>> check_signature(b"secret", b"{}", signed_headers(b"secret", "msg_1", b"{}", 1700000000.0), 1700000000.0)
+    """
+    given = {f"{name}".lower(): f"{value}" for name, value in headers.items()}
+    id_, timestamp = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
+    # With a dot in it, the end of an id could pass for a timestamp.
+    if not re.fullmatch(r"[^.]+", id_) or not re.fullmatch(r"[0-9]{1,12}", timestamp):
+        raise ReviewRefusedError("the message has no webhook-id or no webhook-timestamp")
+    expected = _signature(key, id_, timestamp, body)
+    signatures = given.get("webhook-signature", "").split(" ")
+    if not any(hmac.compare_digest(expected, each.encode(errors="replace")) for each in signatures):
+        raise ReviewRefusedError("the signature does not fit")
+    if abs(now - int(timestamp)) > CLOCKS_DIFFER:
+        raise ReviewRefusedError("the message is too old, or from the future; check the clock")
+
+
+def _signature(key: bytes, id: str, timestamp: str, body: bytes) -> bytes:
+    signed = f"{id}.{timestamp}.".encode(errors="replace") + body
+    return b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
