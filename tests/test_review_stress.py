@@ -1,6 +1,7 @@
 """A thousand calls over one file: each gets its own answer exactly once, whatever becomes of those who answer."""
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
@@ -95,3 +96,23 @@ async def test_each_of_a_thousand_calls_gets_its_own_answer_exactly_once(tmp_pat
     counts = Counter((event.kind, event.request_id) for event in events if event.kind != "refused")
     assert set(counts.values()) == {1}
     assert Counter(kind for kind, _ in counts) == {"asked": COUNT, "answered": COUNT, "used": COUNT}
+
+
+def test_a_killed_asker_is_continued_and_runs_nothing_that_was_not_approved_for_it(tmp_path):
+    path, log = tmp_path / "reviews.db", tmp_path / "log"
+    log.touch()
+    command = [sys.executable, Path(__file__).with_name("asking.py"), path, log]
+    with SQLiteStore(path) as store, answering(path, tmp_path / "stop", killed=False):
+        for patience in (0.05, 0.1, 0.2, 0.3):  # from when it begins to ask, so that each gets a little further
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as asker:
+                assert asker.stdout.readline() == b"ready\n"
+                threading.Event().wait(random.uniform(0, patience))  # noqa: S311 - any moment will do
+                asker.kill()
+        last = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        used = Counter(
+            store.find(event.request_id).arguments["number"] for event in store.audit() if event.kind == "used"
+        )
+    assert json.loads(last.stdout.splitlines()[1]) == [decided(number)[1] for number in range(1, 201)]
+    assert set(used) == set(range(1, 201))
+    ran = Counter(abs(int(line)) for line in log.read_text().split())
+    assert {number for number in ran if ran[number] > used[number]} == set()

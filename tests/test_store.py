@@ -674,8 +674,9 @@ def test_a_path_of_something_else_is_refused(tmp_path, make, reason):
     path = tmp_path / "reviews.db"
     make(path)
     with pytest.raises(ToolConfigurationError) as refusal:
-        SQLiteStore(path, "secret")
+        SQLiteStore(path)
     assert str(refusal.value) == f"The review store '{path}' cannot be used: {reason}"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("secret", [None, "secret"])

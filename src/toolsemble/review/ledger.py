@@ -35,7 +35,14 @@ _CLOSED = {
 
 
 class Ledger:
-    """Requests, answers and events in a database, under one secret."""
+    """Requests, answers and events in a database, under one secret.
+
+    >>> import time
+    >>> with Ledger(Database(None), b"secret", 3600.0, time.time) as ledger:
+    ...     ids = ledger.ask([ReviewRequest("Deletes a file", "delete", "old.log")])
+    ...     [request.arguments for request in ledger.pending()]
+    ['old.log']
+    """
 
     def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
         if not valid_for > 0:

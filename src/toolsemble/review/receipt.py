@@ -21,8 +21,8 @@ class Receipt:
     """A signed answer to one request; for any other tool, schema, arguments, call or run it is worth nothing.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log")
-    >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret=b"s")
-    >>> receipt.check(request, b"s", request.asked_at)
+    >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret="s")
+    >>> receipt.check(request, "s", request.asked_at)
     >>> receipt.decision, receipt.person
     (Continue(always=None), 'ada')
     """
@@ -65,7 +65,7 @@ class Receipt:
         person: str,
         role: str,
         expires_at: float,
-        secret: bytes,
+        secret: str | bytes,
         issued_at: float | None = None,
     ) -> Receipt:
         """Give the signed receipt of a decision; refuse what is none.
@@ -97,7 +97,7 @@ class Receipt:
             return Continue(self.always)
         return Edit(self.text) if self.kind == "edit" else ExitEarly(self.text)
 
-    def check(self, request: ReviewRequest, secret: bytes, now: float) -> None:
+    def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
         """Refuse, with the reason, unless this is the signed answer to exactly this request, and still counts."""
         if not sealed(self.signature, secret, "receipt", asdict(replace(self, signature=""))):
             raise ReviewRefusedError("the signature does not fit")

@@ -19,16 +19,16 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def seal(secret: bytes, kind: str, value: Any) -> str:
+def seal(secret: str | bytes, kind: str, value: Any) -> str:
     """Give the seal of a JSON value; one of another kind, or under another secret, has another seal.
 
     >>> seal(b"secret", "receipt", {"a": 1}) == seal(b"secret", "request", {"a": 1})
     False
     """
-    return hmac.digest(secret, canonical([kind, value]).encode(), hashlib.sha256).hex()
+    return hmac.digest(secret_bytes(secret), canonical([kind, value]).encode(), hashlib.sha256).hex()
 
 
-def sealed(given: str, secret: bytes, kind: str, value: Any) -> bool:
+def sealed(given: str, secret: str | bytes, kind: str, value: Any) -> bool:
     """Whether a seal is the one of the value; tells nothing by how long it takes.
 
     >>> sealed(seal(b"secret", "request", "text"), b"secret", "request", "text")

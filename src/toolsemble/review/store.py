@@ -124,8 +124,9 @@ class SQLiteStore(Ledger):
         # A program may change its folder before it opens the file again.
         place = Path(path).absolute()
         self._made_of = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
-        key = key_beside(place) if secret is None else secret_bytes(secret)
-        super().__init__(Database(place), key, valid_for, clock)
+        given = None if secret is None else secret_bytes(secret)
+        database = Database(place)  # first: beside a path that cannot be used, no key is made
+        super().__init__(database, key_beside(place) if given is None else given, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (self._made_of,)
