@@ -51,19 +51,20 @@ class Person:
     def size(self, columns):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
-    def until(self, text):
-        """Give what is written up to a text."""
+    def until(self, text, gone=lambda: False):
+        """Give what is written up to a text; whoever has gone does not wait for it."""
         ends = time.monotonic() + WAIT
         while (place := self.seen.find(text, self.read)) < 0:
+            assert not gone()
             assert time.monotonic() < ends, f"{text!r} did not appear in {self.seen[self.read :]!r}"
             if select.select([self.master], [], [], 0.1)[0]:
                 self.seen += os.read(self.master, 65536).decode(errors="replace")
         start, self.read = self.read, place + len(text)
         return self.seen[start : self.read]
 
-    def prompt(self):
+    def prompt(self, gone=lambda: False):
         """Give what is written up to the place where an answer is typed."""
-        return self.until("[c]ontinue  [e]dit  [x] exit early") + self.until("> ")
+        return self.until("[c]ontinue  [e]dit  [x] exit early", gone) + self.until("> ", gone)
 
     def types(self, text):
         os.write(self.master, text.encode() if isinstance(text, str) else text)

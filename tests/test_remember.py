@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tools import Function, call
+from tools import Function, answers_of_one_turn, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
 from toolsemble.review import CallbackReview, RememberReview
-from toolsemble.review.question import asked_together
 from toolsemble.workers import finish
 
 REQUEST = ReviewRequest("Deletes a file", "delete", {"path": "a"}, run_id="r1", schema_digest="d1", required_role="ops")
@@ -202,17 +201,16 @@ async def test_those_that_are_not_known_are_asked_together():
     person.asked.clear()
     requests = [another(arguments=each, id=each) for each in "abcd"]
     answers = {"a": Continue(), "b": Continue(), "c": ExitEarly("no"), "d": Continue()}
-    assert await review.review_all(requests) == answers
-    assert await review.review_all(requests) == answers
-    assert await review.review_all([]) == {}
+    assert await answers_of_one_turn(review, requests) == answers
+    assert await answers_of_one_turn(review, requests) == answers
     offered = [replace(request, scopes=("tool", "arguments")) for request in requests]
-    assert person.asked == [offered[1:], offered[2]]
+    assert person.asked == [offered[1:], [offered[2]]]
 
 
 async def test_equal_requests_of_one_turn_are_each_asked():
     person = Person()
     requests = [replace(REQUEST, id=each) for each in ("x", "y")]
-    assert await RememberReview(person).review_all(requests) == {"x": Continue(), "y": Continue()}
+    assert await answers_of_one_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
     assert [[request.id for request in asked] for asked in person.asked] == [["x", "y"]]
 
 
@@ -237,8 +235,7 @@ async def test_a_box_asks_once_in_a_run(handler):
 
     box = Toolbox([Function(str.upper, requires_approval=True)], review=RememberReview(handler(answer)))
     texts = [box.execute(call("function", text), run_id="r1").text for text in ("a", "b", "a")]
-    with asked_together():
-        replies = await box.aexecute_all([call("function", text) for text in "abc"], run_id="r1")
+    replies = await box.aexecute_all([call("function", text) for text in "abc"], run_id="r1")
     other = await box.aexecute(call("function", "a"), run_id="r2")
     assert (texts, [reply.text for reply in replies], other.text) == (["A", "B", "A"], ["A", "B", "C"], "A")
     assert asked == [("r1", "a"), ("r1", "b"), ("r1", "c"), ("r2", "a")]

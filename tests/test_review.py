@@ -1,7 +1,10 @@
 """The gate: a call that requires approval runs only when a reviewer agrees, with what the reviewer saw."""
 
 import asyncio
+import os
+import signal
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated
@@ -121,6 +124,34 @@ async def test_a_reviewer_that_ends_the_program_ends_it_and_the_call_does_not_ru
     with pytest.raises(SystemExit):
         await box.aexecute(call("function"))
     assert ran == []
+
+
+class Interrupted:
+    """Somebody presses Ctrl-C while it waits."""
+
+    let_go = threading.Event()
+
+    def review(self, request):
+        os.kill(os.getpid(), signal.SIGINT)
+        self.let_go.wait(30)
+        return Continue()
+
+
+class AsyncInterrupted:
+    async def review(self, request):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+
+def test_a_key_that_interrupts_a_prompt_refuses_the_call():
+    reply = Toolbox([KINDS[0]], review=Interrupted()).execute(call("function"))
+    Interrupted.let_go.set()
+    assert reply.text == "Error: Rejected by reviewer: the prompt was interrupted"
+
+
+def test_a_key_that_interrupts_a_program_without_a_prompt_ends_it():
+    with pytest.raises(KeyboardInterrupt):
+        Toolbox([KINDS[0]], review=AsyncInterrupted()).execute(call("function"))
 
 
 class TestNobodyToAsk:
@@ -554,7 +585,7 @@ class TestTimeouts:
         asked.let_go.set()
 
     @pytest.mark.parametrize("timeout", [0, None, 0.0])
-    async def test_nought_waits_as_long_as_it_takes(self, timeout):
+    async def test_nought_waits_as_long_as_it_takes(self, timeout):  # noqa: ASYNC109 - the setting under test
         handler = self.Never()
         gated = Function(str.upper, requires_approval=True, approval_timeout=timeout)
         waiting = asyncio.create_task(Toolbox([gated], review=handler).aexecute(call("function")))
@@ -563,14 +594,17 @@ class TestTimeouts:
         assert (done, (await waiting).text) == (set(), "HI")
 
     async def test_the_deadline_of_the_call_stands_above_what_the_gate_says_of_silence(self):
-        import time
-
         gated = Function(str.upper, requires_approval=True, approval_timeout=0, approval_on_timeout=OnTimeout.CONTINUE)
         for left, said in ((0.05, "no answer within 0.0"), (-5, "no answer within 0.001 s")):
             handler = self.Never()
             context = ToolContext(review=handler, deadline=time.monotonic() + left)
             assert gated.execute("hi", context).text.startswith(f"Error: Rejected by reviewer: {said}")
             handler.let_go.set()
+
+    async def test_a_deadline_that_is_far_away_changes_nothing(self):
+        reviewer = Reviewer(Continue())
+        KINDS[0].execute("hi", ToolContext(review=reviewer, deadline=time.monotonic() + 1000))
+        assert (reviewer.requests[0].timeout, reviewer.requests[0].on_timeout) == (300, OnTimeout.EXIT_EARLY)
 
     async def test_an_approval_that_comes_late_does_not_run_the_call(self):
         ran, handler = [], self.Never()
@@ -665,12 +699,12 @@ class TestTogether:
                 await asyncio.Event().wait()
 
         tools = [
-            Function(str.upper, name=name, requires_approval=True, approval_timeout=0.05, approval_on_timeout=then)
-            for name, then in (("one", OnTimeout.CONTINUE), ("two", OnTimeout.EXIT_EARLY))
+            Function(str.upper, name=name, requires_approval=True, approval_timeout=seconds, approval_on_timeout=then)
+            for name, seconds, then in (("one", 0.02, OnTimeout.CONTINUE), ("two", 0.2, OnTimeout.EXIT_EARLY))
         ]
         handler = Slow(None)
         replies = await Toolbox(tools, review=handler).aexecute_all([call("one"), call("two")])
-        assert [reply.text for reply in replies] == ["HI", "Error: Rejected by reviewer: no answer within 0.05 s"]
+        assert [reply.text for reply in replies] == ["HI", "Error: Rejected by reviewer: no answer within 0.2 s"]
         assert len(handler.requests) == 2
 
     async def test_cancelling_the_turn_cancels_the_question(self):
@@ -795,7 +829,7 @@ class TestNested:
         asked = reviewer(Edit("edited"))
         inner = Toolbox([KINDS[0]])
         through_box = Function(lambda text: inner.execute(call("function", text)).text, name="box")
-        directly = Function(lambda text: KINDS[0].execute(text), name="directly")
+        directly = Function(KINDS[0].execute, name="directly")
         box = Toolbox([through_box, directly], review=asked)
         replies = [
             *box.execute_all([call("box"), call("directly")]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools import Function, call
+from tools import Function, answers_of_one_turn, call
 from toolsemble import (
     Continue,
     Edit,
@@ -22,7 +22,6 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
-from toolsemble.review.question import asked_together
 from toolsemble.workers import finish
 
 
@@ -577,9 +576,8 @@ async def test_those_that_must_be_asked_are_asked_together():
     requests = [request({"n": n}, name) for n, name in enumerate(["a", "read_x", "b", "delete_x"])]
     no, yes, never = ExitEarly("no"), Continue(), ExitEarly("never")
     decisions = dict(zip((each.id for each in requests), (no, yes, no, never), strict=True))
-    assert await review.review_all(requests) == decisions
+    assert await answers_of_one_turn(review, requests) == decisions
     assert person.asked == [[{"n": 0}, {"n": 2}]]
-    assert await review.review_all([]) == {}
 
 
 async def test_calls_of_one_turn_get_their_own_answers():
@@ -587,8 +585,7 @@ async def test_calls_of_one_turn_get_their_own_answers():
     box = Toolbox([read_file, delete_file], review=RulesReview([Rule("deny", arguments={"path": "/etc/*"})], person))
     names = [("read_file", "/a"), ("delete_file", "/etc/b"), ("delete_file", "/c")]
     calls = [ToolCall(name, {"path": path}) for name, path in names]
-    with asked_together():
-        replies = await box.aexecute_all(calls)
+    replies = await box.aexecute_all(calls)
     refused = "Error: Rejected by reviewer: denied by rule 1 for '*'"
     assert [reply.text for reply in replies] == ["read /a", refused, "deleted /c"]
     assert person.asked == [[{"path": "/a"}, {"path": "/c"}]]
@@ -615,7 +612,7 @@ class Forgetful:
 @pytest.mark.parametrize("wrapped", [lambda inner: RulesReview([], inner), RememberReview], ids=["rules", "remember"])
 async def test_an_answer_that_is_missing_is_no_decision(wrapped):
     requests = [request({"n": n}, run_id="r1") for n in range(2)]
-    answers = await wrapped(Forgetful()).review_all(requests)
+    answers = await answers_of_one_turn(wrapped(Forgetful()), requests)
     assert answers == {requests[0].id: Continue(), requests[1].id: None}
 
 

@@ -180,7 +180,7 @@ class Processed(Tool):
             raise TwoPartsError("cannot", "be unpickled")
         if input == "known":
             raise KeyError("known")
-        return f"{input} {self.context.review} {type(self.metrics).__name__}"
+        return f"{input} {type(self.context.review).__name__} {type(self.metrics).__name__}"
 
 
 def test_no_exception_breaks_a_process_pool(caplog):
@@ -188,10 +188,10 @@ def test_no_exception_breaks_a_process_pool(caplog):
         box = Toolbox([Processed()], executor=executor, review=object(), metrics=InMemoryMetrics())
         replies = box.execute_all([call("processed", text) for text in ("good", "bad", "known", "good")])
     assert [reply.text for reply in replies] == [
-        "good None SilentMetrics",
+        "good AutoReject SilentMetrics",
         "Error: cannot be unpickled",
         "Error: 'known'",
-        "good None SilentMetrics",
+        "good AutoReject SilentMetrics",
     ]
     assert "In the worker process" in caplog.text
     assert 'raise KeyError("known")' in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 from toolsemble import Tool, ToolCall, ToolResult
+from toolsemble.review.question import asked_together
 
 
 class Echo(Tool):
@@ -81,6 +82,13 @@ class Meeting:
     def __call__(self, _):
         self.barrier.wait()
         return threading.current_thread().name
+
+
+async def answers_of_one_turn(handler, requests):
+    """Give a handler's answers by the requests' ids, asked as the calls of one turn ask."""
+    with asked_together():
+        answers = await asyncio.gather(*(handler.review(request) for request in requests))
+    return {request.id: answer for request, answer in zip(requests, answers, strict=True)}
 
 
 def call(name="echo", text="hi", id=None):

@@ -86,7 +86,7 @@ def _request(
     definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext, prompt: str
 ) -> ReviewRequest:
     return ReviewRequest(
-        definition.description,
+        definition.reviewed_as or definition.description,
         definition.name,
         definition.present(value),
         prompt=prompt,

@@ -77,6 +77,8 @@ class ToolDefinition:
     """Whether the body never blocks, so that async callers may run it without a thread."""
     gate: Gate | None = None
     """When a reviewer must agree before the body runs; None for never."""
+    reviewed_as: str = ""
+    """What a reviewer is told that the tool does; empty for the description."""
     editable: str = ""
     """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
     present: Callable[[Any], Any] = lambda value: value
@@ -184,12 +186,10 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     60
     """
     requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
-    if requires_approval is False and not editable:
-        return {}
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
     gate = gate_of(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
-    return {"gate": gate, "editable": editable}
+    return {"gate": gate, "editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
 
 
 def _string_schema() -> dict[str, Any]:

@@ -73,6 +73,7 @@ class ToolSettings(TypedDict, total=False):
     approval_timeout: float | None
     approval_on_timeout: OnTimeout
     approval_role: str | None
+    approval_description: str
     editable: str
     inline: bool
     return_behavior: ReturnBehavior
@@ -107,6 +108,8 @@ class Tool(ABC):
     """What becomes of the call when nobody answers in time."""
     approval_role: str | None = None
     """The role that the reviewer must have; None for any."""
+    approval_description: str = ""
+    """What the reviewer is told the call does; empty for the tool's description."""
     editable: str = ""
     """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
     inline: bool = False

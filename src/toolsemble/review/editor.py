@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from toolsemble.review.terminal import NobodyWaitsError, Terminal
 
-_POLL = 0.1
+_POLL = 0.02
 _GRACE = 2.0
 
 

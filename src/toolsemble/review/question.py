@@ -66,7 +66,7 @@ class Question:
         ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(ends) as limit:
-                answer = await self._answer()
+                answer = await ask(self._handler, self._request)
         except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # noqa: BLE001 - each is a refusal
             return self._late() if limit.expired() else self._failed(error)
         finally:
@@ -75,12 +75,6 @@ class Question:
         # A handler that holds on to its turn, or to the thread, may come with an answer when time is up.
         late = limit.expired() or (ends is not None and asyncio.get_running_loop().time() > ends)
         return self._late() if late else self._decided(_clear(answer))
-
-    async def _answer(self) -> Any:
-        together = _round.get()
-        if together is not None and callable(getattr(self._handler, "review_all", None)):
-            return await together.answer(self._handler, self._request)
-        return await _called(self._handler.review, self._request)
 
     def _failed(self, error: BaseException) -> ReviewDecision:
         import asyncio  # noqa: PLC0415 - as above
@@ -128,7 +122,8 @@ class Round:
             asked = self._open[id(handler)] = {}
             loop.call_soon(self._put, handler)
         asked[request.id] = request, loop.create_future()
-        return await asked[request.id][1]
+        answer = await asked[request.id][1]
+        return await answer if awaitable(answer) else answer
 
     def _put(self, handler: Any) -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -183,17 +178,15 @@ def nobody_waits() -> bool:
     return gone is not None and gone.is_set()
 
 
-async def ask(handler: Any, requests: list[ReviewRequest]) -> dict[str, Any]:
-    """Give a handler's answers by the requests' ids: together where it can take several, else side by side.
+async def ask(handler: Any, request: ReviewRequest) -> Any:
+    """Give a handler's answer, whatever it is; requests of one turn are put together where it can take several.
 
     This is how a handler that wraps another one passes requests on.
     """
-    import asyncio  # noqa: PLC0415 - as above
-
-    if len(requests) > 1 and callable(getattr(handler, "review_all", None)):
-        return dict(await _called(handler.review_all, requests))
-    answers = await asyncio.gather(*(_called(handler.review, request) for request in requests))
-    return {request.id: answer for request, answer in zip(requests, answers, strict=True)}
+    together = _round.get()
+    if together is not None and callable(getattr(handler, "review_all", None)):
+        return await together.answer(handler, request)
+    return await _called(handler.review, request)
 
 
 async def _called(method: Callable[[Any], Any], given: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -84,18 +83,13 @@ class RememberReview:
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the decision about one call; what the handler answers is passed on as it came."""
-        return (await self.review_all([request]))[request.id]
-
-    async def review_all(self, requests: Sequence[ReviewRequest]) -> dict[str, ReviewDecision]:
-        """Give the decisions about several calls by the requests' ids; those to be asked are put together."""
         # Taken down before anybody is asked: what is remembered is what was shown, whatever becomes of the objects.
-        approvals = {request.id: _by_scope(request) for request in requests}
-        asked = [request for request in requests if request.prompt or not self._knows(request, approvals[request.id])]
-        answers = await ask(self._handler, [_offering(request) for request in asked])
-        for request in asked:
-            self._remember(request.run_id, approvals[request.id], answers.get(request.id))
-        decisions: dict[str, Any] = {request.id: Continue() for request in requests}
-        return decisions | {request.id: answers.get(request.id) for request in asked}
+        approvals = _by_scope(request)
+        if not request.prompt and self._knows(request, approvals):
+            return Continue()
+        answer: ReviewDecision = await ask(self._handler, _offering(request))
+        self._remember(request.run_id, approvals, answer)
+        return answer
 
     def _knows(self, request: ReviewRequest, approvals: dict[str, _Approval]) -> bool:
         with self._lock:

@@ -160,7 +160,7 @@ class ReviewHandler(Protocol):
 
     Any answer but ``Continue``, ``Edit`` or ``ExitEarly``, and any exception, is a rejection. A handler that can take
     several requests at once has a method ``review_all``, sync or async, too: it is given a list of requests, and gives
-    a mapping from the requests' ids to decisions.
+    a mapping from the requests' ids to decisions, or to awaitables of them where one call need not wait for another.
 
     >>> class Cautious:
     ...     def review(self, request):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -129,14 +129,10 @@ class RulesReview:
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the decision about one call; what the handler answers is passed on as it came."""
-        return (await self.review_all([request]))[request.id]
-
-    async def review_all(self, requests: Sequence[ReviewRequest]) -> dict[str, ReviewDecision]:
-        """Give the decisions about several calls by the requests' ids; those to be asked are put together."""
-        decisions: dict[str, Any] = {request.id: self._decision(request) for request in requests}
-        asked = [request for request in requests if decisions[request.id] is None]
-        answers = await put(self._ask, asked)
-        return {**decisions, **{request.id: answers.get(request.id) for request in asked}}
+        decision = self._decision(request)
+        if decision is None:
+            decision = await put(self._ask, request)
+        return decision
 
     def _decision(self, request: ReviewRequest) -> ReviewDecision | None:
         """Give what the rules say; None to ask."""

@@ -1,0 +1,82 @@
+"""A person whom the model can ask."""
+
+import asyncio
+
+import pytest
+
+from toolsemble import Continue, Edit, ExitEarly, ExitEarlyError, OnTimeout, ReviewTiming, Toolbox, ToolCall
+from toolsemble.builtin import HumanInputTool
+from toolsemble.review import CallbackReview
+
+QUESTION = ToolCall("human_input", {"input": "Which one?"})
+
+
+async def told(handler, tool=None):
+    box = Toolbox([tool or HumanInputTool()], review=handler)
+    texts = {box.execute(QUESTION).text, (await box.aexecute(QUESTION)).text}
+    assert len(texts) == 1
+    return texts.pop()
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (Continue(), "Understood. Please continue."),
+        (Edit("the blue one"), "the blue one"),
+        (Edit(""), ""),
+    ],
+)
+async def test_the_model_is_told_what_the_person_says(decision, text):
+    assert await told(CallbackReview(lambda _: decision)) == text
+
+
+async def test_without_a_reviewer_the_model_goes_on_by_itself():
+    assert await told(None) == "No reviewer is available. Please proceed with your best judgment."
+
+
+@pytest.mark.parametrize(
+    ("decision", "message", "timed_out"),
+    [
+        (ExitEarly("enough"), "enough", False),
+        (ExitEarly("", timed_out=True), "A person stopped the run", True),
+        (None, "the answer was not a decision", False),
+    ],
+)
+async def test_whoever_exits_early_stops_the_run(decision, message, timed_out):
+    with pytest.raises(ExitEarlyError, match=message) as raised:
+        await told(CallbackReview(lambda _: decision))
+    assert raised.value.timed_out is timed_out
+    box = Toolbox([HumanInputTool()], review=CallbackReview(lambda _: decision))
+    with pytest.raises(ExitEarlyError) as raised:
+        await box.aexecute_all([QUESTION, ToolCall("unknown")])
+    assert [reply.call.name for reply in raised.value.replies] == ["unknown"]
+
+
+async def test_the_reviewer_is_asked_the_question():
+    asked = []
+    await told(CallbackReview(lambda request: asked.append(request) or Continue()))
+    (request, _) = asked
+    assert (request.description, request.tool_name, request.arguments) == ("Which one?", "human_input", "Which one?")
+    assert (request.timing, request.timeout) == (ReviewTiming.DURING_EXECUTION, 300)
+    assert request.on_timeout is OnTimeout.CONTINUE
+
+
+class Nobody:
+    async def review(self, request):
+        await asyncio.Event().wait()
+
+
+async def test_silence_lets_the_model_go_on_unless_the_tool_says_otherwise():
+    assert await told(Nobody(), HumanInputTool(timeout=0.02)) == "Understood. Please continue."
+    with pytest.raises(ExitEarlyError) as raised:
+        await told(Nobody(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.EXIT_EARLY))
+    assert raised.value.timed_out
+    failed = await told(Nobody(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.FAIL))
+    assert failed == "Error: Nobody answered the review of 'human_input' within 0.02 s"
+
+
+def test_an_empty_question_is_not_put_to_anybody():
+    asked = []
+    box = Toolbox([HumanInputTool()], review=CallbackReview(asked.append))
+    reply = box.execute(ToolCall("human_input", {"input": " "}))
+    assert (reply.text, asked) == ("Error: The question is empty; ask one that a person can answer", [])
