@@ -90,7 +90,7 @@ def console(decision, _):
     person = Person()
     done = threading.Event()
     key = {Continue: "c", Edit: "e", ExitEarly: "x"}[type(decision)]
-    more = {"e": ("> ", "edited\n"), "x": ("empty): ", "no\n")}
+    more = {"e": ("change): ", "edited\n"), "x": ("empty): ", "no\n")}
 
     def sit():
         while not done.is_set():
@@ -116,7 +116,7 @@ REVIEWERS = {
     "async callback": decided(lambda decision: CallbackReview(lambda _: later(decision))),
     "remember": decided(lambda decision: RememberReview(CallbackReview(lambda _: decision))),
     "rules": decided(lambda decision: RulesReview([Rule("deny", "open")], CallbackReview(lambda _: decision))),
-    "all of them": decided(
+    "one in another": decided(
         lambda decision: RulesReview([], RememberReview(RulesReview([], CallbackReview(lambda _: decision))))
     ),
     "queue in memory": memory,

@@ -149,8 +149,9 @@ class _Dialog:
 
     @property
     def _file(self) -> str:
-        plain = self._request.editable or isinstance(self._request.arguments, str)
-        return "edit.txt" if plain else "edit.json"
+        request = self._request
+        is_json = request.editable_text == request.arguments_text and not isinstance(request.arguments, str)
+        return "edit.json" if is_json else "edit.txt"
 
     def _inline(self, text: str) -> str:
         """Give the line that is to replace the text; the text itself where there is none that can."""

@@ -118,7 +118,9 @@ class ReviewRequest:
 
     @property
     def editable_text(self) -> str:
-        """What an edit replaces: the text of the editable field, or all arguments as text."""
+        """What an edit replaces: the text of the editable field, all arguments as text, or nothing where it is an answer."""
+        if self.timing is ReviewTiming.DURING_EXECUTION:
+            return ""
         return str(self.arguments[self.editable]) if self.editable else self.arguments_text
 
     def to_json(self) -> str:
