@@ -118,7 +118,7 @@ class ReviewRequest:
 
     @property
     def editable_text(self) -> str:
-        """What an edit replaces: the text of the editable field, all arguments as text, or nothing where it is an answer."""
+        """What an edit replaces: the editable field or all arguments as text; nothing where an answer is asked for."""
         if self.timing is ReviewTiming.DURING_EXECUTION:
             return ""
         return str(self.arguments[self.editable]) if self.editable else self.arguments_text
