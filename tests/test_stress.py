@@ -54,12 +54,12 @@ def test_two_hundred_threads_share_one_toolbox():
 
 
 def test_a_box_that_is_dropped_takes_its_threads_along():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for _ in range(20):
         box = Toolbox([Function(lambda text: text)])
         box.execute_all([call("function")] * 3)
     del box
-    for thread in threading.enumerate():
-        if thread.name.startswith("toolsemble"):
-            thread.join(30)
-    assert threading.active_count() == before
+    made = set(threading.enumerate()) - before
+    for thread in made:
+        thread.join(30)
+    assert not [thread for thread in made if thread.is_alive()]
