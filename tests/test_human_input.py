@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from toolsemble import Continue, Edit, ExitEarly, ExitEarlyError, OnTimeout, ReviewTiming, Toolbox, ToolCall
+from toolsemble import (
+    Continue,
+    Edit,
+    ExitEarly,
+    ExitEarlyError,
+    OnTimeout,
+    ReviewTiming,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+)
 from toolsemble.builtin import HumanInputTool
 from toolsemble.review import CallbackReview
 
@@ -73,6 +83,12 @@ async def test_silence_lets_the_model_go_on_unless_the_tool_says_otherwise():
     assert raised.value.timed_out
     failed = await told(Nobody(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.FAIL))
     assert failed == "Error: Nobody answered the review of 'human_input' within 0.02 s"
+
+
+@pytest.mark.parametrize("terms", [{"timeout": "5"}, {"timeout": -1}, {"on_timeout": "fail"}])
+def test_unclear_terms_are_refused(terms):
+    with pytest.raises(ToolDefinitionError, match="HumanInputTool: "):
+        HumanInputTool(**terms)
 
 
 def test_an_empty_question_is_not_put_to_anybody():

@@ -134,7 +134,7 @@ def test_the_handler_is_told_what_can_be_remembered_and_by_which_id():
     assert person.asked[0].id == REQUEST.id
 
 
-def test_what_was_shown_is_remembered_whatever_becomes_of_the_objects():
+def test_an_approval_of_what_was_changed_on_the_way_is_not_remembered():
     arguments = {"path": "a"}
 
     def change(request):
@@ -146,6 +146,22 @@ def test_what_was_shown_is_remembered_whatever_becomes_of_the_objects():
     finish(review.review(another(arguments={"path": "b"})))
     assert len(person.asked) == 2
     finish(review.review(another(arguments={"path": "a"})))
+    assert len(person.asked) == 3
+
+
+def test_a_question_in_the_middle_of_the_work_is_remembered_only_by_an_explicit_word():
+    asked = another(timing=ReviewTiming.DURING_EXECUTION, arguments={})
+    for answer, times in ((Continue(), 2), (Continue(always="arguments"), 1)):
+        review = RememberReview(person := Person(lambda _, answer=answer: answer))
+        finish(review.review(asked))
+        finish(review.review(replace(asked, id="other")))
+        assert len(person.asked) == times
+
+
+def test_a_secret_that_nobody_is_shown_tells_two_calls_apart():
+    review = RememberReview(person := Person())
+    for secret in ("one", "two", "one"):
+        finish(review.review(another(hidden_digest=secret)))
     assert len(person.asked) == 2
 
 

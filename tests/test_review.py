@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_validator
 
 from tools import AsyncFunction, Echo, Function, call
 from toolsemble import (
@@ -32,6 +32,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
+from toolsemble.review.question import ask
 
 
 class Reviewer:
@@ -68,6 +69,10 @@ class Together(Reviewer):
     async def review_all(self, requests):
         self.rounds.append([request.arguments for request in requests])
         return {request.id: self.decide(request) for request in reversed(requests)}
+
+
+class Unusual(BaseException):
+    """Neither an error nor a signal to end."""
 
 
 async def echo(text):
@@ -108,6 +113,9 @@ async def told(tool, reviewer, asked):
         (asyncio.CancelledError(), "Error: Rejected by reviewer: the reviewer failed to answer"),
         (ToolConfigurationError("x"), "Error: Rejected by reviewer: the reviewer failed to answer"),
         (KeyboardInterrupt(), "Error: Rejected by reviewer: the prompt was interrupted"),
+        (StopIteration(), "Error: Rejected by reviewer: the reviewer failed to answer"),
+        (GeneratorExit(), "Error: Rejected by reviewer: the reviewer failed to answer"),
+        (Unusual(), "Error: Rejected by reviewer: the reviewer failed to answer"),
         (Edit("half \ud800"), f"Error: Rejected by reviewer: the edit does not fit: {HALF}"),
     ],
 )
@@ -137,14 +145,26 @@ class Interrupted:
         return Continue()
 
 
+class Wrapped:
+    """Stands around another handler, as rules and memories do."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def review(self, request):
+        return await ask(self.inner, request)
+
+
 class AsyncInterrupted:
     async def review(self, request):
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
 
 
-def test_a_key_that_interrupts_a_prompt_refuses_the_call():
-    reply = Toolbox([KINDS[0]], review=Interrupted()).execute(call("function"))
+@pytest.mark.parametrize("handler", [Interrupted(), Wrapped(Interrupted())])
+def test_a_key_that_interrupts_a_prompt_refuses_the_call(handler):
+    Interrupted.let_go.clear()
+    reply = Toolbox([KINDS[0]], review=handler).execute(call("function"))
     Interrupted.let_go.set()
     assert reply.text == "Error: Rejected by reviewer: the prompt was interrupted"
 
@@ -276,6 +296,29 @@ class TestTheRequest:
 
         assert digests() == digests() != digests(maximum=3)
 
+    def test_secrets_are_hidden_but_counted(self):
+        class Login(BaseModel):
+            user: str
+            password: SecretStr
+
+        class LogIn(TypedTool[Login]):
+            name, description, requires_approval = "log_in", "", True
+
+            def run(self, input):
+                return input.password.get_secret_value()
+
+        reviewer = Reviewer(Continue(), Continue(), Edit('{"user": "eve", "password": "**********"}'))
+        box = Toolbox([LogIn()], review=reviewer)
+        for password in ("one", "two", "three"):
+            call_it = ToolCall("log_in", {"user": "ada", "password": password})
+            assert box.execute(call_it, run_id="r1").text == password
+        assert [request.arguments["password"] for request in reviewer.requests] == ["**********"] * 3
+        assert len({request.arguments_digest for request in reviewer.requests}) == 3
+
+
+def doubled(value: int) -> int:
+    return value * 2
+
 
 class TestEdits:
     def box(self, *answers, **settings):
@@ -324,6 +367,43 @@ class TestEdits:
         said = "Error: Rejected by reviewer: the edit does not fit: Missing required parameter(s) for 'write': path"
         assert self.told(Edit("{}")) == said
         assert len(self.reviewer.requests) == 3
+
+    def test_a_key_that_is_there_twice_can_be_read_two_ways(self):
+        assert self.told(Edit('{"path": "a", "path": "b"}'), Edit('{"path": "c"}')) == "c::6"
+        assert self.reviewer.requests[1].prompt == "The edit does not fit: the key 'path' is there twice"
+
+    def test_what_a_validator_makes_of_an_edit_is_shown_before_it_runs(self):
+        @tool(requires_approval=True)
+        def pay(amount: Annotated[int, AfterValidator(doubled)]) -> str:
+            return f"paid {amount}"
+
+        def told(*answers):
+            self.reviewer = Reviewer(*answers)
+            return Toolbox([pay], review=self.reviewer).execute(ToolCall("pay", {"amount": 5})).text
+
+        assert told(Edit('{"amount": 10}'), Continue()) == "paid 20"
+        assert [request.arguments for request in self.reviewer.requests] == [{"amount": 10}, {"amount": 20}]
+        assert self.reviewer.requests[1].prompt.startswith("The edit was read as what is shown here")
+        assert told(Edit('{"amount": 10}'), ExitEarly("no")) == "Error: Rejected by reviewer: no"
+        read = "Error: Rejected by reviewer: the edit was read as what is shown here; continue if that is what you mean"
+        assert told(Edit('{"amount": 10}')) == read
+
+    def test_an_edit_of_one_field_leaves_the_others_as_they_were(self):
+        @tool(requires_approval=True, editable="text")
+        def send(
+            text: str,
+            copies: Annotated[int, AfterValidator(doubled)] = 1,
+            password: SecretStr = SecretStr("none"),  # noqa: B008 - a default that does not change
+        ) -> str:
+            return f"{text} {copies} {password.get_secret_value()}"
+
+        box = Toolbox([send], review=Reviewer(Edit("new")))
+        arguments = {"text": "old", "copies": "5", "password": "top"}
+        assert box.execute(ToolCall("send", arguments)).text == "new 10 top"
+        assert send.execute(arguments, ToolContext(review=Reviewer(Edit("new")))).output == "new 10 top"
+        broken = "```json\n{'text': 'old', 'copies': 5}\n```"
+        refused = "the edit does not fit: with it, other arguments would change, too; refuse the call instead"
+        assert box.execute(ToolCall("send", broken)).text == f"Error: Rejected by reviewer: {refused}"
 
     def test_a_tool_may_name_one_field_whose_plain_text_is_edited(self):
         assert self.told(Edit('new "text"'), editable="content", arguments={"path": "a", "mode": 7}) == 'a:new "text":7'
@@ -407,6 +487,12 @@ class TestGates:
         reply = Toolbox([gated], review=reviewer).execute(call("function", "ls"))
         assert reply.text == "Error: Rejected by reviewer: better not"
         assert reviewer.requests[0].prompt.startswith("The approval predicate failed: TypeError: string indices")
+
+    def test_a_predicate_that_forgets_to_answer_leaves_the_decision_to_the_reviewer(self):
+        reviewer = Reviewer(ExitEarly("better not"))
+        gated = Function(str.upper, requires_approval=lambda arguments, context: None)
+        assert Toolbox([gated], review=reviewer).execute(call("function")).is_error
+        assert reviewer.requests[0].prompt == "The approval predicate gave None, neither True nor False"
 
     def test_a_predicate_cannot_change_what_is_reviewed_or_run(self):
         @tool(requires_approval=lambda arguments, context: arguments.update(path="/nowhere") or True)
@@ -516,7 +602,23 @@ class TestGatesFromOutside:
         (request,) = self.reviewer.requests
         assert (request.timeout, request.on_timeout, request.required_role) == (9, OnTimeout.FAIL, "boss")
 
-    def test_a_tool_keeps_the_terms_of_its_own_gate_and_either_gate_asks(self):
+    def test_a_pattern_that_names_no_tool_is_told_to_the_log(self, caplog):
+        self.refused(["delet_*"])
+        assert "the pattern 'delet_*' matches none of the tools read, delete_file, delete_dir" in caplog.text
+
+    def test_of_two_gates_the_stricter_terms_hold(self):
+        weak = Function(
+            str.upper,
+            name="weak",
+            requires_approval=lambda arguments, context: False,
+            approval_on_timeout=OnTimeout.CONTINUE,
+            approval_role="intern",
+        )
+        reviewer = Reviewer(ExitEarly())
+        Toolbox([weak], approve=["*"], approval_role="admin", review=reviewer).execute(call("weak"))
+        assert (reviewer.requests[0].on_timeout, reviewer.requests[0].required_role) == (OnTimeout.EXIT_EARLY, "admin")
+
+    def test_a_tool_keeps_its_time_and_either_gate_asks(self):
         own = Function(
             str.upper, requires_approval=lambda arguments, context: arguments == "a", approval_timeout=5, name="own"
         )
@@ -562,12 +664,19 @@ class TestTimeouts:
             finally:
                 return Continue()  # noqa: B012 - swallowing the cancellation is what is tested
 
+    class Slow(Never):
+        async def review(self, request):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(60)
+
     class Blocking(Never):
         async def review(self, request):
             self.let_go.wait(0.2)  # holds the loop itself, beyond the time
             return Continue()
 
-    handlers = pytest.mark.parametrize("handler", [Never, NeverAsync, Stubborn, Blocking])
+    handlers = pytest.mark.parametrize("handler", [Never, NeverAsync, Stubborn, Slow, Blocking])
 
     @handlers
     @pytest.mark.parametrize(
@@ -583,6 +692,21 @@ class TestTimeouts:
         gated = Function(str.upper, requires_approval=True, approval_timeout=0.05, approval_on_timeout=on_timeout)
         assert await told(gated, asked, call("function")) == text
         asked.let_go.set()
+
+    async def test_a_handler_in_a_thread_of_its_own_choosing_holds_nobody_up(self):
+        let_go = threading.Event()
+
+        class Threaded:
+            async def review(self, request):
+                await asyncio.to_thread(let_go.wait, 30)
+                return Continue()
+
+        gated = Function(str.upper, requires_approval=True, approval_timeout=0.05)
+        started = asyncio.get_running_loop().time()
+        await told(gated, Threaded(), call("function"))
+        assert not let_go.is_set()
+        assert asyncio.get_running_loop().time() - started < 25  # far from the 30 of the handler's own
+        let_go.set()
 
     @pytest.mark.parametrize("timeout", [0, None, 0.0])
     async def test_nought_waits_as_long_as_it_takes(self, timeout):  # noqa: ASYNC109 - the setting under test
@@ -633,6 +757,11 @@ class TestTimeouts:
         assert (gone.is_set(), ran) == (True, [])
 
 
+class Broken(dict):
+    def keys(self):
+        raise RuntimeError("broken")
+
+
 class TestTogether:
     """The calls of one turn that need approval, put to a handler that can take several."""
 
@@ -663,7 +792,16 @@ class TestTogether:
 
     @pytest.mark.parametrize(
         "answers",
-        [None, [Continue()] * 3, {}, {"other": Continue()}, RuntimeError("broken"), KeyboardInterrupt()],
+        [
+            None,
+            [Continue()] * 3,
+            {},
+            {"other": Continue()},
+            Broken(),
+            RuntimeError("broken"),
+            KeyboardInterrupt(),
+            StopIteration(),
+        ],
         ids=repr,
     )
     async def test_answers_that_are_not_by_the_requests_ids_are_refusals(self, answers):
@@ -706,6 +844,55 @@ class TestTogether:
         replies = await Toolbox(tools, review=handler).aexecute_all([call("one"), call("two")])
         assert [reply.text for reply in replies] == ["HI", "Error: Rejected by reviewer: no answer within 0.2 s"]
         assert len(handler.requests) == 2
+
+    async def test_one_call_need_not_wait_for_the_answer_to_another(self):
+        first = asyncio.Event()
+
+        class OneByOne(Together):
+            async def review_all(self, requests):
+                return {request.id: self.one(request) for request in requests}
+
+            async def one(self, request):
+                if request.arguments != "a":
+                    await asyncio.wait_for(first.wait(), 30)
+                return Continue()
+
+        def run(text):
+            if text == "a":
+                asyncio.run_coroutine_threadsafe(set_first(), loop).result(30)
+            return text
+
+        async def set_first():
+            first.set()
+
+        loop = asyncio.get_running_loop()
+        box = Toolbox([Function(run, requires_approval=True)], review=OneByOne(None))
+        replies = await box.aexecute_all([call("function", "a"), call("function", "b")])
+        assert [reply.text for reply in replies] == ["a", "b"]
+
+    async def test_an_answer_to_a_call_that_has_gone_is_dropped(self):
+        class Late(Together):
+            async def review_all(self, requests):
+                await asyncio.sleep(0.1)
+                return {request.id: self.one() for request in requests}
+
+            async def one(self):
+                return Continue()
+
+        tools = [
+            Function(str.upper, name=name, requires_approval=True, approval_timeout=seconds)
+            for name, seconds in (("one", 0.02), ("two", 30))
+        ]
+        replies = await Toolbox(tools, review=Late(None)).aexecute_all([call("one"), call("two")])
+        assert [reply.is_error for reply in replies] == [True, False]
+
+    async def test_tools_in_threads_of_one_turn_each_get_their_own_answer(self):
+        asked = Together(lambda request: ExitEarly("no"))
+        ran = []
+        inner = Function(ran.append, requires_approval=True, approval_on_timeout=OnTimeout.CONTINUE, approval_timeout=9)
+        outer = Function(lambda text: inner.execute(text).text, name="outer")
+        replies = await Toolbox([outer], review=asked).aexecute_all([call("outer", str(n)) for n in range(30)])
+        assert ({reply.text for reply in replies}, ran) == ({"Error: Rejected by reviewer: no"}, [])
 
     async def test_cancelling_the_turn_cancels_the_question(self):
         asked, gone = asyncio.Event(), asyncio.Event()
@@ -805,6 +992,15 @@ class TestAskingInTheMiddle:
         handler = TestTimeouts.Never()
         assert await told(kind(timeout=0.05, on_timeout=on_timeout), handler, call("asking", "go")) == text
         handler.let_go.set()
+
+    @pytest.mark.parametrize(
+        "terms", [{"timeout": -1}, {"timeout": "5"}, {"on_timeout": "continue"}, {"required_role": 5}]
+    )
+    def test_unclear_terms_fail_the_call_and_ask_nobody(self, terms):
+        reviewer = Reviewer(Continue())
+        reply = Toolbox([Asking(**terms)], review=reviewer).execute(call("asking"))
+        assert reply.text.startswith("Error: Tool 'asking': the ")
+        assert reviewer.requests == []
 
     def test_a_function_asks_through_its_context(self):
         @tool

@@ -242,6 +242,29 @@ def test_an_approval_that_was_given_in_time_counts_after_the_deadline(store, clo
     assert store.take({request.id: request}) == {request.id: Continue()}
 
 
+def test_a_row_that_is_set_back_does_not_bring_a_used_answer_to_life(file, tmp_path):
+    request = asking()
+    (stored,) = file.ask([request])
+    file.answer(file.pending()[0], Continue(), person="ada")
+    assert file.take({stored: request}) == {stored: Continue()}
+    tamper(tmp_path, "UPDATE requests SET state = 'answered'")
+    refused = ExitEarly("the approval is not valid: it was used already")
+    assert file.take({stored: request}) == {stored: refused}
+    assert kinds(file, stored) == ["asked", "answered", "used", "refused"]
+
+
+def test_an_answer_is_for_the_form_of_edit_that_was_offered(store):
+    (first,) = store.ask([asking()])
+    (second,) = store.ask([asking(editable="content")])
+    assert first != second
+
+
+@pytest.mark.parametrize("path", [":memory:", ""])
+def test_a_file_is_a_file(path):
+    with pytest.raises(ToolDefinitionError, match="needs the path of a file; for a store in memory use MemoryStore"):
+        SQLiteStore(path)
+
+
 def test_an_answer_counts_for_the_request_of_whoever_takes_it(store):
     store.ask([request := asking()])
     store.answer(request, Continue())

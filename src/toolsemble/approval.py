@@ -7,9 +7,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
+from toolsemble.edit import edited_input, says
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError
 from toolsemble.preview import preview
 from toolsemble.review import Edit, ExitEarly, ReviewHandler, ReviewRequest
@@ -21,7 +21,7 @@ from toolsemble.shape import described
 from toolsemble.work import CallPredicate, Work
 
 _MOST_ASKED = 3
-_SHOWN = 200
+_ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
 
 
 class RejectedError(Exception):
@@ -29,17 +29,17 @@ class RejectedError(Exception):
 
 
 def approved(
-    definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext
+    definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
     """Give the input that may run, with its repairs: what was read, or what a reviewer made of it; else refuse."""
-    doubt = ""
+    (value, repairs), doubt = read, ""
     if gate.predicates:
         needed, doubt = yield from _needed(definition, gate.predicates, value, context)
         if not needed:
             return value, repairs
     handler = _handler(definition, context)
-    request = _request(definition, gate, value, repairs, context, doubt)
     for _ in range(_MOST_ASKED):
+        request = _request(definition, gate, value, repairs, context, doubt)
         decision = yield Question(handler, request)
         if isinstance(decision, ExitEarly):
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _written(request)}")
@@ -47,12 +47,15 @@ def approved(
             _check_unchanged(definition, value, request)
             return value, repairs
         try:
-            return _edited(definition, value, decision), ()
+            edited = edited_input(definition, value, given, decision.revised, steps)
         except ToolArgumentsError as problem:
-            unfit = f"The edit does not fit: {problem}"
-            context.logger.info("%s edit refused: %s", definition.name, preview(unfit, _SHOWN))
-            request = replace(request, id=new_id(), prompt=unfit, **context.patience(gate.timeout, gate.on_timeout))
-    raise RejectedError(f"Rejected by reviewer: {unfit[0].lower()}{unfit[1:]}")
+            doubt = f"The edit does not fit: {problem}"
+            context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
+            continue
+        if says(definition, decision.revised, edited):
+            return edited, ()
+        value, repairs, given, doubt = edited, (), decision.revised, _ANOTHER_READING
+    raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
 
 
 def _needed(
@@ -62,11 +65,14 @@ def _needed(
     for predicate in predicates:
         try:
             # Each gets a copy of its own, so that none can change what the reviewer sees.
-            if (yield CallPredicate(predicate, definition.present(value), context)):
-                return True, ""
+            told = yield CallPredicate(predicate, definition.present(value), context)
         except Exception as error:
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=True)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
+        if told is None:
+            return True, "The approval predicate gave None, neither True nor False"
+        if told:
+            return True, ""
     return False, ""
 
 
@@ -85,10 +91,11 @@ def _handler(definition: ToolDefinition, context: ToolContext) -> ReviewHandler:
 def _request(
     definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext, prompt: str
 ) -> ReviewRequest:
+    shown, exact = definition.present(value), definition.present(value, reveal=True)
     return ReviewRequest(
         definition.reviewed_as or definition.description,
         definition.name,
-        definition.present(value),
+        shown,
         prompt=prompt,
         required_role=gate.role,
         call_id=context.call_id,
@@ -97,27 +104,18 @@ def _request(
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),
+        hidden_digest="" if exact == shown else digest([context.run_id, exact]),
         **context.patience(gate.timeout, gate.on_timeout),
     )
 
 
-def _edited(definition: ToolDefinition, value: Any, edit: Edit) -> Any:
-    """Give the input that a reviewer wrote, checked as strictly as can be: what a person means is not guessed."""
-    revised: Any = edit.revised
-    if definition.editable:
-        revised = {**definition.present(value), definition.editable: revised}
-    elif not revised.strip() and isinstance(definition.present(value), dict):
-        raise ToolArgumentsError("it is empty; write all arguments as a JSON object")
-    return definition.accept(revised, frozenset())[0]
-
-
 def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest) -> None:
     """Refuse when somebody on the way to the reviewer has changed what the reviewer saw."""
-    if request.arguments_digest != digest(definition.present(value)):
+    if request.arguments_digest != replace(request, arguments=definition.present(value)).arguments_digest:
         raise RejectedError("Rejected by reviewer: the arguments were changed on their way to the reviewer")
 
 
 def _written(request: ReviewRequest) -> str:
     arguments = request.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return f"{request.tool_name}({preview(text, _SHOWN)})"
+    return f"{request.tool_name}({preview(text)})"

@@ -21,6 +21,7 @@ from toolsemble.review import (
     ReviewTiming,
 )
 from toolsemble.review.automatic import AutoReject
+from toolsemble.review.gate import check_terms
 from toolsemble.review.question import Question
 from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.workers import THREADS
@@ -158,6 +159,7 @@ class ToolContext:
         on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
         required_role: str | None = None,
     ) -> ReviewRequest:
+        check_terms(f"Tool '{self.tool_name}': the ", timeout, on_timeout, required_role)
         return ReviewRequest(
             description,
             self.tool_name,

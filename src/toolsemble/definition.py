@@ -81,8 +81,9 @@ class ToolDefinition:
     """What a reviewer is told that the tool does; empty for the description."""
     editable: str = ""
     """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
-    present: Callable[[Any], Any] = lambda value: value
-    """From the body's input to what a reviewer is shown: JSON values that nobody else holds."""
+    present: Callable[..., Any] = lambda value, **_: value
+    """From the body's input to what a reviewer is shown: JSON values that nobody else holds, with secrets hidden unless
+    ``reveal`` is true."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
     """Who gets the result."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -8,7 +8,11 @@ import re
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-def preview(text: str, limit: int) -> str:
+SHOWN = 200
+"""How much of a text is enough to know it again."""
+
+
+def preview(text: str, limit: int = SHOWN) -> str:
     r"""Give the start of a text on one line: what a model wrote cannot forge log lines or move a cursor.
 
     >>> preview("first\nsecond", 8)

@@ -53,10 +53,12 @@ def call_path(
     started = time.perf_counter()
     try:
         try:
+            sent = given
             given, repairs = read(given, steps)
             if definition.gate is not None:
                 try:
-                    given, repairs = yield from approved(definition, definition.gate, given, repairs, context)
+                    was = given, repairs
+                    given, repairs = yield from approved(definition, definition.gate, was, sent, steps, context)
                 finally:
                     started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, RejectedError) as refusal:

@@ -107,7 +107,7 @@ class Tool(ABC):
     approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
     """What becomes of the call when nobody answers in time."""
     approval_role: str | None = None
-    """The role that the reviewer must have; None for any."""
+    """The role that the reviewer must have, where the handler knows who answers, as a store does; None for any."""
     approval_description: str = ""
     """What the reviewer is told the call does; empty for the tool's description."""
     editable: str = ""
@@ -351,8 +351,18 @@ def settings_in(source: object) -> ToolSettings:
 
     Only those about review and threads: it may use the other names for something else.
     """
-    names = [name for name in ToolSettings.__annotations__ if "approval" in name or name in {"editable", "inline"}]
-    return {name: getattr(source, name) for name in names if hasattr(source, name)}  # type: ignore[return-value]  # by name
+    return {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}  # type: ignore[return-value]  # by name
+
+
+_OF_ANYBODY = (
+    "requires_approval",
+    "approval_timeout",
+    "approval_on_timeout",
+    "approval_role",
+    "approval_description",
+    "editable",
+    "inline",
+)
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:

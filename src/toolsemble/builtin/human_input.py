@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolsemble.errors import ExitEarlyError, ToolArgumentsError
 from toolsemble.review import Edit, ExitEarly, OnTimeout
+from toolsemble.review.gate import check_terms
 from toolsemble.review.request import TIMEOUT
 from toolsemble.tools import Tool
 
@@ -30,6 +31,7 @@ class HumanInputTool(Tool):
 
     def __init__(self, *, timeout: float | None = TIMEOUT, on_timeout: OnTimeout = OnTimeout.CONTINUE) -> None:
         """Take down how long a person has for an answer, and what becomes of a question that nobody answers."""
+        check_terms("HumanInputTool: ", timeout, on_timeout)
         self.timeout = timeout
         self.on_timeout = on_timeout
 

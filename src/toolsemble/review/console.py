@@ -11,7 +11,8 @@ from typing import TextIO
 from toolsemble.preview import preview
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.editor import edited, editor
-from toolsemble.review.question import LOGGER, nobody_waits
+from toolsemble.review.event import LOGGER
+from toolsemble.review.question import nobody_waits
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.sheet import Sheet, block, margined, safe
 from toolsemble.review.terminal import TURNS, NobodyWaitsError, Terminal, terminal_of

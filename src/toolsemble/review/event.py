@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn"]
+
+LOGGER = logging.getLogger("toolsemble.review")
+LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 
 
 @dataclass(frozen=True, slots=True)

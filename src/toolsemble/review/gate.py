@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.event import LOGGER
 from toolsemble.review.request import TIMEOUT, OnTimeout
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
@@ -49,13 +50,24 @@ def gate_of(
     """
     if requires_approval is False:
         return None
+    check_terms(f"{owner}: approval_", timeout, on_timeout, role)
+    return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)  # type: ignore[arg-type]  # checked
+
+
+def check_terms(place: str, timeout: object, on_timeout: object, role: object = None) -> None:
+    """Refuse terms of a review that are unclear.
+
+    >>> check_terms("deploy: ", -1, OnTimeout.CONTINUE)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: deploy: timeout must be a number of seconds or None, not -1
+    """
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
-        raise ToolDefinitionError(f"{owner}: approval_timeout must be a number of seconds or None, not {timeout!r}")
+        raise ToolDefinitionError(f"{place}timeout must be a number of seconds or None, not {timeout!r}")
     if not isinstance(on_timeout, OnTimeout):
-        raise ToolDefinitionError(f"{owner}: approval_on_timeout must be an OnTimeout, not {on_timeout!r}")
+        raise ToolDefinitionError(f"{place}on_timeout must be an OnTimeout, not {on_timeout!r}")
     if role is not None and not isinstance(role, str):
-        raise ToolDefinitionError(f"{owner}: approval_role must be a str or None, not {role!r}")
-    return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)
+        raise ToolDefinitionError(f"{place}role must be a str or None, not {role!r}")
 
 
 def outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
@@ -87,17 +99,24 @@ class OuterGate:
     def check(self, names: Sequence[str]) -> None:
         """Refuse a name that no tool has: a slip of the pen would leave a tool without its gate."""
         for pattern in self.patterns or ():
-            if not _WILD.intersection(pattern) and pattern not in names:
+            if any(fnmatchcase(name, pattern) for name in names):
+                continue
+            if not _WILD.intersection(pattern):
                 raise ToolDefinitionError(f"Toolbox: approve names {pattern!r}, but the tools are {', '.join(names)}")
+            LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
     def around(self, name: str, own: Gate | None) -> Gate | None:
-        """Give the gate of a tool of that name: its own settings stay, and it asks when either gate does."""
+        """Give the gate of a tool of that name: it asks when either gate does, on the stricter terms."""
         if self.patterns is not None and not any(fnmatchcase(name, pattern) for pattern in self.patterns):
             return own
         if own is None:
             return self.gate
-        either = own.predicates + self.gate.predicates if own.predicates and self.gate.predicates else ()
-        return replace(own, predicates=either)
+        return Gate(
+            own.predicates + self.gate.predicates if own.predicates and self.gate.predicates else (),
+            own.timeout,
+            self.gate.on_timeout if own.on_timeout is OnTimeout.CONTINUE else own.on_timeout,
+            self.gate.role or own.role,
+        )
 
 
 _WILD = frozenset("*?[")

@@ -13,14 +13,12 @@ from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDe
 from toolsemble.preview import preview
 from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
-from toolsemble.review.event import ReviewEvent
-from toolsemble.review.question import LOGGER
+from toolsemble.review.event import LOGGER, ReviewEvent
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.records import Record, Records
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.seal import sealed
 
-_SHOWN = 200
 _CHANGED = "the request was changed in the store"
 _ENDS = {
     "used": ExitEarly("the approval was used already"),
@@ -123,7 +121,7 @@ class Ledger:
                 _refused(records, replace(event, kind="refused", detail=f"{error}"))
         if refusal is not None:
             raise refusal
-        LOGGER.info("answered: %s by '%s': %s", request.tool_name, preview(person, _SHOWN), receipt.kind)
+        LOGGER.info("answered: %s by '%s': %s", request.tool_name, preview(person), receipt.kind)
         return receipt
 
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
@@ -209,6 +207,7 @@ class Ledger:
         try:
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
+            records.check_unused(record.id)
         except ReviewRefusedError as error:
             _refused(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
             return ExitEarly(f"the approval is not valid: {error}")
@@ -238,7 +237,7 @@ def _open(
         if seen != kept:
             raise ReviewRefusedError(f"the person saw {what} than what is asked about")
     if stored.required_role is not None and role != stored.required_role:
-        raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role, _SHOWN)}'")
+        raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role)}'")
     return stored
 
 
@@ -250,13 +249,11 @@ def _closed(record: Record) -> str:
         person = Receipt.from_json(f"{record.receipt}").person
     except ReviewRefusedError:
         return _CHANGED
-    return f"it was answered already by '{preview(person, _SHOWN)}'" if person else "it was answered already"
+    return f"it was answered already by '{preview(person)}'" if person else "it was answered already"
 
 
 def _refused(records: Records, event: ReviewEvent) -> None:
-    LOGGER.warning(
-        "refused: %s %s: %s", preview(event.tool_name, _SHOWN), preview(event.request_id, _SHOWN), event.detail
-    )
+    LOGGER.warning("refused: %s %s: %s", preview(event.tool_name), preview(event.request_id), event.detail)
     records.note(event)
 
 

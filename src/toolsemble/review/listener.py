@@ -11,7 +11,7 @@ from socketserver import BaseServer, ThreadingTCPServer
 from typing import Any, TypeAlias
 
 from toolsemble.review.callback import LARGEST
-from toolsemble.review.question import LOGGER
+from toolsemble.review.event import LOGGER
 
 Receive: TypeAlias = Callable[[bytes, Mapping[str, str]], tuple[int, str]]
 

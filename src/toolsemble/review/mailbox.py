@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from toolsemble.review.decision import ReviewDecision
-from toolsemble.review.question import LOGGER
+from toolsemble.review.event import LOGGER
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
 

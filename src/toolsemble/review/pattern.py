@@ -24,7 +24,8 @@ def surely_matches(pattern: str, text: str) -> bool:
         return text == pattern
     if not pattern.strip("*"):
         return True
-    if not fnmatchcase(text, pattern) or (" " in pattern and _OPERATORS.intersection(text)):
+    may_be_command = " " in pattern or "/" not in pattern
+    if not fnmatchcase(text, pattern) or (may_be_command and _OPERATORS.intersection(text)):
         return False
     if not (text.isprintable() and unquote(unquote(text)).isprintable()):
         return False

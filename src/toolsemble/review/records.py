@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from toolsemble.errors import ReviewRefusedError
 from toolsemble.preview import preview
 from toolsemble.review.event import ReviewEvent
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest, digest
 from toolsemble.review.seal import seal, sealed
 
-_SHOWN = 200
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 _RECORD = "SELECT id, state, request, seal, receipt, expires FROM requests WHERE "
 
@@ -120,7 +120,7 @@ class Records:
 
     def note(self, event: ReviewEvent) -> None:
         """Add an event to the audit, in text that is safe to show."""
-        shown = [preview(text, _SHOWN) for text in (event.tool_name, event.person, event.role, event.detail)]
+        shown = [preview(text) for text in (event.tool_name, event.person, event.role, event.detail)]
         self._connection.execute(
             "INSERT INTO events (kind, request_id, at, tool_name, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (event.kind, whole(event.request_id), event.at, *shown),
@@ -133,6 +133,12 @@ class Records:
             return [ReviewEvent(*row) for row in self._connection.execute(f"{query} ORDER BY number")]
         found = self._connection.execute(f"{query} WHERE request_id = ? ORDER BY number", (whole(request_id),))
         return [ReviewEvent(*row) for row in found]
+
+    def check_unused(self, id: str) -> None:
+        """Refuse an answer that is on record as used, whatever its row says."""
+        query = "SELECT 1 FROM events WHERE request_id = ? AND kind = 'used'"
+        if self._connection.execute(query, (id,)).fetchone() is not None:
+            raise ReviewRefusedError("it was used already")
 
     def fingerprint(self) -> str:
         """Give the seal that the store's first user left, which shows whether another has the same secret."""
@@ -169,6 +175,8 @@ def binding(request: ReviewRequest) -> str:
             request.timing.value,
             request.description,
             request.required_role,
+            request.editable,
+            request.prompt,
         ]
     )
 

@@ -88,7 +88,8 @@ class RememberReview:
         if not request.prompt and self._knows(request, approvals):
             return Continue()
         answer: ReviewDecision = await ask(self._handler, _offering(request))
-        self._remember(request.run_id, approvals, answer)
+        if _by_scope(request) == approvals:
+            self._remember(request, approvals, answer)
         return answer
 
     def _knows(self, request: ReviewRequest, approvals: dict[str, _Approval]) -> bool:
@@ -99,11 +100,14 @@ class RememberReview:
                 self._touch(request.run_id, known)
         return known is not None
 
-    def _remember(self, run_id: str, approvals: dict[str, _Approval], answer: Any) -> None:
-        approval = approvals.get(answer.always or self._scope) if isinstance(answer, Continue) else None
-        if approval is not None and run_id:
+    def _remember(self, request: ReviewRequest, approvals: dict[str, _Approval], answer: Any) -> None:
+        if not isinstance(answer, Continue) or not request.run_id:
+            return
+        # A question in the middle of the work does not show all of its call; only an explicit word holds for others.
+        scope = answer.always or (self._scope if request.timing is ReviewTiming.BEFORE_EXECUTION else "")
+        if (approval := approvals.get(scope)) is not None:
             with self._lock:
-                self._touch(run_id, approval)
+                self._touch(request.run_id, approval)
 
     def _touch(self, run_id: str, approval: _Approval) -> None:
         """Make an approval and its run the ones used last, and forget those that were not used for longest."""

@@ -98,6 +98,8 @@ class ReviewRequest:
     """What an approval can be remembered for: "tool", "arguments", or nothing."""
     schema_digest: str = ""
     """A digest of the tool's schema: an approval is for this form of the tool only."""
+    hidden_digest: str = ""
+    """A digest of the arguments with their secrets, which nobody is shown; empty when there are none."""
     asked_at: float = field(default_factory=time.time)
     """When it was asked, in seconds since the epoch."""
 
@@ -108,8 +110,8 @@ class ReviewRequest:
 
     @property
     def arguments_digest(self) -> str:
-        """A digest of the arguments in canonical form: it changes with every byte of them."""
-        return digest(self.arguments)
+        """A digest of the arguments in canonical form: it changes with every byte of them, shown or hidden."""
+        return digest([self.arguments, self.hidden_digest] if self.hidden_digest else self.arguments)
 
     @property
     def arguments_text(self) -> str:

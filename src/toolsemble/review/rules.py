@@ -41,8 +41,8 @@ class Rule:
     - In an allow pattern with a slash, ``*`` stays within its part, except as the whole last part: ``/tmp/*`` is all
       that is below ``/tmp``, ``https://*.example.com/*`` is no other host.
     - Allow never matches a text with control or invisible characters, line breaks and ``%00`` among them; nor, for a
-      pattern with a space in it (a command), one of ``; | & < > $`` and the backquote. A pattern ``*`` does match
-      them, and so does a pattern without wildcards that is the very text.
+      pattern that could be of a command (with a space, or without a slash), one of ``; | & < > $`` and the backquote.
+      A pattern ``*`` does match them, and so does a pattern without wildcards that is the very text.
     - A condition on a list of values: allow needs every item to meet it, and at least one to be there; deny and ask
       need one.
     - Text that is a number, as decimals are in JSON, is compared as one.

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.preview import preview
+from toolsemble.preview import SHOWN, preview
 from toolsemble.review.request import ReviewRequest, ReviewTiming
 
 Paint = Callable[[str, str], str]
 """Gives a text, the second argument, in a style, the first."""
 
-_SHOWN = 200
 _NAME_SHOWN = 40
 _ROWS = 20
 _LABELS = 20
@@ -141,7 +140,7 @@ class Sheet:
         """Give a value as JSON, in which a backslash of the model's cannot pass for one of ours."""
         return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
 
-    def _cut(self, text: str, limit: int = _SHOWN, form: Callable[[str], str] = str) -> str:
+    def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
         if self._whole or len(text) <= limit:
             return safe(form(text))
         self.cut = True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.database import Database, key_beside
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.event import ReviewEvent
@@ -121,6 +122,8 @@ class SQLiteStore(Ledger):
         valid_for: float = VALID_FOR,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if os.fspath(path) in {"", ":memory:"}:
+            raise ToolDefinitionError("A SQLiteStore needs the path of a file; for a store in memory use MemoryStore()")
         # A program may change its folder before it opens the file again.
         place = Path(path).absolute()
         self._made_of = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}

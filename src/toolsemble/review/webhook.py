@@ -12,8 +12,8 @@ from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.callback import LARGEST, Callback
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.delivery import Delivery
+from toolsemble.review.event import LOGGER
 from toolsemble.review.listener import listening
-from toolsemble.review.question import LOGGER
 from toolsemble.review.queue import QueueReview
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.signature import check_signature, webhook_key

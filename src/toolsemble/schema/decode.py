@@ -50,8 +50,8 @@ class Arguments(Protocol):
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
-    def present(self, value: Any) -> Any:
-        """Give validated values as JSON, every one of them, under the names that the model knows."""
+    def present(self, value: Any, *, reveal: bool = False) -> Any:
+        """Give validated values as JSON, every one of them, under the names that the model knows; secrets hidden."""
         ...
 
 

@@ -73,9 +73,9 @@ class GivenArguments:
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
 
-    def present(self, value: Any) -> Any:
+    def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give the values once more, in objects that nobody else holds."""
-        return presented(value)
+        return presented(value, reveal=reveal)
 
     def _errors(self, text: str, value: Any) -> Iterable[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""

@@ -8,13 +8,15 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.members import members_reader
 
+_HIDDEN = "**********"
 _AS_THEY_ARE = (str, int, bool, type(None))
 
 
-def presented(value: Any, keys: Mapping[str, str] | None = None) -> Any:
+def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
     """Give a value as JSON values that nobody else holds; the keys are the model's names for those of a dict.
 
-    It is no serialization: what a type hides when it is serialized is shown, because the tool gets it.
+    It is no serialization: what a type leaves out when it is serialized is shown, because the tool gets it. Only
+    secrets are hidden, unless they are to be revealed.
 
     >>> presented({"size": (3, 4), "note": b"ok"}, {"size": "Size"})
     {'Size': [3, 4], 'note': 'b2s='}
@@ -23,15 +25,17 @@ def presented(value: Any, keys: Mapping[str, str] | None = None) -> Any:
     if kind in _AS_THEY_ARE:
         return value
     if isinstance(value, Mapping):
-        renamed = keys or {}
-        return {renamed.get(key, key) if isinstance(key, str) else _key(key): presented(value[key]) for key in value}
+        renamed, shown = keys or {}, {key: presented(each, reveal=reveal) for key, each in value.items()}
+        return {renamed.get(key, key) if isinstance(key, str) else _key(key): each for key, each in shown.items()}
     if hasattr(kind, "__pydantic_root_model__") and kind.__pydantic_root_model__:
-        return presented(value.root)
+        return presented(value.root, reveal=reveal)
     if (names := names_of(kind)) is not None:
         fields = {key: getattr(value, name) for name, key in names.items() if hasattr(value, name)}
-        return presented({**fields, **(getattr(value, "__pydantic_extra__", None) or {})})
+        return presented({**fields, **(getattr(value, "__pydantic_extra__", None) or {})}, reveal=reveal)
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [presented(item) for item in value]
+        return [presented(item, reveal=reveal) for item in value]
+    if hasattr(kind, "get_secret_value"):
+        return presented(value.get_secret_value()) if reveal else _HIDDEN
     return _plain(value)
 
 

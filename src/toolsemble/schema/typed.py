@@ -125,9 +125,9 @@ class TypedArguments:
             ]
         return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
 
-    def present(self, value: Any) -> Any:
+    def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give validated values as JSON, every one of them, under the names that the model knows."""
-        return presented(value, self._keys)
+        return presented(value, self._keys, reveal=reveal)
 
     def _build(self) -> SchemaValidator:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
