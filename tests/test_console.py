@@ -329,6 +329,7 @@ def test_a_question_tells_everything_there_is_to_know(person):
         "| Run              r1\n"
         "| Call             c1\n"
         "| Needs            an answer by role ops\n"
+        "| Holds            for this call with these arguments, in the rest of the run\n"
         "| Arguments        \n"
         '|   path           "/srv"\n'
         "|   limit          2\n"
@@ -365,6 +366,15 @@ def test_arguments_of_every_kind_are_shown(person, arguments, line):
 )
 def test_a_question_says_when_it_is_asked(person, timing, title):
     assert title in shown(person, request(timing=timing))
+
+
+def test_an_answer_in_the_middle_of_the_work_is_written_from_nothing(person):
+    asked = person.asked(request("Which one?", timing=ReviewTiming.DURING_EXECUTION))
+    person.prompt()
+    person.types("e\n")
+    assert "Which one?" not in person.until("change): ")
+    person.types("the blue one\n")
+    assert asked.result(WAIT) == Edit("the blue one")
 
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n[c]ontinue\n> \u202eevil\u2066\u061c\u200b\x85\x9b\U000e0041\ufe0f\u3164\ud800\t"

@@ -157,6 +157,7 @@ class Wrapped:
 
 class AsyncInterrupted:
     async def review(self, request):
+        await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
 
@@ -673,7 +674,7 @@ class TestTimeouts:
 
     class Blocking(Never):
         async def review(self, request):
-            self.let_go.wait(0.2)  # holds the loop itself, beyond the time
+            self.let_go.wait(0.6)  # holds the loop itself, beyond the time
             return Continue()
 
     handlers = pytest.mark.parametrize("handler", [Never, NeverAsync, Stubborn, Slow, Blocking])

@@ -98,6 +98,9 @@ class Sheet:
             "Run": request.run_id,
             "Call": request.call_id,
             "Needs": f"an answer by role {request.required_role}" if request.required_role else "",
+            "Holds": "for this call with these arguments, in the rest of the run"
+            if "arguments" in request.scopes
+            else "",
         }
         return (Row(label, self._told(text)) for label, text in facts.items() if text)
 

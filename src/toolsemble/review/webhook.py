@@ -137,8 +137,7 @@ class WebhookReview(QueueReview):
         try:
             await asyncio.sleep(_TOGETHER)
         finally:
-            if self._bundles.get(loop) is bundle:
-                del self._bundles[loop]
+            self._bundles.pop(loop, None)  # where a full one was replaced, the next request begins another
         return await self._delivery.deliver(self._message(bundle.requests))
 
     def _message(self, requests: list[str]) -> bytes:
