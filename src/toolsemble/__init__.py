@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
     from toolsemble.note import Note
     from toolsemble.param import MemoryId, Param
+    from toolsemble.pipeline.branches import choose, fan_out, map_over
+    from toolsemble.pipeline.pipeline import ToolPipeline
+    from toolsemble.pipeline.plan import Plan
+    from toolsemble.pipeline.step import Step
+    from toolsemble.pipeline.strategy import ErrorStrategy
+    from toolsemble.pipeline.undo import StepRecord
     from toolsemble.result import (
         AudioContent,
         Content,
@@ -80,6 +86,12 @@ _HOMES = {
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
     "note": ("Note",),
     "param": ("MemoryId", "Param"),
+    "pipeline.branches": ("choose", "fan_out", "map_over"),
+    "pipeline.pipeline": ("ToolPipeline",),
+    "pipeline.plan": ("Plan",),
+    "pipeline.step": ("Step",),
+    "pipeline.strategy": ("ErrorStrategy",),
+    "pipeline.undo": ("StepRecord",),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
     "review": (
         "Continue",
@@ -104,6 +116,7 @@ __all__ = [
     "Content",
     "Continue",
     "Edit",
+    "ErrorStrategy",
     "ExitEarly",
     "ExitEarlyError",
     "FileContent",
@@ -116,6 +129,7 @@ __all__ = [
     "Note",
     "OnTimeout",
     "Param",
+    "Plan",
     "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",
@@ -125,6 +139,8 @@ __all__ = [
     "ReviewTiming",
     "SchemaTool",
     "SilentMetrics",
+    "Step",
+    "StepRecord",
     "TextContent",
     "Tool",
     "ToolArgumentsError",
@@ -135,6 +151,7 @@ __all__ = [
     "ToolExecutionError",
     "ToolMetrics",
     "ToolParameters",
+    "ToolPipeline",
     "ToolReply",
     "ToolResult",
     "ToolSpec",
@@ -142,6 +159,9 @@ __all__ = [
     "Toolbox",
     "ToolsembleError",
     "TypedTool",
+    "choose",
+    "fan_out",
+    "map_over",
     "tool",
     "tool_specifications_from",
 ]

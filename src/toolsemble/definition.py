@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import Any
+from typing import Any, Protocol
 
-from toolsemble.context import LOGGER
+from toolsemble.context import LOGGER, ToolContext
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
+from toolsemble.result import ToolResult
 from toolsemble.review.gate import Gate, gate_of
 from toolsemble.review.request import TIMEOUT, OnTimeout
 from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
@@ -42,6 +43,31 @@ class ReturnBehavior(Enum):
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Flow(Protocol):
+    """The work of a tool that is made of tools: a path through their paths, which either driver can walk."""
+
+    def __call__(self, value: Any, context: ToolContext, walk: Any, trace: Any, /) -> Generator[Any, Any, Any]:
+        """Walk the parts with an input, as the call itself is walked and traced; give what a body would return."""
+        ...
+
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:
+        """Give the same flow through parts that a function makes of these."""
+        ...
+
+    def dried(self) -> Flow:
+        """Give the same flow for a dry run, in which no part's body runs."""
+        ...
+
+    def parts(self) -> tuple[ToolDefinition, ...]:
+        """Give the definitions of the tools that it is made of."""
+        ...
+
+    @property
+    def how(self) -> str:
+        """How the parts are walked, in words."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +116,14 @@ class ToolDefinition:
     """What else a provider may want to know."""
     strict: bool | None = None
     """Whether the provider's strict mode is asked for."""
+    arguments: Arguments | None = None
+    """How named parameters are checked; None for a tool that takes one string."""
+    hand: Callable[[Any, frozenset[str]], Decoded] | None = None
+    """From what the tool before it in a pipeline gave to the body's input; None where its parameters tell how."""
+    returns: Callable[[], Any] = lambda: Any
+    """Gives the declared type of what the body returns."""
+    flow: Flow | None = None
+    """What is walked in place of the body, where the tool is made of tools."""
     logger: logging.Logger = field(init=False)
     """The tool's own logger, called by its name."""
 
@@ -172,9 +206,46 @@ def typed_definition(
         decode=decode,
         accept=accept,
         schema=lambda: arguments.schema,
-        present=arguments.present,
-        **settings,
+        arguments=arguments,
+        **{"present": arguments.present, **settings},
     )
+
+
+def mapped(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
+    """Give what a function makes of a definition and, where it is made of tools, of those at every depth.
+
+    >>> shout = string_definition("shout", "Says it louder", str.upper)
+    >>> mapped(shout, lambda each: replace(each, name=each.name.upper())).name
+    'SHOUT'
+    """
+    made = change(definition)
+    return made if made.flow is None else replace(made, flow=made.flow.mapped(lambda part: mapped(part, change)))
+
+
+def dried(definition: ToolDefinition) -> ToolDefinition:
+    """Give the definition for a dry run: it reads, asks and records as ever, but its body does not run.
+
+    >>> dried(string_definition("shout", "Says it louder", str.upper)).body("hello").output
+    "Dry run: 'shout' was not run"
+    """
+    result = dry_result(definition.name)
+    return replace(
+        definition,
+        body=lambda _: result,
+        awaits=False,
+        inline=True,
+        reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
+        flow=None if definition.flow is None else definition.flow.dried(),
+    )
+
+
+def dry_result(name: str) -> ToolResult:
+    """Give what stands for the result of a tool that was not run.
+
+    >>> dry_result("save").attributes["dry_run"]
+    True
+    """
+    return ToolResult.success(f"Dry run: '{name}' was not run", attributes={"dry_run": True})
 
 
 def review_settings(name: object, source: object) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from toolsemble.definition import ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.members import function_fields, names_around
+from toolsemble.schema.members import function_fields, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools import Tool, ToolSettings
 from toolsemble.workers import is_async
@@ -129,6 +129,7 @@ class FunctionTool(Tool, Generic[P, R]):
             self.run,
             parameters.arguments,
             awaits=is_async(self._function),
+            returns=lambda: returned_by(self._function, self._names),
             **self._declared(),
         )
 

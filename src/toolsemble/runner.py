@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.approval import RejectedError, approved
 from toolsemble.context import ToolContext
@@ -35,15 +35,53 @@ CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 _PASSING = (ExitEarlyError, ToolConfigurationError)
 
 
+class Trace:
+    """What became of one call, for the call that it is a part of."""
+
+    # Defaults of the class: a trace is made for every step, and most of them stay as they are.
+    given: Any = None
+    """What the body got, or what was handed over when that did not fit."""
+    threw: bool = False
+    """Whether the body raised, and did not just give a failed result."""
+    duration: float = 0.0
+    """How many seconds the work took."""
+    undos: tuple[Any, ...] = ()
+    """How to undo what was done inside, oldest first."""
+
+
+class Walk(NamedTuple):
+    """How paths are walked: what the calls of a toolbox, and the calls inside those, have in common."""
+
+    steps: frozenset[str] = STEPS
+    """The steps of repair that are allowed."""
+    slots: Slots | None = None
+    """The places that bodies take; None for any number."""
+    workers: Executor = THREADS
+    """Where blocking bodies run beside each other."""
+    log_limit: int = LOG_LIMIT
+    """How many characters of input and output a log line shows."""
+
+    def path(
+        self,
+        part: ToolDefinition,
+        read: Callable[[Any, frozenset[str]], Decoded],
+        given: Any,
+        context: ToolContext,
+        trace: Trace,
+        number: int,
+    ) -> CallPath:
+        """Give the path of a call of one part, inside the context of the whole; its id is the whole's and a number."""
+        own = context.derive({"tool_name": part.name, "call_id": f"{context.call_id}.{number}", "logger": part.logger})
+        return call_path(part, read, given, own, self, trace)
+
+
 def call_path(
     definition: ToolDefinition,
     read: Callable[[Any, frozenset[str]], Decoded],
     given: Any,
     context: ToolContext,
-    steps: frozenset[str] = STEPS,
-    slots: Slots | None = None,
-    workers: Executor = THREADS,
-    log_limit: int = LOG_LIMIT,
+    walk: Walk = Walk(),  # noqa: B008 - it never changes
+    trace: Trace | None = None,
 ) -> CallPath:
     """Walk one call from what was given to its result; raise only what must reach the caller."""
     result: ToolResult | None = None
@@ -54,33 +92,41 @@ def call_path(
     try:
         try:
             sent = given
-            given, repairs = read(given, steps)
+            given, repairs = read(given, walk.steps)
             if definition.gate is not None:
                 try:
                     was = given, repairs
-                    given, repairs = yield from approved(definition, definition.gate, was, sent, steps, context)
+                    given, repairs = yield from approved(definition, definition.gate, was, sent, walk.steps, context)
                 finally:
                     started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, RejectedError) as refusal:
             result = _failed(refusal)
         else:
-            if slots is not None and held_place() is None and (yield TakeSlot(slots)):
-                place = Place(slots)
+            if walk.slots is not None and held_place() is None and (yield TakeSlot(walk.slots)):
+                place = Place(walk.slots)
                 started = time.perf_counter()
             if repairs:
-                record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], log_limit)
-            result = _with_repairs(shaped((yield RunBody(definition, given, context, workers))), repairs)
+                record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], walk.log_limit)
+            returned = (
+                (yield RunBody(definition, given, context, walk.workers))
+                if definition.flow is None
+                else (yield from definition.flow(given, context, walk, trace))
+            )
+            result = _with_repairs(shaped(returned), repairs)
     except BaseException as error:
         raised = error = _own(error)
-        if (passing := _passing(error)) is error:
+        if (through := passing(error)) is error:
             raise
-        if passing is not None:
-            raise passing from error
+        if through is not None:
+            raise through from error
         result = _with_repairs(_failed(error), repairs)
     finally:
         if place is not None:
             place.leave()
-        record(context, given, result, raised, time.perf_counter() - started, log_limit)
+        duration = time.perf_counter() - started
+        if trace is not None:
+            trace.given, trace.threw, trace.duration = given, raised is not None, duration
+        record(context, given, result, raised, duration, walk.log_limit)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
 
@@ -122,7 +168,7 @@ def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))
 
 
-def _passing(error: BaseException) -> BaseException | None:
+def passing(error: BaseException) -> BaseException | None:
     """Give the exception that must reach the caller, also out of a group that a tool's own tasks made."""
     if not isinstance(error, Exception) or isinstance(error, _PASSING):
         return error

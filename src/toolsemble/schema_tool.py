@@ -7,6 +7,7 @@ from typing import Any, Protocol, Unpack, runtime_checkable
 
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.members import returned_by
 from toolsemble.tools import Tool, ToolSettings, settings_in
 from toolsemble.workers import is_async
 
@@ -85,6 +86,7 @@ class SchemaTool(Tool):
             self.run,
             self._arguments,
             awaits=is_async(self._execute),
+            returns=lambda: returned_by(self._execute, {}),
             **self._declared(),
         )
 

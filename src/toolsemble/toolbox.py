@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.collection import collected
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition import ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits import Slots
 from toolsemble.metrics import SilentMetrics, ToolMetrics
@@ -20,7 +20,7 @@ from toolsemble.record import LOG_LIMIT, TRACE
 from toolsemble.review import OnTimeout, ReviewHandler
 from toolsemble.review.gate import OuterGate, Predicate, outer_gate
 from toolsemble.review.request import TIMEOUT
-from toolsemble.runner import CallPath, adrive, call_path, drive
+from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described
 from toolsemble.specification import ToolSpecification
@@ -58,12 +58,9 @@ class Toolbox:
     __slots__ = (
         "_context",
         "_entries",
-        "_log_limit",
         "_max_output",
-        "_slots",
         "_specifications",
-        "_steps",
-        "_workers",
+        "_walk",
     )
 
     def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
@@ -118,11 +115,10 @@ class Toolbox:
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
         self._entries = {each.name: self._entry(tool, each) for tool, each in _gated(_collected(tools), gate)}
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
-        self._workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
-        self._slots = None if max_concurrency is None else Slots(max_concurrency)
+        workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
+        slots = None if max_concurrency is None else Slots(max_concurrency)
+        self._walk = Walk(_steps(repair), slots, workers, log_limit)
         self._max_output = max_output
-        self._steps = _steps(repair)
-        self._log_limit = log_limit
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
     @property
@@ -144,6 +140,7 @@ class Toolbox:
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
+        dry_run: bool = False,
     ) -> ToolReply:
         """Give the reply to one call, running a blocking tool in this thread.
 
@@ -152,8 +149,9 @@ class Toolbox:
         :param memory_id: the conversation or user that the call belongs to; the box's own by default
         :param parameters: what the tools of the run share; the model never sees it
         :param run_id: the run that the call belongs to; a new one by default
+        :param dry_run: whether the call is only read, checked, put to the reviewer and recorded, and no body runs
         """
-        return self._reply(call, self._run(memory_id, parameters, run_id))
+        return self._reply(call, self._run(memory_id, parameters, run_id), dry_run=dry_run)
 
     async def aexecute(
         self,
@@ -162,9 +160,10 @@ class Toolbox:
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
+        dry_run: bool = False,
     ) -> ToolReply:
         """Give the reply to one call, awaiting an async tool in place and running a blocking one in a worker."""
-        return await self._areply(call, self._run(memory_id, parameters, run_id))
+        return await self._areply(call, self._run(memory_id, parameters, run_id), dry_run=dry_run)
 
     def execute_all(
         self,
@@ -173,6 +172,7 @@ class Toolbox:
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
+        dry_run: bool = False,
     ) -> list[ToolReply]:
         """Give the replies to the calls of one turn, in request order, running them side by side.
 
@@ -192,9 +192,9 @@ class Toolbox:
         run = self._run(memory_id, parameters, run_id)
         with Turn(calls) as turn:
             if len(turn.calls) == 1:
-                turn.answer(0, self._reply(turn.calls[0], run))
+                turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                finish(turn.gather(lambda call: self._path(call, run), self._max_output))
+                finish(turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output))
         return turn.made()
 
     async def aexecute_all(
@@ -204,6 +204,7 @@ class Toolbox:
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
+        dry_run: bool = False,
     ) -> list[ToolReply]:
         """Give the replies to the calls of one turn, in request order, running them side by side.
 
@@ -212,9 +213,9 @@ class Toolbox:
         run = self._run(memory_id, parameters, run_id)
         with Turn(calls) as turn:
             if len(turn.calls) == 1:
-                turn.answer(0, await self._areply(turn.calls[0], run))
+                turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                await turn.gather(lambda call: self._path(call, run), self._max_output)
+                await turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
         return turn.made()
 
     def to_openai(
@@ -279,11 +280,11 @@ class Toolbox:
     def __repr__(self) -> str:
         return f"Toolbox({', '.join(self._entries)})"
 
-    def _reply(self, call: ToolCall, run: _Run) -> ToolReply:
-        return ToolReply(call, drive(self._path(call, run)), self._max_output)
+    def _reply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
+        return ToolReply(call, drive(self._path(call, run, dry_run=dry_run)), self._max_output)
 
-    async def _areply(self, call: ToolCall, run: _Run) -> ToolReply:
-        return ToolReply(call, await adrive(self._path(call, run)), self._max_output)
+    async def _areply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
+        return ToolReply(call, await adrive(self._path(call, run, dry_run=dry_run)), self._max_output)
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
@@ -303,14 +304,13 @@ class Toolbox:
             run["run_id"] = run_id or new_id()
         return run
 
-    def _path(self, call: ToolCall, run: _Run) -> CallPath:
+    def _path(self, call: ToolCall, run: _Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name) or self._nobody(call.name)
         context = entry.context.derive({**run, "call_id": call.id or new_id()})
-        definition = entry.definition
-        settings = (self._steps, self._slots, self._workers, self._log_limit)
-        return call_path(definition, definition.decode, call.json, context, *settings)
+        definition = dried(entry.definition) if dry_run else entry.definition
+        return call_path(definition, definition.decode, call.json, context, self._walk)
 
     def _nobody(self, name: str) -> _Entry:
         """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
@@ -359,8 +359,17 @@ def _gated(tools: list[tuple[object, ToolDefinition]], outer: OuterGate | None) 
     """Give the tools with the gate that the box puts before them."""
     if outer is None:
         return tools
-    outer.check([definition.name for _, definition in tools])
-    return [(tool, replace(each, gate=outer.around(each.name, each.gate))) for tool, each in tools]
+    outer.check([name for _, definition in tools for name in _names_in(definition)])
+    # Also before the steps of a pipeline: a tool that needs approval must not get around it by standing in one.
+    return [
+        (tool, mapped(each, lambda part: replace(part, gate=outer.around(part.name, part.gate))))
+        for tool, each in tools
+    ]
+
+
+def _names_in(definition: ToolDefinition) -> list[str]:
+    parts = () if definition.flow is None else definition.flow.parts()
+    return [definition.name, *(name for part in parts for name in _names_in(part))]
 
 
 def _defined(index: int, source: object) -> list[tuple[object, ToolDefinition]]:

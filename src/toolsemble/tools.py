@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
@@ -32,10 +33,13 @@ from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.runner import CallPath, adrive, call_path, drive
-from toolsemble.schema.members import members_reader, names_around
+from toolsemble.schema.members import members_reader, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.shape import described
 from toolsemble.workers import is_async
+
+if TYPE_CHECKING:
+    from toolsemble.pipeline.pipeline import ToolPipeline
 
 
 @runtime_checkable
@@ -192,6 +196,12 @@ class Tool(ABC):
         """Ask the reviewer in the middle of the work, without blocking the event loop."""
         return await self.context.arequest_approval(description, **terms)
 
+    def __or__(self, other: object) -> ToolPipeline:
+        return _pipeline().of(self, other)
+
+    def __ror__(self, other: object) -> ToolPipeline:
+        return _pipeline().of(other, self)
+
     def explain(self, provider: str) -> list[Note]:
         """Give a note for every keyword that a provider's model does not see as it was declared.
 
@@ -212,6 +222,7 @@ class Tool(ABC):
             getattr(self, "name", None),
             getattr(self, "description", None),
             self.run,
+            returns=lambda: returned_by(self.run, {}),
             **self._declared(),
         )
 
@@ -279,6 +290,7 @@ class TypedTool(Tool, Generic[T]):
             self.run,
             self._arguments(),
             awaits=is_async(self.run),
+            returns=lambda: returned_by(self.run, self._names),
             **self._declared(),
         )
 
@@ -322,6 +334,12 @@ def _checked_input_type(cls: Any) -> Any:
         f"{cls.__name__}: input type {kind!r:.80} has no fields; use a dataclass, a pydantic model, a TypedDict, "
         "a NamedTuple, an attrs class or a msgspec struct"
     )
+
+
+def _pipeline() -> type[ToolPipeline]:
+    from toolsemble.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - the one import upwards: a pipeline is a tool
+
+    return ToolPipeline
 
 
 def define(source: object) -> ToolDefinition | None:

@@ -134,6 +134,35 @@ def _portable(error: BaseException) -> BaseException:
     return error
 
 
+class Apply:
+    """Call a function of the program's own inside a call's context; a sync one is taken to be quick."""
+
+    __slots__ = ("_context", "_function", "_given")
+
+    def __init__(self, function: Callable[[Any], Any], given: Any, context: ToolContext) -> None:
+        self._function = function
+        self._given = given
+        self._context = context
+
+    def do(self) -> Any:
+        """Call it here; one that is async gets an event loop."""
+        token = enter(self._context)
+        try:
+            made = self._function(self._given)
+            return finish(made) if awaitable(made) else made
+        finally:
+            leave(token)
+
+    async def ado(self) -> Any:
+        """Call it, and await what is to be awaited."""
+        token = enter(self._context)
+        try:
+            made = self._function(self._given)
+            return await made if awaitable(made) else made
+        finally:
+            leave(token)
+
+
 class CallPredicate:
     """Ask a predicate about a call; a sync one is taken to be quick."""
 

@@ -42,6 +42,10 @@ class Arguments(Protocol):
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...
 
+    def take(self, value: Any) -> Any:
+        """Give the values that a Python object holds, or raise :class:`UnfitError`."""
+        ...
+
     def wrong_keys(self, text: str) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
         ...

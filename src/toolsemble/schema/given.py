@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.present import presented
+from toolsemble.schema.present import presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.words import TYPES, constraint, one_of
 
@@ -60,6 +60,10 @@ class GivenArguments:
         if not isinstance(value, dict) or not self._validator.is_valid(value):
             raise UnfitError
         return value
+
+    def take(self, value: Any) -> dict[str, Any]:
+        """Give the object that a mapping is as JSON, or raise :class:`UnfitError`."""
+        return self.validate(written(value))
 
     def wrong_keys(self, text: str) -> None:
         """Give None: whatever does not fit, any key may be to blame."""

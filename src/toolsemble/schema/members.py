@@ -83,6 +83,19 @@ def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
 
 
+def returned_by(function: Any, names: Mapping[str, Any]) -> Any:
+    """Give the declared type of what a function returns; anything, where that is not known.
+
+    >>> def count(text: str) -> int: ...
+    >>> returned_by(count, {})
+    <class 'int'>
+    """
+    try:
+        return hints_of(function, names).get("return", Any)
+    except Exception:  # noqa: BLE001 - it is only asked for what it may tell; what it takes is checked elsewhere
+        return Any
+
+
 def names_around(frame: FrameType | None) -> dict[str, Any]:
     """Give the local names where a tool is defined: annotations that are text may mean them."""
     names: dict[str, Any] = {}

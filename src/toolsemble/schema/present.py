@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.members import members_reader
+from toolsemble.schema.problem import UnfitError
 
 _HIDDEN = "**********"
 _AS_THEY_ARE = (str, int, bool, type(None))
@@ -37,6 +39,18 @@ def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool
     if hasattr(kind, "get_secret_value"):
         return presented(value.get_secret_value()) if reveal else _HIDDEN
     return _plain(value)
+
+
+def written(value: Any) -> str:
+    """Give a value as JSON text of what people are shown of it; raise :class:`UnfitError` when it is none.
+
+    >>> written({"size": (3, 4)})
+    '{"size": [3, 4]}'
+    """
+    try:
+        return json.dumps(presented(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise UnfitError from None
 
 
 def names_of(kind: type) -> dict[str, str] | None:

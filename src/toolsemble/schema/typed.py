@@ -13,7 +13,7 @@ from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.present import names_of, presented
+from toolsemble.schema.present import names_of, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.words import FORMATS
@@ -26,11 +26,17 @@ class TypedArguments:
     """Reads JSON text into declared types; types are checked when it is made, the rest is built on first use."""
 
     def __init__(
-        self, owner: str, kind: Any, ignored: frozenset[str] = frozenset(), keys: Mapping[str, str] | None = None
+        self,
+        owner: str,
+        kind: Any,
+        ignored: frozenset[str] = frozenset(),
+        keys: Mapping[str, str] | None = None,
+        made: type | None = None,
     ) -> None:
         self.owner = owner
         self.ignored = ignored
         self._keys = keys
+        self._made = made
         self._kind = kind
         shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         self._plain = None if shape is None else plain_shape(shape)
@@ -67,7 +73,9 @@ class TypedArguments:
         scope = Scope(f"input type {kind.__name__}", names)
         read = adapted(kind, scope)
         _check_shapes(scope.shapes)
-        return cls(kind.__name__, read, keys=names_of(get_origin(kind) or kind))
+        origin = get_origin(kind) or kind
+        made = None if issubclass(origin, dict) else origin  # any dict is an instance of a typed dict, or seems so
+        return cls(kind.__name__, read, keys=names_of(origin), made=made)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -94,6 +102,15 @@ class TypedArguments:
         except Exception as raised:
             # A validator of the author's own may raise anything; pydantic lets some kinds through.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
+
+    def take(self, value: Any) -> Any:
+        """Give the values that a Python object holds, or raise :class:`UnfitError`; one of the type is passed on."""
+        if self._made is not None and isinstance(value, self._made):
+            return value
+        try:
+            return (self._validator or self._build()).validate_python(value, strict=True)
+        except Exception:  # noqa: BLE001 - a validator of the author's own may raise anything; read as JSON it is told
+            return self.validate(written(value))  # objects inside may be of other types with the same fields
 
     def wrong_keys(self, text: str) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""

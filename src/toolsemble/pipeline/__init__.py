@@ -1,0 +1,1 @@
+"""Several tools as one call, without a model in between."""

@@ -1,0 +1,121 @@
+"""One step after the other: the flow of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from toolsemble.context import ToolContext
+from toolsemble.definition import ToolDefinition, dried, dry_result
+from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
+from toolsemble.pipeline.step import Adapter, Part
+from toolsemble.pipeline.strategy import ErrorStrategy
+from toolsemble.pipeline.undo import StepRecord, Undo, must_undo, undone, with_undone
+from toolsemble.result import ToolResult
+from toolsemble.runner import Trace, Walk, passing
+from toolsemble.shape import described
+from toolsemble.work import Apply, Work
+
+Walked: TypeAlias = Generator[Work, Any, ToolResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Steps that are walked in order, each with what the one before it gave."""
+
+    steps: tuple[Part, ...]
+    """The steps, in order."""
+    dry: bool = False
+    """Whether nothing is run, so that only the first step's input is known."""
+
+    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> Walked:
+        """Walk the steps; give the last one's result, or that of the one that failed, with a record of all."""
+        records: list[StepRecord] = []
+        undos: list[Undo] = []
+        try:
+            result = yield from self._walked(value, context, walk, records, undos)
+        except BaseException as error:
+            if must_undo(error):
+                yield from undone(undos, walk)
+            raise
+        if self.dry and result.error_message is None:
+            result = self._unknown(context, records)
+        parts = (result.output, result.error_message, result.structured_output, result.contents)
+        result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
+        if undos and result.error_message is not None:
+            return with_undone(result, (yield from undone(undos, walk)))
+        if undos and trace is not None:
+            trace.undos = tuple(undos)
+        return result
+
+    def _walked(
+        self, value: Any, context: ToolContext, walk: Walk, records: list[StepRecord], undos: list[Undo]
+    ) -> Walked:
+        read: Read = as_it_is  # the pipeline has read its input as its first step would
+        last = 1 if self.dry else len(self.steps)
+        for number, step in enumerate(self.steps[:last], 1):
+            trace = Trace()
+            name = step.definition.name
+            result = yield from walk.path(step.definition, read, value, context, trace, number)
+            given = trace.given if type(trace.given) is str else shown_input(trace.given)
+            undos += trace.undos
+            if trace.threw:
+                result = _threw(name, result)
+            elif result.error_message is None:
+                if step.compensation is not None:
+                    undos.append(Undo(name, step.compensation, given, result, context))
+                if number < last:
+                    if step.adapter is None:
+                        value = result
+                    else:
+                        result, value = yield from _adapted(name, step.adapter, result, context)
+            records.append(StepRecord(name, given, result, trace.duration))
+            if result.error_message is not None:
+                if step.strategy is ErrorStrategy.FAIL_FAST:
+                    break
+                value = Handed(result.error_message)
+            if number < last:
+                read = self.steps[number].read
+        return result
+
+    def _unknown(self, context: ToolContext, records: list[StepRecord]) -> ToolResult:
+        """Put down the steps after the first, whose inputs nobody knows before it has run."""
+        names = [step.definition.name for step in self.steps[1:]]
+        records += [StepRecord(name, None, dry_result(name), 0.0) for name in names]
+        return dry_result(context.tool_name)
+
+    def dried(self) -> Line:
+        """Give the same steps for a dry run."""
+        return replace(self.mapped(dried), dry=True)
+
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Line:
+        """Give the same steps with other tools."""
+        return replace(self, steps=tuple(step.changed(change) for step in self.steps))
+
+    def parts(self) -> tuple[ToolDefinition, ...]:
+        """Give the steps' tools."""
+        return tuple(step.definition for step in self.steps)
+
+    @property
+    def how(self) -> str:
+        """How the steps are walked, in words."""
+        return "one after the other"
+
+
+def _adapted(
+    name: str, adapter: Adapter, result: ToolResult, context: ToolContext
+) -> Generator[Work, Any, tuple[ToolResult, Handed | None]]:
+    """Give the step's result and what the next step gets; an adapter that raises makes it a failure."""
+    try:
+        return result, Handed.value((yield Apply(adapter, result, context)), exact=True)
+    except Exception as error:
+        if (through := passing(error)) is not None:
+            raise through from (None if through is error else error)
+        context.logger.warning("The adapter of step '%s' failed", name, exc_info=True)
+        return _threw(name, ToolResult.failure(described(error))), None
+
+
+def _threw(name: str, result: ToolResult) -> ToolResult:
+    return replace(result, error_message=f"Step '{name}' threw: {result.error_message}")

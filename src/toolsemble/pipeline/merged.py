@@ -1,0 +1,101 @@
+"""The parameters that several tools take together, or a list of one tool's: what a model is shown of branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from toolsemble.definition import ToolDefinition
+from toolsemble.pipeline.handoff import shown_input
+from toolsemble.schema.emit import portable
+from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.present import presented
+from toolsemble.schema.problem import Problem
+
+
+class LaterArguments:
+    """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
+
+    ignored: frozenset[str] = frozenset()
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema that the arguments fit."""
+        return self._given.schema
+
+    def validate(self, text: str) -> Any:
+        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        return self._given.validate(text)
+
+    def take(self, value: Any) -> Any:
+        """Give the values that a Python object holds, or raise :class:`UnfitError`."""
+        return self._given.take(value)
+
+    def wrong_keys(self, text: str) -> None:
+        """Give None: whatever does not fit, any key may be to blame."""
+
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+        """Give what is wrong with a value, in words, and how many problems there are beyond."""
+        return self._given.problems(text, value)
+
+    def present(self, value: Any) -> Any:
+        """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
+        return shown(value)
+
+    @cached_property
+    def _given(self) -> GivenArguments:
+        return GivenArguments(self.owner, self._made())
+
+    def _made(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class UnitedArguments(LaterArguments):
+    """The parameters of all branches; required is what every one of those that run needs."""
+
+    def __init__(self, owner: str, branches: Sequence[ToolDefinition], *, all_run: bool) -> None:
+        super().__init__(owner)
+        self._branches = branches
+        self._all_run = all_run
+
+    def _made(self) -> dict[str, Any]:
+        schemas = [portable(each.schema())[0] for each in self._branches]
+        properties: dict[str, Any] = {}
+        for schema in schemas:
+            for name, each in schema.get("properties", {}).items():
+                known = properties.setdefault(name, each)
+                # Each branch checks for itself; the model only has to know what can be sent.
+                properties[name] = known if known == each else {"anyOf": [known, each]}
+        required = [set(schema.get("required", ())) for schema in schemas]
+        needed = set.union(*required) if self._all_run else set.intersection(*required)
+        closed = all(schema.get("additionalProperties") is False for schema in schemas)
+        made: dict[str, Any] = {"type": "object", "properties": properties}
+        made["required"] = [name for name in properties if name in needed]
+        return {**made, "additionalProperties": False} if closed else made
+
+
+class ListArguments(LaterArguments):
+    """A list of what one tool takes, under the name ``items``."""
+
+    def __init__(self, owner: str, item: ToolDefinition) -> None:
+        super().__init__(owner)
+        self._item = item
+
+    def _made(self) -> dict[str, Any]:
+        item = {"type": "string"} if self._item.arguments is None else portable(self._item.schema())[0]
+        items = {"type": "array", "items": item, "description": "The items, in order"}
+        return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+
+
+def shown(value: Any) -> Any:
+    """Give an input as JSON values that nobody else holds.
+
+    >>> from toolsemble.pipeline.handoff import Handed
+    >>> shown(Handed("3 hits", {"hits": (1, 2, 3)}))
+    {'hits': [1, 2, 3]}
+    """
+    return presented(shown_input(value))

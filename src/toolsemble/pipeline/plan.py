@@ -1,0 +1,147 @@
+"""The plan of a pipeline: as text, as a graph, and as one question to a reviewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from toolsemble.definition import ToolDefinition, mapped
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.pipeline.line import Line
+from toolsemble.review.gate import Gate
+from toolsemble.review.request import OnTimeout
+
+
+class Plan(str):
+    """A plan as Markdown: the steps as text, and below them a Mermaid graph.
+
+    >>> plan = Plan.made("1. search", "flowchart LR")
+    >>> plan.text, plan.mermaid
+    ('1. search', 'flowchart LR')
+    """
+
+    __slots__ = ("mermaid", "text")
+
+    text: str
+    """The steps, a line for each."""
+    mermaid: str
+    """The graph, as Mermaid reads it."""
+
+    @classmethod
+    def made(cls, text: str, mermaid: str) -> Plan:
+        """Give the plan of a text and a graph."""
+        plan = cls(f"{text}\n\n```mermaid\n{mermaid}\n```\n")
+        plan.text, plan.mermaid = text, mermaid
+        return plan
+
+
+def told(definition: ToolDefinition) -> Plan:
+    """Give the plan of a tool that is made of tools."""
+    graph = _Graph()
+    graph.draw(definition)
+    return Plan.made("\n".join((_heading(definition), *_lines(definition))), "\n".join(graph.lines))
+
+
+def planned(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
+    """Give a definition that asks once for all gated parts that an answer on these terms can cover.
+
+    A part that wants another role than whoever answers has goes on asking for itself.
+    """
+    gates = {part.name: part.gate for part in _deep(definition) if part.gate is not None}
+    roles = {gate.role for gate in gates.values()} - {None}
+    role = terms.role or (roles.pop() if len(roles) == 1 else None)
+    covered = {name: gate for name, gate in gates.items() if gate.role in (None, role)}
+    if not covered:
+        return definition
+    for name, gate in covered.items():
+        if terms.on_timeout is OnTimeout.CONTINUE and gate.on_timeout is not OnTimeout.CONTINUE:
+            raise ToolDefinitionError(
+                f"Pipeline '{definition.name}': approval_on_timeout is CONTINUE, so that silence would approve "
+                f"'{name}', which says {gate.on_timeout.name}; say the same for both"
+            )
+
+    def free(part: ToolDefinition) -> ToolDefinition:
+        return replace(part, gate=None) if part.gate is not None and part.gate.role in (None, role) else part
+
+    assert definition.flow is not None  # noqa: S101 - it is made of tools
+    flow = definition.flow.mapped(lambda part: mapped(part, free))
+    asked = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
+    return replace(definition, gate=replace(terms, role=role), reviewed_as=asked, flow=flow)
+
+
+def _deep(definition: ToolDefinition) -> Iterator[ToolDefinition]:
+    for part in () if definition.flow is None else definition.flow.parts():
+        yield part
+        yield from _deep(part)
+
+
+def _heading(definition: ToolDefinition) -> str:
+    return f"{definition.name}: {definition.description}"
+
+
+def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipeline's input") -> Iterator[str]:
+    """Give a line for each part, with where its input comes from, and the parts of parts below it."""
+    flow = definition.flow
+    if flow is None:
+        return
+    for number, part in enumerate(flow.parts(), 1):
+        mark = f"{number}." if isinstance(flow, Line) else "-"
+        yield f"{indent}{mark} {part.name}: takes {source}{_remarks(part)}{_nature(flow, number - 1)}"
+        yield from _lines(part, f"{indent}   ", source)
+        if isinstance(flow, Line):
+            adapted = "what an adapter makes of what" if flow.steps[number - 1].adapter else "what"
+            source = f"{adapted} '{part.name}' gives"
+
+
+def _remarks(part: ToolDefinition) -> str:
+    gate = part.gate
+    asks = "" if gate is None else "; may require approval" if gate.predicates else "; requires approval"
+    role = f" by {gate.role}" if gate is not None and gate.role else ""
+    inner = "" if part.flow is None else f"; {part.flow.how}:"
+    return f"{asks}{role}{inner}"
+
+
+def _nature(flow: object, index: int) -> str:
+    undoable = isinstance(flow, Line) and flow.steps[index].compensation is not None
+    return "; can be undone" if undoable else ""
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A Mermaid graph in the making."""
+
+    lines: list[str] = field(default_factory=lambda: ["flowchart LR"])
+    """Its lines."""
+    count: int = 0
+    """How many nodes it has."""
+
+    def draw(self, definition: ToolDefinition) -> tuple[str, list[str]]:
+        """Draw a tool and its parts; give the node at which it begins, and those at which it ends."""
+        flow = definition.flow
+        if flow is None:
+            node = self._node(definition)
+            return node, [node]
+        if isinstance(flow, Line):
+            return self._chain(flow.parts())
+        fork = self._node(definition)
+        ends: list[str] = []
+        for part in flow.parts():
+            first, last = self.draw(part)
+            self.lines.append(f"    {fork} --> {first}")
+            ends += last
+        return fork, ends
+
+    def _chain(self, parts: tuple[ToolDefinition, ...]) -> tuple[str, list[str]]:
+        begin, ends = self.draw(parts[0])
+        for part in parts[1:]:
+            first, last = self.draw(part)
+            self.lines += [f"    {end} --> {first}" for end in ends]
+            ends = last
+        return begin, ends
+
+    def _node(self, definition: ToolDefinition) -> str:
+        node, self.count = f"s{self.count}", self.count + 1
+        label = f"{definition.name} (approval)" if definition.gate is not None else definition.name
+        left, right = ("{{", "}}") if definition.flow is not None else ("[", "]")
+        self.lines.append(f'    {node}{left}"{label}"{right}')
+        return node

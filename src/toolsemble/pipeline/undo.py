@@ -1,0 +1,158 @@
+"""How a completed step is undone when a later one fails for good."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from toolsemble.collection import collected
+from toolsemble.context import ToolContext
+from toolsemble.definition import ToolDefinition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.pipeline.handoff import Handed, Read, reader, unwrapped
+from toolsemble.result import ToolResult
+from toolsemble.runner import Trace, Walk
+from toolsemble.schema.present import presented
+from toolsemble.shape import described, shaped
+from toolsemble.work import RunBody, Work
+from toolsemble.workers import THREADS, is_async
+
+_GIVEN = {"input", "result"}
+
+
+class StepRecord(NamedTuple):
+    """What became of one step of a pipeline.
+
+    >>> StepRecord("search", "rome", ToolResult.success("3 hits"), 0.25).result.output
+    '3 hits'
+    """
+
+    name: str
+    """The step's tool."""
+    input: Any
+    """What its body got, or what was handed over when that did not fit; None when nobody could know it."""
+    result: ToolResult
+    """What came of it."""
+    duration: float
+    """How many seconds the work took, without the time of a reviewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """A function or a tool that undoes a step, ready to be run."""
+
+    definition: ToolDefinition
+    """What runs: the tool, or the function in a definition that nobody sees."""
+    read: Read | None
+    """How the tool takes the step's input and result; None for a function."""
+
+
+def compensation(owner: str, source: Any) -> Compensation | None:
+    """Give how a step is undone, None when it is not; refuse what is neither a function nor a tool that can do it."""
+    if source is None:
+        return None
+    found = [] if isinstance(source, type) else collected(source)
+    if not found:
+        return Compensation(_function(owner, source), None)
+    if len(found) > 1:
+        raise ToolDefinitionError(f"{owner}: compensate has {len(found)} tools; pass one of them")
+    definition = found[0][1]
+    if definition.arguments is not None:
+        schema = definition.arguments.schema
+        names, required = set(schema.get("properties", ())), set(schema.get("required", ()))
+        if required - _GIVEN or (names and not names & _GIVEN):
+            raise ToolDefinitionError(
+                f"{owner}: compensate is given 'input' and 'result', but '{definition.name}' takes "
+                f"{', '.join(sorted(names))}; pass a function (input, result) that calls it"
+            )
+    return Compensation(definition, reader(definition))
+
+
+def _function(owner: str, function: Any) -> ToolDefinition:
+    if not callable(function):
+        raise ToolDefinitionError(f"{owner}: compensate must be a function or a tool, not {function!r:.80}")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as problem:
+        raise ToolDefinitionError(f"{owner}: compensate takes (input, result): {problem}") from None
+    except ValueError:
+        pass  # a builtin does not tell its signature
+
+    def body(given: tuple[Any, ToolResult]) -> Any:
+        return function(*given)
+
+    def unread(*_: object) -> Any:
+        raise NotImplementedError  # it is called with values, never with text
+
+    return ToolDefinition(owner, "", body=body, decode=unread, accept=unread, awaits=is_async(function))
+
+
+class Undo(NamedTuple):
+    """One completed step and how it is undone."""
+
+    step: str
+    """The step's tool."""
+    compensation: Compensation
+    """What undoes it."""
+    input: Any
+    """What its body got."""
+    result: ToolResult
+    """What it gave."""
+    context: ToolContext
+    """The context of the pipeline that it is a step of."""
+
+    def path(self, walk: Walk) -> Generator[Work, Any, StepRecord]:
+        """Undo the step; a failure is part of the record, and in the log."""
+        started = time.perf_counter()
+        try:
+            result = yield from self._work(walk)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other steps are to be undone
+            result = ToolResult.failure(described(error))
+        if not result.is_success:
+            self.context.logger.warning("The undo of step '%s' failed: %s", self.step, result.error_message)
+        return StepRecord(self.step, self.input, result, time.perf_counter() - started)
+
+    def _work(self, walk: Walk) -> Generator[Work, Any, ToolResult]:
+        definition, read = self.compensation.definition, self.compensation.read
+        if read is None:
+            # Not the toolbox's executor: a function that stands beside the step cannot always go to a process.
+            return shaped((yield RunBody(definition, (self.input, self.result), self.context, THREADS)))
+        payload = unwrapped(self.result.structured_output)
+        given = {
+            "input": presented(self.input),
+            "result": self.result.output if payload is None else presented(payload),
+        }
+        return (yield from walk.path(definition, read, Handed(None, given), self.context, Trace(), 0))
+
+
+def undone(undos: list[Undo], walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+    """Undo the steps, newest first, once each; give what became of it."""
+    records = []
+    while undos:
+        records.append((yield from undos.pop().path(walk)))
+    return tuple(records)
+
+
+def with_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResult:
+    """Give a result whose attributes tell what was undone; the same one when nothing was.
+
+    >>> with_undone(ToolResult.failure("no"), ())
+    ToolResult.failure('no')
+    """
+    if not records:
+        return result
+    before = result.attributes.get("undone", ())
+    return replace(result, attributes=MappingProxyType({**result.attributes, "undone": (*before, *records)}))
+
+
+def must_undo(error: BaseException) -> bool:
+    """Whether steps are undone when an exception passes: not where the program ends, or nobody drives any more.
+
+    >>> must_undo(ValueError()), must_undo(KeyboardInterrupt())
+    (True, False)
+    """
+    return not isinstance(error, (GeneratorExit, KeyboardInterrupt, SystemExit))
