@@ -45,9 +45,9 @@ class Branches(Tool):
         return self.execute(input)
 
     def _define(self) -> ToolDefinition:
-        shared: dict[str, Any] = {**self._declared(), "flow": self._flow, "hand": as_it_is, "present": shown}
+        shared: dict[str, Any] = {**self._declared(), "flow": self._flow, "hand": as_it_is}
         if self._arguments is None:
-            return string_definition(self.name, self.description, self.run, **shared)
+            return string_definition(self.name, self.description, self.run, present=shown, **shared)
         return typed_definition(self.name, self.description, self.run, self._arguments, **shared)
 
 

@@ -37,7 +37,7 @@ def _misfit(given: Any, taker: ToolDefinition) -> str | None:
     arguments = taker.arguments
     assert arguments is not None  # noqa: S101 - asked for by the caller
     schema = arguments.schema
-    whole = _resolved(schema, schema)
+    whole = {"type": "object", **_resolved(schema, schema)}
     if not whole.get("properties") and whole.get("additionalProperties") is False:
         return None
     value = root["properties"]["value"]

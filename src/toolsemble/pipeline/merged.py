@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from toolsemble.schema.present import presented
 from toolsemble.schema.problem import Problem
 
 
-class LaterArguments:
+class LaterArguments(ABC):
     """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
 
     ignored: frozenset[str] = frozenset()
@@ -37,6 +38,7 @@ class LaterArguments:
 
     def wrong_keys(self, text: str) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
+        return self._given.wrong_keys(text)
 
     def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
@@ -50,8 +52,9 @@ class LaterArguments:
     def _given(self) -> GivenArguments:
         return GivenArguments(self.owner, self._made())
 
+    @abstractmethod
     def _made(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """Make the schema."""
 
 
 class UnitedArguments(LaterArguments):

@@ -69,6 +69,7 @@ class ToolPipeline(Tool):
         )
         self._joined: tuple[str, str] | None = None
         _check_handoffs(self._line.steps)
+        self._define()  # what is wrong with the settings is told here, too
 
     @classmethod
     def of(cls, first: object, *rest: object, name: str | None = None, description: str | None = None) -> ToolPipeline:

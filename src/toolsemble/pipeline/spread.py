@@ -63,23 +63,25 @@ class _Walkers:
 
     async def walk(self) -> None:
         """Walk paths until there is none left, or one of them stops all."""
+        for index, start in self._waiting:
+            if not self._stopped:  # also asked by a task whose tool swallowed its cancellation
+                await self._walk(index, start)
+
+    async def _walk(self, index: int, start: Callable[[], CallPath]) -> None:
         import asyncio  # noqa: PLC0415 - as above
 
-        for index, start in self._waiting:
-            if self._stopped:
-                return None  # a tool swallowed the cancellation of this task
-            try:
-                result = self.results[index] = await adrive(start())
-            except BaseException as error:
-                # Kept, not raised: an event loop stops at once for some exceptions, and the tasks would be lost.
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise
-                self.raised = self.raised or error
-                return self._stop(task)
+        task = asyncio.current_task()
+        try:
+            result = self.results[index] = await adrive(start())
+        except BaseException as error:
+            # Kept, not raised: an event loop stops at once for some exceptions, and the tasks would be lost.
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            self.raised = self.raised or error
+            self._stop(task)
+        else:
             if self._fail_fast and not result.is_success:
-                return self._stop(asyncio.current_task())
-        return None
+                self._stop(task)
 
     def _stop(self, own: asyncio.Task[None] | None) -> None:
         self._stopped = True

@@ -13,7 +13,7 @@ from toolsemble.collection import collected
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.handoff import Handed, Read, reader, unwrapped
+from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
 from toolsemble.result import ToolResult
 from toolsemble.runner import Trace, Walk
 from toolsemble.schema.present import presented
@@ -85,10 +85,7 @@ def _function(owner: str, function: Any) -> ToolDefinition:
     def body(given: tuple[Any, ToolResult]) -> Any:
         return function(*given)
 
-    def unread(*_: object) -> Any:
-        raise NotImplementedError  # it is called with values, never with text
-
-    return ToolDefinition(owner, "", body=body, decode=unread, accept=unread, awaits=is_async(function))
+    return ToolDefinition(owner, "", body=body, decode=as_it_is, accept=as_it_is, awaits=is_async(function))
 
 
 class Undo(NamedTuple):
