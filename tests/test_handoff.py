@@ -164,6 +164,24 @@ def test_values_stay_what_they_are_without_text_in_between(run):
     assert seen == [(day, [HIT, HIT], b"\xff", "a")]
 
 
+def test_an_object_is_passed_on_itself_as_a_parameter_and_in_a_list(run):
+    seen = []
+
+    @tool
+    def one(hit: Hit, more: int = 1) -> None:
+        seen.append(hit)
+
+    @tool
+    def many(hits: list[Hit]) -> None:
+        seen.extend(hits)
+
+    run(gives(HIT) | one)
+    run(gives([HIT, HIT]) | many)
+    run(gives([HIT]) | map_over(one))
+    assert all(each is HIT for each in seen)
+    assert len(seen) == 4
+
+
 def test_a_value_is_not_coerced_on_the_way(run):
     @tool
     def count(number: int, other: int) -> int:

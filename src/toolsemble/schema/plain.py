@@ -93,10 +93,13 @@ def _shape(shape: Shape) -> Written:
         json["required"] = required
     json["additionalProperties"] = False
     if not issubclass(shape.kind, dict):
+        made = {"type": "no-info", "function": constructor(shape)}
+        read = {"type": "function-after", "function": made, "schema": core}
+        # An object that a program hands over is passed on; JSON text is read field by field.
         core = {
-            "type": "function-after",
-            "function": {"type": "no-info", "function": constructor(shape)},
-            "schema": core,
+            "type": "json-or-python",
+            "json_schema": read,
+            "python_schema": {"type": "is-instance", "cls": shape.kind},
         }
     return core, json
 
