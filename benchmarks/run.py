@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolsemble import Tool, Toolbox, ToolCall, __version__
+from toolsemble import Tool, Toolbox, ToolCall, ToolPipeline, __version__, map_over
 
 ARGUMENTS = '{"input": "what is the weather in Rome?"}'
 
@@ -66,7 +66,7 @@ class Comparison:
         spread = f"{ratios[len(ratios) // 10]:.2f} to {ratios[-1 - len(ratios) // 10]:.2f}"
         ours, bare = (statistics.median(times) for times in zip(*pairs, strict=True))
         cells = (f"{ratio:.2f}", spread, _seconds(ours), _seconds(bare), self.aim)
-        return f"| {self.name:<61} |" + "".join(f" {cell:>13} |" for cell in cells)
+        return f"| {self.name:<63} |" + "".join(f" {cell:>13} |" for cell in cells)
 
 
 def _seconds(seconds: float) -> str:
@@ -117,6 +117,68 @@ def one_turn() -> Comparison:
     )
 
 
+def one_pipeline() -> Comparison:
+    """Compare a pipeline of three string tools with one call of one of them."""
+    steps = [Echo(), Echo(), Echo()]
+    box = Toolbox([Echo(), ToolPipeline("three", "Repeats its input three times over", steps)])
+    three, one = ToolCall("three", ARGUMENTS, id="call_1"), ToolCall("echo", ARGUMENTS, id="call_1")
+    return Comparison(
+        "a pipeline of three string tools / a toolbox call of one",
+        ours=lambda: _timed(lambda: box.execute(three), 200),
+        bare=lambda: _timed(lambda: box.execute(one), 200),
+        rounds=100,
+        aim="< 4",
+    )
+
+
+def three_by_hand() -> Comparison:
+    """Compare a pipeline of three string tools with three calls, each made of the reply before it."""
+    box = Toolbox([Echo(), ToolPipeline("three", "Repeats its input three times over", [Echo(), Echo(), Echo()])])
+    three = ToolCall("three", ARGUMENTS, id="call_1")
+
+    def by_hand() -> None:
+        reply = box.execute(ToolCall("echo", ARGUMENTS, id="call_1"))
+        for number in (2, 3):
+            reply = box.execute(ToolCall("echo", {"input": reply.text}, id=f"call_{number}"))
+
+    return Comparison(
+        "a pipeline of three string tools / three toolbox calls",
+        ours=lambda: _timed(lambda: box.execute(three), 200),
+        bare=lambda: _timed(by_hand, 200),
+        rounds=100,
+        aim="",
+    )
+
+
+def one_map() -> Comparison:
+    """Compare a tool that is mapped over a thousand items, a hundred at once, with bare asyncio."""
+    tool = Nap()
+    items = [str(number) for number in range(1000)]
+    box = Toolbox([map_over(tool, 100)])
+    call = ToolCall("each_nap", {"items": items}, id="call_1")
+
+    async def bare() -> None:
+        places = asyncio.Semaphore(100)
+
+        async def one(item: str) -> str:
+            async with places:
+                return await tool.run(item)
+
+        await asyncio.gather(*(one(item) for item in items))
+
+    async def ours() -> None:
+        await box.aexecute(call)
+
+    runner = asyncio.Runner()
+    return Comparison(
+        "map_over of 1,000 items that sleep 10 ms, 100 at once / asyncio",
+        ours=lambda: _timed(lambda: runner.run(ours()), 1),
+        bare=lambda: _timed(lambda: runner.run(bare()), 1),
+        rounds=20,
+        aim="< 1.3",
+    )
+
+
 def cold_import() -> Comparison:
     """Compare importing the package with importing pydantic, each in a fresh process."""
 
@@ -138,9 +200,9 @@ def main() -> None:
     """Print the table."""
     print(f"toolsemble {__version__}, Python {platform.python_version()}, {platform.machine()}\n")
     headings = ("ratio", "10 to 90 %", "ours", "other", "aim")
-    print(f"| {'what':<61} |" + "".join(f" {heading:>13} |" for heading in headings))
-    print(f"| {'-' * 61} |" + f" {'-' * 12}: |" * len(headings))
-    for comparison in (one_call(), one_turn(), cold_import()):
+    print(f"| {'what':<63} |" + "".join(f" {heading:>13} |" for heading in headings))
+    print(f"| {'-' * 63} |" + f" {'-' * 12}: |" * len(headings))
+    for comparison in (one_call(), one_turn(), one_pipeline(), three_by_hand(), one_map(), cold_import()):
         print(comparison.row(), flush=True)
 
 

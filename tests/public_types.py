@@ -9,15 +9,20 @@ from toolsemble import (
     Content,
     InMemoryMetrics,
     Note,
+    Step,
     Tool,
     Toolbox,
     ToolCall,
     ToolContext,
     ToolMetrics,
+    ToolPipeline,
     ToolReply,
     ToolResult,
     ToolSpecification,
     TypedTool,
+    choose,
+    fan_out,
+    map_over,
     tool,
     tool_specifications_from,
 )
@@ -93,6 +98,12 @@ async def check() -> None:
     assert_type(tool_specifications_from(Calculator), list[ToolSpecification])
     assert_type(add.explain("google"), list[Note])
     assert_type(ToolCall.from_openai({}), ToolCall)
+    assert_type(add | Shout(), ToolPipeline)
+    assert_type(Plain() | Shout() | Plain(), ToolPipeline)
+    assert_type(Step(add, lambda result: result.output) | Shout(), ToolPipeline)
+    assert_type(ToolPipeline.of(add, Plain()).describe().mermaid, str)
+    assert_type(fan_out(add, Shout(), merge=lambda results: results["add"].output) | map_over(add, 5), ToolPipeline)
+    assert_type(choose(lambda given: given == "x", Shout(), Plain()), Tool)
     tools: list[AgentTool] = [Shout(), Plain()]
     box = Toolbox([*tools, Whisper()], metrics=InMemoryMetrics(), max_concurrency=4)
     call = ToolCall("shout", {"input": "hello"})

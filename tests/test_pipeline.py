@@ -284,6 +284,32 @@ def test_a_pipeline_of_typed_tools_is_called_with_named_parameters(how):
     assert "steps" not in refused.result.attributes
 
 
+def test_a_scripted_model_makes_one_call_and_gets_one_reply():
+    @tool
+    def search(query: str) -> list[str]:
+        """Search."""
+        return [f"{query} {number}" for number in range(2)]
+
+    saved = []
+    box = Toolbox(
+        [ToolPipeline("research", "Searches and saves", [search, map_over(Echo()), Function(saved.append, "save")])]
+    )
+    offered = [each["function"]["name"] for each in box.to_openai()]
+
+    def model(messages):
+        """Call the one tool there is, then answer with what it was told."""
+        if messages[-1]["role"] == "tool":
+            return {"role": "assistant", "content": f"done: {messages[-1]['content']!r}"}
+        function = {"name": offered[0], "arguments": '{"query": "rome"}'}
+        return {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+
+    messages = [{"role": "user", "content": "Look up Rome and save it"}]
+    while "content" not in (reply := model(messages)):
+        messages += [reply, *(box.execute(ToolCall.from_openai(call)).to_openai() for call in reply["tool_calls"])]
+    assert (reply["content"], saved) == ("done: ''", ['["rome 0","rome 1"]'])
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+
+
 def test_a_string_pipeline_is_asked_for_its_input_under_its_own_name():
     box = Toolbox([adding("a") | adding("b")])
     assert (

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from toolsemble.param import MemoryId, Param
     from toolsemble.pipeline.branches import choose, fan_out, map_over
     from toolsemble.pipeline.pipeline import ToolPipeline
-    from toolsemble.pipeline.plan import Plan
     from toolsemble.pipeline.step import Step
     from toolsemble.pipeline.strategy import ErrorStrategy
     from toolsemble.pipeline.undo import StepRecord
@@ -88,7 +87,6 @@ _HOMES = {
     "param": ("MemoryId", "Param"),
     "pipeline.branches": ("choose", "fan_out", "map_over"),
     "pipeline.pipeline": ("ToolPipeline",),
-    "pipeline.plan": ("Plan",),
     "pipeline.step": ("Step",),
     "pipeline.strategy": ("ErrorStrategy",),
     "pipeline.undo": ("StepRecord",),
@@ -129,7 +127,6 @@ __all__ = [
     "Note",
     "OnTimeout",
     "Param",
-    "Plan",
     "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",
