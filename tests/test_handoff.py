@@ -14,6 +14,7 @@ import pytest
 from tools import Echo, Function, Plain
 from toolsemble import (
     ErrorStrategy,
+    ImageContent,
     Param,
     SchemaTool,
     Step,
@@ -393,6 +394,10 @@ def a_list() -> list[str]: ...
 
 
 @tool
+def anything_listed() -> list[Any]: ...
+
+
+@tool
 def a_hit() -> Hit: ...
 
 
@@ -460,6 +465,7 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         (nothing, two, "gives NoneType, but step 'two'"),
         (a_list, number, "Step 'a_list' gives list[str], but step 'number' takes number(number: integer)"),
         (a_list, integers, "gives list[str], but step 'integers' takes integers(values: array)"),
+        (anything_listed, number, "gives list[Any], but step 'number' takes"),
         (a_list, options, "gives list[str], but step 'options' takes"),
         (a_hit, two, "but step 'two' takes two(path: string, content: string): path is missing"),
         (a_hit, number, "gives Hit, but step 'number' takes"),
@@ -516,7 +522,12 @@ class Color(enum.Enum):
         (ToolResult | None, two),
         (int | str, two),
         (dict, two),
+        (list[ImageContent | str], two),
+        (Annotated[ToolResult, "told"], two),
+        (set[int], integers),
+        (tuple[int, ...], integers),
         (dict[str, Any], two),
+        (dict[str, Any], number),
         (dict[str, int], Pages()),
         (Any | None, two),
         (int, number),

@@ -40,7 +40,7 @@ FAIL_FAST = ErrorStrategy.FAIL_FAST
 
 
 def adding(letter, **attributes):
-    return Function(lambda text: f"{text}{letter}", f"add_{letter}", **attributes)
+    return Function(lambda text: f"{text}{letter}", f"add_{letter}", description="Adds it", **attributes)
 
 
 def failing(name="failing", message="no luck"):
@@ -247,6 +247,14 @@ def test_an_object_with_several_tools_has_to_say_which():
         ToolPipeline("p", "", [Two()])
     with pytest.raises(ToolDefinitionError, match="compensate has 2 tools; pass one of them"):
         ToolPipeline("p", "", [Step(Echo(), compensate=Two())])
+
+
+def test_a_tool_with_tools_among_its_methods_is_meant_itself():
+    class Both(Echo):
+        @tool
+        def other(self) -> str: ...
+
+    assert (Both() | adding("a")).execute("x").output == "xa"
 
 
 def test_an_unknown_setting_is_refused():
@@ -927,11 +935,11 @@ def test_a_plan_is_approved_once_for_all_gated_steps(how):
     assert reviewer.requests[0].description.splitlines() == [
         "Adds letters",
         "1. add_a: takes the pipeline's input",
-        "2. add_b: takes what 'add_a' gives; requires approval; can be undone",
+        "2. add_b: takes what 'add_a' gives; requires approval (Adds it); can be undone",
         "3. inner: takes what an adapter makes of what 'add_b' gives; one after the other:",
-        "   1. add_c: takes what an adapter makes of what 'add_b' gives; may require approval",
+        "   1. add_c: takes what an adapter makes of what 'add_b' gives; may require approval (Adds it)",
         "4. add_d_and_echo: takes what 'inner' gives; all of these, side by side:",
-        "   - add_d: takes what 'inner' gives; requires approval",
+        "   - add_d: takes what 'inner' gives; requires approval (Adds it)",
         "   - echo: takes what 'inner' gives",
     ]
 
@@ -1006,7 +1014,7 @@ def test_what_a_toolbox_asks_for_is_asked_beside_the_plan(how):
 
 def test_a_pipeline_describes_itself_as_text_and_as_a_graph():
     branches = fan_out(adding("b"), ToolPipeline("inner", "", [adding("c"), adding("d", requires_approval=True)]))
-    legal = adding("e", requires_approval=True, approval_role="legal")
+    legal = adding("e", requires_approval=True, approval_role="legal", approval_description="Mail\nit")
     plan = ToolPipeline("p", "Adds letters", [adding("a"), branches, Step(legal, compensate=print)]).describe()
     assert plan.text.splitlines() == [
         "p: Adds letters",
@@ -1015,8 +1023,8 @@ def test_a_pipeline_describes_itself_as_text_and_as_a_graph():
         "   - add_b: takes what 'add_a' gives",
         "   - inner: takes what 'add_a' gives; one after the other:",
         "      1. add_c: takes what 'add_a' gives",
-        "      2. add_d: takes what 'add_c' gives; requires approval",
-        "3. add_e: takes what 'add_b_and_inner' gives; requires approval by legal; can be undone",
+        "      2. add_d: takes what 'add_c' gives; requires approval (Adds it)",
+        "3. add_e: takes what 'add_b_and_inner' gives; requires approval by legal (Mail\\nit); can be undone",
     ]
     assert plan.mermaid.splitlines() == [
         "flowchart LR",
@@ -1033,6 +1041,7 @@ def test_a_pipeline_describes_itself_as_text_and_as_a_graph():
         "    s2 --> s5",
         "    s4 --> s5",
     ]
+    assert planned(adding("a", requires_approval=True)).describe().text.endswith("requires approval (Adds it)")
     assert str(plan) == f"{plan.text}\n\n```mermaid\n{plan.mermaid}\n```\n"
 
 

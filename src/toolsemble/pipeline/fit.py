@@ -59,12 +59,17 @@ def _misfit(given: Any, taker: ToolDefinition) -> str | None:
 
 def _schema_of(kind: Any) -> Mapping[str, Any] | None:
     """Give the JSON Schema of an object whose ``value`` is of the type; None where the type tells nothing."""
-    if kind in (Any, object) or any(option in _OPAQUE for option in (kind, *get_args(kind))):
+    if kind is Any or kind is object or _opaque(kind):
         return None
     try:
         return TypedArguments.of_fields("value", [Field("value", kind)], {}, frozenset()).schema
     except Exception:  # noqa: BLE001 - a type that JSON cannot hold may still be handed over as it is
         return None
+
+
+def _opaque(kind: Any) -> bool:
+    """Whether a type tells nothing of what is handed on: results, and contents, which travel beside the text."""
+    return any(kind is each for each in _OPAQUE) or any(map(_opaque, get_args(kind)))
 
 
 def _differ(

@@ -20,7 +20,9 @@ from toolsemble.tools import Tool, ToolSettings
 class ToolPipeline(Tool):
     """Several tools as one: a model makes one call, and the steps hand their results on.
 
-    What the model sees is the first step's own schema. Every step goes the way of any call: it is validated, gated,
+    What the model sees is the first step's own schema. A step that takes named parameters gets values of the same names
+    out of the structured output before it, or the text as its one required parameter; where the values come from
+    outside, an adapter says which of them may pass. Every step goes the way of any call: it is validated, gated,
     counted and logged on its own. ``result.attributes["steps"]`` tells what became of each.
 
     >>> from toolsemble import tool
@@ -123,7 +125,7 @@ class ToolPipeline(Tool):
         1. search: takes the pipeline's input
         2. save: takes what 'search' gives; requires approval
         """
-        return told(self._define())
+        return told(self._made())
 
     @final
     def run(self, input: Any) -> Any:
@@ -131,19 +133,22 @@ class ToolPipeline(Tool):
         return self.execute(input)
 
     def _define(self) -> ToolDefinition:
-        first, last = self._line.steps[0].definition, self._line.steps[-1].definition
-        shared: dict[str, Any] = {"returns": last.returns, "hand": first.hand, "present": first.present}
-        shared |= self._declared() | {"flow": self._line}
-        if first.arguments is None:
-            made = string_definition(self.name, self.description, self.run, **shared)
-        else:
-            made = typed_definition(self.name, self.description, self.run, first.arguments, **shared)
+        made = self._made()
         if not self.approve_plan:
             return made
         wait, silence, role = self.approval_timeout, self.approval_on_timeout, self.approval_role
         terms = gate_of(f"Pipeline '{self.name}'", requires_approval=True, timeout=wait, on_timeout=silence, role=role)
         assert terms is not None  # noqa: S101 - it is asked for
         return planned(made, terms)
+
+    def _made(self) -> ToolDefinition:
+        """Give the definition in which each step asks for itself."""
+        first, last = self._line.steps[0].definition, self._line.steps[-1].definition
+        shared: dict[str, Any] = {"returns": last.returns, "hand": first.hand, "present": first.present}
+        shared |= self._declared() | {"flow": self._line}
+        if first.arguments is None:
+            return string_definition(self.name, self.description, self.run, **shared)
+        return typed_definition(self.name, self.description, self.run, first.arguments, **shared)
 
 
 def _flat(source: object) -> tuple[object, ...]:

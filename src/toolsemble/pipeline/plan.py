@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.line import Line
+from toolsemble.preview import preview
 from toolsemble.review.gate import Gate
 from toolsemble.review.request import OnTimeout
+
+_SHOWN = 100
 
 
 class Plan(str):
@@ -94,11 +97,13 @@ def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipe
 
 
 def _remarks(part: ToolDefinition) -> str:
-    gate = part.gate
-    asks = "" if gate is None else "; may require approval" if gate.predicates else "; requires approval"
-    role = f" by {gate.role}" if gate is not None and gate.role else ""
     inner = "" if part.flow is None else f"; {part.flow.how}:"
-    return f"{asks}{role}{inner}"
+    if part.gate is None:
+        return inner
+    asks = "may require approval" if part.gate.predicates else "requires approval"
+    role = f" by {part.gate.role}" if part.gate.role else ""
+    does = preview(part.reviewed_as or part.description, _SHOWN)
+    return f"; {asks}{role}{f' ({does})' if does else ''}{inner}"
 
 
 def _nature(flow: object, index: int) -> str:

@@ -14,6 +14,7 @@ from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.pipeline.undo import Compensation, compensation
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
+from toolsemble.tools import Tool
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -110,6 +111,8 @@ def definition_of(place: str, source: object) -> ToolDefinition:
     except Exception as problem:
         # A property of somebody else's object can raise anything.
         raise ToolDefinitionError(f"{place} ({type(source).__name__}): {described(problem)}") from problem
+    if isinstance(source, Tool):
+        found = found[:1]  # a tool that has tools among its methods is meant itself
     if len(found) != 1:
         has = f"has {len(found)} tools; pass one of its methods" if found else "is no tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
