@@ -140,7 +140,7 @@ class Intake:
             except UnfitError:
                 continue
         if handed.exact and isinstance(handed.payload, Mapping):
-            return self._accept(presented(handed.payload), steps)
+            return self._accept(presented(handed.payload, reveal=True), steps)
         # Never read for arguments where a parameter can take it: the text may be somebody else's, such as a web page.
         return self._accept({self.single: handed.written} if self.single else handed.written, steps)
 

@@ -44,9 +44,9 @@ class LaterArguments(ABC):
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         return self._given.problems(text, value)
 
-    def present(self, value: Any) -> Any:
+    def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
-        return shown(value)
+        return shown(value, reveal=reveal)
 
     @cached_property
     def _given(self) -> GivenArguments:
@@ -94,11 +94,11 @@ class ListArguments(LaterArguments):
         return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
 
 
-def shown(value: Any) -> Any:
-    """Give an input as JSON values that nobody else holds.
+def shown(value: Any, *, reveal: bool = False) -> Any:
+    """Give an input as JSON values that nobody else holds, with secrets hidden unless they are to be revealed.
 
     >>> from toolsemble.pipeline.handoff import Handed
     >>> shown(Handed("3 hits", {"hits": (1, 2, 3)}))
     {'hits': [1, 2, 3]}
     """
-    return presented(shown_input(value))
+    return presented(shown_input(value), reveal=reveal)

@@ -120,8 +120,8 @@ class Undo(NamedTuple):
             return shaped((yield RunBody(definition, (self.input, self.result), self.context, THREADS)))
         payload = unwrapped(self.result.structured_output)
         given = {
-            "input": presented(self.input),
-            "result": self.result.output if payload is None else presented(payload),
+            "input": presented(self.input, reveal=True),
+            "result": self.result.output if payload is None else presented(payload, reveal=True),
         }
         return (yield from walk.path(definition, read, Handed(None, given), self.context, Trace(), 0))
 
