@@ -42,10 +42,10 @@ def _run(command: list[str], terminal: Terminal) -> None:
                 if terminal.abandoned():
                     raise NobodyWaitsError
         finally:
-            atexit.unregister(process.terminate)
             process.terminate()
             if _status(process, _GRACE) is None:
                 process.kill()
+            atexit.unregister(process.terminate)  # at last: this thread may be cut off anywhere before
     if status:
         raise ChildProcessError(f"it ended with status {status}")
 
