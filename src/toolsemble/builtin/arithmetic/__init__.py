@@ -1,0 +1,1 @@
+"""Arithmetic as people write it: text to tokens, tokens to steps, steps to a number."""
