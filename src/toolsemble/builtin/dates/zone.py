@@ -1,0 +1,117 @@
+"""Time zones by name or by offset."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from typing import TypeAlias
+
+from whenever import (
+    Date,
+    Instant,
+    OffsetDateTime,
+    PlainDateTime,
+    RepeatedTime,
+    SkippedTime,
+    TimeDelta,
+    TimeZoneNotFoundError,
+    ZonedDateTime,
+    available_timezones,
+)
+
+from toolsemble.errors import ToolExecutionError
+from toolsemble.preview import preview
+
+Zone: TypeAlias = str | TimeDelta
+Aware: TypeAlias = OffsetDateTime | ZonedDateTime
+Moment: TypeAlias = Date | Aware
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+UTC = TimeDelta.ZERO
+_LONGEST = 60
+_MOST_HOURS, _MINUTES = 23, 60
+
+
+def zone_of(text: str) -> Zone:
+    """Give a zone by its name, in any case, or by its offset; refuse others, naming the nearest.
+
+    >>> zone_of("europe/berlin")
+    'Europe/Berlin'
+    >>> zone_of("UTC+5:30")
+    TimeDelta("PT5h30m")
+    """
+    if _OFFSET.fullmatch(text):
+        return offset_of(text)
+    name = "UTC" if text.upper() == "Z" else text.replace(" ", "_")
+    if _NAME.fullmatch(name):
+        try:
+            return Instant.from_timestamp(0).to_tz(name).tz_id or name
+        except TimeZoneNotFoundError:
+            pass
+    raise ToolExecutionError(f"Unknown timezone: {preview(text, _LONGEST)!r}. Did you mean {_nearest(name)!r}?")
+
+
+def offset_of(text: str) -> TimeDelta:
+    """Give the offset that a text such as ``Z``, ``+02:00`` or ``UTC-5`` spells.
+
+    >>> offset_of("-0330")
+    TimeDelta("-PT3h30m")
+    """
+    found = _OFFSET.fullmatch(text)
+    hours, minutes = (int(found[2]), int(found[3] or 0)) if found else (0, 0)
+    if hours > _MOST_HOURS or minutes >= _MINUTES:
+        raise ToolExecutionError(f"Invalid offset: {text!r}; write it from -23:59 to +23:59")
+    return TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
+
+
+def _nearest(name: str) -> str:
+    """Give the zone whose name, or whose city, is most like this one."""
+    wanted = name[:_LONGEST].lower()
+    whole = SequenceMatcher(b=wanted, autojunk=False)
+    city = SequenceMatcher(b=wanted.rpartition("/")[2], autojunk=False)
+
+    def likeness(zone: str) -> tuple[float, str]:
+        whole.set_seq1(zone.lower())
+        city.set_seq1(zone.lower().rpartition("/")[2])
+        return max(whole.ratio(), city.ratio()), zone
+
+    return max(map(likeness, available_timezones()))[1]
+
+
+def at(instant: Instant, zone: Zone) -> Aware:
+    """Give what the clocks in a zone show."""
+    return instant.to_fixed_offset(zone) if isinstance(zone, TimeDelta) else instant.to_tz(zone)
+
+
+def resolved(plain: PlainDateTime, zone: Zone) -> Aware:
+    """Give the moment at which the clocks of a zone show this; refuse when they never do, or do twice.
+
+    >>> resolved(PlainDateTime(2024, 3, 15, 8, 30), "America/New_York").to_instant()
+    Instant("2024-03-15 12:30:00Z")
+    """
+    if isinstance(zone, TimeDelta):
+        return plain.assume_fixed_offset(zone)
+    try:
+        return plain.assume_tz(zone, disambiguation="raise")
+    except SkippedTime:
+        what = f"does not exist in {zone}, where clocks are put forward then; the nearest times are"
+    except RepeatedTime:
+        what = f"happens twice in {zone}, where clocks are put back then:"
+    earlier = plain.assume_tz(zone, disambiguation="earlier").to_fixed_offset().format_iso()
+    later = plain.assume_tz(zone, disambiguation="later").to_fixed_offset().format_iso()
+    raise ToolExecutionError(f"{plain.format_iso()} {what} {earlier} and {later}; send the one that is meant")
+
+
+def written(moment: Moment) -> str:
+    """Give a moment as text: a date, a time with its offset, or a time with the name of its zone.
+
+    >>> written(Instant.from_timestamp(1710505800).to_tz("America/New_York"))
+    '2024-03-15T08:30:00 America/New_York'
+    """
+    if isinstance(moment, Date):
+        return moment.format_iso()
+    fixed = moment.to_fixed_offset().format_iso()
+    if isinstance(moment, OffsetDateTime):
+        return f"{fixed.removesuffix('+00:00')}Z" if fixed.endswith("+00:00") else fixed
+    shown = fixed if moment.is_repeated() else moment.to_plain().format_iso()
+    return f"{shown} {moment.tz_id}"

@@ -1,0 +1,70 @@
+"""A tool that knows the time, the calendar and the time zones."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import TypeAlias
+
+from toolsemble.builtin.extra import required
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolExecutionError
+from toolsemble.result import ToolResult
+from toolsemble.tools import Tool
+
+Clock: TypeAlias = Callable[[], datetime.datetime]
+_LONGEST = 200
+
+
+class DateTimeTool(Tool):
+    """Answers questions about dates, times and time zones.
+
+    The structured output is what the standard library has for the answer: a ``date``, an aware ``datetime``, a
+    ``timedelta`` for a difference, an ``int`` for a count, a week or an epoch, and a ``str`` for a weekday. ``clock``
+    gives the present as an aware datetime; without it, the computer's clock does.
+
+    >>> tool = DateTimeTool(lambda: datetime.datetime(2024, 3, 15, 12, 30, tzinfo=datetime.UTC))
+    >>> tool.execute("now in America/New_York").text
+    '2024-03-15T08:30:00 America/New_York'
+    >>> tool.execute("2024-01-31 + 1 month").structured_output
+    datetime.date(2024, 2, 29)
+    """
+
+    name = "datetime"
+    description = (
+        "Tells the time and computes with dates, times and time zones. Input: one of these forms.\n"
+        "- now, now in America/New_York, today, today in Asia/Tokyo, tomorrow, next friday, last month\n"
+        "- in 3 days, 2 weeks ago, 90 minutes from now, 3 business days after 2024-03-15\n"
+        "- 2024-01-31 + 1 month, 2024-03-15T12:00:00Z - 90 minutes, today + 5 days, now in Europe/Rome + 2 hours\n"
+        "- convert 2024-03-15T12:00:00 from UTC to America/Chicago, convert now to Asia/Kolkata\n"
+        "- 2024-03-01 to 2024-03-15, weeks between 2024-01-01 and 2024-12-25, days until 2030-01-01\n"
+        "- business days between 2024-03-01 and 2024-03-15 (Monday to Friday, no holidays, last date not counted)\n"
+        "- weekday of 2024-03-15, week of 2024-03-15 (ISO week number)\n"
+        "- epoch 1710504000, epoch of 2024-03-15T12:00:00Z\n"
+        "Units: second, minute, hour, day, week, month, year, business day. Zones are names such as Europe/Berlin, or "
+        "offsets such as +02:00; a time without either is UTC. next friday is the first after today."
+    )
+    inline = True
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        if clock is not None and not callable(clock):
+            raise ToolDefinitionError(f"clock must be a function without arguments, not {type(clock).__name__}")
+        for package in ("whenever", "tzdata"):
+            required(package, extra="datetime", tool=type(self).__name__)
+        self._clock = clock or _system_clock
+
+    def run(self, input: str) -> ToolResult:
+        """Answer one question."""
+        from whenever import Instant  # noqa: PLC0415 - the constructor says what is missing
+
+        from toolsemble.builtin.dates.question import answer  # noqa: PLC0415 - as above
+
+        if len(input) > _LONGEST:
+            raise ToolExecutionError(f"The question is too long: {len(input):,} characters, at most {_LONGEST}")
+        now: object = self._clock()
+        if not isinstance(now, datetime.datetime) or now.utcoffset() is None:
+            raise ToolConfigurationError(f"The clock of {self.name!r} must give an aware datetime, not {now!r:.60}")
+        return ToolResult.success(*answer(input, Instant(now)))
+
+
+def _system_clock() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
