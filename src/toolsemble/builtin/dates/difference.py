@@ -29,7 +29,7 @@ def apart(start: Moment, end: Moment, unit: str | None = None) -> tuple[str, dat
     text = _in_clock(span.total("nanoseconds"), unit or "day")
     if unit is None and isinstance(start, Date) and isinstance(end, Date):
         calendar = _in_calendar(start, end, "year")
-        return text if calendar == text else f"{text} ({calendar})", value
+        return text if start == end or calendar == text else f"{text} ({calendar})", value
     return text, value
 
 
