@@ -455,7 +455,7 @@ def test_it_describes_itself_with_examples_that_hold():
 
 
 def test_the_decimal_context_of_the_caller_neither_matters_nor_changes():
-    with decimal.localcontext(prec=3, Emax=9) as context:
+    with decimal.localcontext(decimal.Context(prec=3, Emax=9)) as context:
         assert CALCULATOR.execute("10 / 3").text == "3.33333333333333"
         assert CALCULATOR.execute("10^30 + 0.5").text == "1e+30"
         assert (context.prec, context.Emax) == (3, 9)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from decimal import Decimal
 
 from whenever import Date, ItemizedDateDelta
 
 from toolsemble.builtin.dates.span import SECONDS, business_days, midnight
 from toolsemble.builtin.dates.zone import Aware, Moment
+
+_SECOND = 10**9
 
 
 def apart(start: Moment, end: Moment, unit: str | None = None) -> tuple[str, datetime.timedelta | int]:
@@ -49,16 +50,19 @@ def _in_calendar(start: Date, end: Date, unit: str) -> str:
 
 def _in_clock(nanoseconds: int, unit: str) -> str:
     """Give exact units, from the one that is asked for down to seconds."""
-    rest, parts = Decimal(abs(nanoseconds)).scaleb(-9), []
+    rest = abs(nanoseconds)
+    parts: list[tuple[int | str, str]] = []
     names = list(SECONDS)
     for name in names[names.index(unit) :]:
-        count = rest // SECONDS[name] if name != "second" else rest
-        rest -= count * SECONDS[name]
+        count, rest = divmod(rest, SECONDS[name] * _SECOND)
         parts.append((count, name))
+    if rest:
+        seconds, _ = parts.pop()
+        parts.append((f"{seconds}.{rest:09}".rstrip("0"), "second"))
     return ("-" if nanoseconds < 0 else "") + _joined(parts, unit)
 
 
-def _joined(parts: Iterable[tuple[int | Decimal, str]], unit: str) -> str:
+def _joined(parts: Iterable[tuple[int | str, str]], unit: str) -> str:
     """Give the parts that are not nothing, in words."""
-    shown = [f"{Decimal(count).normalize():f} {name}{'' if abs(count) == 1 else 's'}" for count, name in parts if count]
+    shown = [f"{count} {name}{'' if count in {1, -1} else 's'}" for count, name in parts if count]
     return " ".join(shown) or f"0 {unit}s"

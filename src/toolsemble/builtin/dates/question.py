@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
+from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
 from whenever import Date, Instant
@@ -89,9 +89,9 @@ def _to_epoch(reader: Reader, found: _Found) -> Answer:
 
 def _from_epoch(_: Reader, found: _Found) -> Answer:
     """Take seconds, and milliseconds when seconds would lie beyond the calendar."""
-    count = Decimal(found["count"])
+    count = Fraction(found["count"])
     is_milliseconds = bool(found["milli"]) or (abs(count) > _LAST_SECOND and not found["second"])
-    nanoseconds = int(count.scaleb(6 if is_milliseconds else 9))
+    nanoseconds = int(count * 10 ** (6 if is_milliseconds else 9))
     return _moment(at(Instant.from_timestamp(nanoseconds, unit="nanosecond"), UTC))
 
 
