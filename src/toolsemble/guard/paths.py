@@ -1,0 +1,276 @@
+"""Whether a path stays inside one directory, and files there that nobody can swap between check and use.
+
+Where the system has directory handles, every component of a path is opened relative to the one before, and links are
+never followed; elsewhere each component is resolved and checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PureWindowsPath
+
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+
+DENIED = "Access denied: path is outside the sandbox directory"
+"""What is said of everything outside, whether it exists or not."""
+
+HANDLES = {os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink} <= os.supports_dir_fd
+"""Whether this system opens files relative to directories."""
+
+_LONGEST = 4096
+_DEEPEST = 100  # many programs cannot even remove directories that are nested deeper
+_SHOWN = 200
+# A flag that a system lacks is one it has no use for.
+_QUIET = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
+_BINARY = _QUIET | getattr(os, "O_BINARY", 0)
+_DIRECTORY = os.O_RDONLY | _QUIET | getattr(os, "O_DIRECTORY", 0)
+_READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to must not hold us up
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
+_SEPARATORS = str.maketrans("\\", "/")
+_DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in "0123456789¹²³")}
+
+
+class MissingFileError(ToolExecutionError):
+    """There is no file of that name in the sandbox.
+
+    >>> str(MissingFileError("File not found: 'a.txt'"))
+    "File not found: 'a.txt'"
+    """
+
+
+class Sandbox:
+    """One directory and the files in it: whatever a path says, nothing else is read, written, created or detected.
+
+    Paths are relative. Links count as outside, wherever they lead, and so do files with a second name, devices, and
+    other file systems that are mounted inside.
+
+    >>> import tempfile
+    >>> sandbox = Sandbox(tempfile.mkdtemp())
+    >>> sandbox.write("notes/today.txt", b"Buy milk")
+    >>> sandbox.read("notes/today.txt", max_bytes=100)
+    b'Buy milk'
+    >>> sandbox.read("../secret.txt", max_bytes=100)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolExecutionError: Access denied: path is outside the sandbox directory
+    """
+
+    __slots__ = ("_base", "_handles")
+
+    def __init__(self, base_dir: str | os.PathLike[str], *, handles: bool = HANDLES) -> None:
+        """Take down a directory that exists; links on the way to it are the programmer's, and are followed.
+
+        :param base_dir: the directory
+        :param handles: whether files are opened relative to directories; else paths are resolved and checked
+        """
+        self._base = os.path.realpath(base_dir)
+        self._handles = handles
+        if not Path(self._base).is_dir():
+            raise ToolDefinitionError(f"base_dir must be a directory that exists, not {os.fspath(base_dir)!r:.200}")
+
+    def read(self, path: str, max_bytes: int) -> bytes:
+        """Give the bytes of a file; refuse one that has more than the limit."""
+        with self._folder(path) as folder:
+            return folder.read(max_bytes)
+
+    def write(self, path: str, data: bytes, *, replace: bool = True) -> None:
+        """Put a whole file in its place at once, with the directories above it; without ``replace``, only a new one.
+
+        Whatever happens meanwhile, there is the old file or the new one, never a part.
+        """
+        with self._folder(path, create=True) as folder:
+            folder.write(data, replace=replace)
+
+    @contextmanager
+    def _folder(self, path: str, *, create: bool = False) -> Iterator[_Folder]:
+        """Give the directory that holds the file; what the system says of it is told without the base directory."""
+        *parents, name = _parts(path, portable=not self._handles)
+        try:
+            folder = _Folder(self._base, name, _shown(path), handles=self._handles)
+            try:
+                for parent in parents:
+                    folder.enter(parent, create=create)
+                yield folder
+            finally:
+                folder.close()
+        except FileNotFoundError:
+            raise MissingFileError(f"File not found: {_shown(path)}") from None
+        except FileExistsError:
+            raise ToolExecutionError(f"{_shown(path)} exists already") from None
+        except OSError as error:
+            raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(error.errno or 0)}") from None
+
+
+class _Folder:
+    """A directory inside, held open where the system can do so, and the file in it that is meant."""
+
+    __slots__ = ("_device", "_fd", "_name", "_path", "_shown")
+
+    def __init__(self, base: str, name: str, shown: str, *, handles: bool) -> None:
+        self._path = Path(base)
+        self._name = name
+        self._shown = shown
+        self._device = os.lstat(base).st_dev
+        self._fd = os.open(base, _DIRECTORY) if handles else None
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def enter(self, name: str, *, create: bool) -> None:
+        """Go into a directory of this one, which is made if there is none; refuse to leave by a link or a mount."""
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(self._at(name), dir_fd=self._fd)
+        info = self._info(name)
+        if _is_link(info):
+            raise ToolExecutionError(DENIED)
+        if not stat.S_ISDIR(info.st_mode):
+            raise ToolExecutionError(f"{self._shown} leads through a file, not a directory")
+        if info.st_dev != self._device:
+            raise ToolExecutionError(DENIED)
+        self._go(name, info)
+
+    def _go(self, name: str, seen: os.stat_result) -> None:
+        path = self._path / name
+        if self._fd is None:
+            if path.resolve() != path:
+                raise ToolExecutionError(DENIED)
+        else:
+            inner = _opened(name, _DIRECTORY, self._fd)
+            os.close(self._fd)
+            self._fd = inner
+            _refuse_another(seen, os.fstat(inner))
+        self._path = path
+
+    def read(self, max_bytes: int) -> bytes:
+        """Give what the file holds."""
+        seen = self._file()
+        with open(_opened(self._at(self._name), _READ, self._fd), "rb") as file:
+            info = os.fstat(file.fileno())
+            _refuse_another(seen, info)
+            self._check(info)
+            data = b"" if info.st_size > max_bytes else file.read(max_bytes + 1)
+            size = max(info.st_size, len(data))
+        if size > max_bytes:
+            raise ToolExecutionError(f"{self._shown} is too large: {size} bytes, the limit is {max_bytes}")
+        return data
+
+    def write(self, data: bytes, *, replace: bool) -> None:
+        """Write beside the file, then put it in its place in one step."""
+        try:
+            mode = stat.S_IMODE(self._file().st_mode) & 0o777
+        except FileNotFoundError:
+            mode = None
+        if mode is not None and not replace:
+            raise FileExistsError(errno.EEXIST, "")
+        beside = f".{secrets.token_hex(8)}.tmp"
+        try:
+            self._put(beside, data, mode)
+            if replace:
+                os.replace(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            else:
+                # A link, unlike a rename, fails if somebody made the file meanwhile.
+                os.link(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(self._at(beside), dir_fd=self._fd)
+        if self._fd is not None:
+            with suppress(OSError):  # the name is safe, too, where the file system can say so
+                os.fsync(self._fd)
+
+    def _put(self, name: str, data: bytes, mode: int | None) -> None:
+        with open(_opened(self._at(name), _NEW, self._fd), "wb") as file:
+            if mode is not None:
+                os.chmod(file.fileno() if self._fd is not None else self._at(name), mode)  # noqa: PTH101 - a handle
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _file(self) -> os.stat_result:
+        info = self._info(self._name)
+        self._check(info)
+        return info
+
+    def _check(self, info: os.stat_result) -> None:
+        """Refuse everything but a plain file with one name."""
+        if stat.S_ISDIR(info.st_mode):
+            raise ToolExecutionError(f"{self._shown} is a directory, not a file")
+        if _is_link(info) or (stat.S_ISREG(info.st_mode) and info.st_nlink > 1):
+            raise ToolExecutionError(DENIED)
+        if not stat.S_ISREG(info.st_mode):
+            raise ToolExecutionError(f"{self._shown} is a device or a pipe, not a file")
+
+    def _info(self, name: str) -> os.stat_result:
+        return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+
+    def _at(self, name: str) -> str:
+        return name if self._fd is not None else str(self._path / name)
+
+
+def _opened(path: str, flags: int, folder: int | None) -> int:
+    try:
+        return os.open(path, flags, 0o666, dir_fd=folder)
+    except OSError as error:
+        # A link that was put there after it was looked at; systems differ in what they call it.
+        if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}:
+            raise ToolExecutionError(DENIED) from None
+        raise
+
+
+def _refuse_another(seen: os.stat_result, opened: os.stat_result) -> None:
+    """Refuse what was put in the place of the thing that was looked at."""
+    if (seen.st_dev, seen.st_ino) != (opened.st_dev, opened.st_ino):
+        raise ToolExecutionError(DENIED)
+
+
+def _is_link(info: os.stat_result) -> bool:
+    junction = getattr(info, "st_file_attributes", 0) & stat.FILE_ATTRIBUTE_REPARSE_POINT
+    return stat.S_ISLNK(info.st_mode) or bool(junction)
+
+
+def _parts(path: str, *, portable: bool) -> list[str]:
+    """Give the names on the way to a file; refuse a path that could lead outside on any system."""
+    drive = PureWindowsPath(path)
+    if "\0" in path or path.startswith("/") or drive.drive or drive.root or not _encodable(path):
+        raise ToolExecutionError(DENIED)
+    # Both ways of reading a backslash must stay inside.
+    _resolved(path.translate(_SEPARATORS).split("/"))
+    parts = _resolved((path.translate(_SEPARATORS) if portable else path).split("/"))
+    if portable and any(":" in part or part.split(".")[0].strip().upper() in _DEVICES for part in parts):
+        raise ToolExecutionError(DENIED)
+    if not parts or path.endswith(("/", "/.")):
+        raise ToolExecutionError(f"{_shown(path)} names a directory; name a file")
+    if len(path) > _LONGEST or len(parts) > _DEEPEST:
+        raise ToolExecutionError(f"The path is too long: {_LONGEST} characters and {_DEEPEST} names are the most")
+    return parts
+
+
+def _resolved(names: list[str]) -> list[str]:
+    parts: list[str] = []
+    for name in names:
+        if name == ".." and parts:
+            parts.pop()
+        elif name.startswith("..") and not name.strip(". "):
+            raise ToolExecutionError(DENIED)  # also "..." and ".. ", which some systems take for ".."
+        elif name not in {"", "."}:
+            parts.append(name)
+    return parts
+
+
+def _encodable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return repr(path if len(path) <= _SHOWN else f"{path[:_SHOWN]}...")
