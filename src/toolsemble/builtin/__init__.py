@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HumanInputTool",
+    from toolsemble.builtin.calculator import CalculatorTool
+    from toolsemble.builtin.datetimes import DateTimeTool
+    from toolsemble.builtin.file_read import FileReadTool
+    from toolsemble.builtin.file_write import FileWriteTool
+
+__all__ = [
+    "CalculatorTool",
+    "DateTimeTool",
+    "FileReadTool",
+    "FileWriteTool",
 ]
 
 # Whoever takes one tool pays for that one, and needs the extra of that one.
@@ -18,5 +28,9 @@ __getattr__ = loader(
     globals(),
     {
         "human_input": ("HumanInputTool",),
+        "calculator": ("CalculatorTool",),
+        "datetimes": ("DateTimeTool",),
+        "file_read": ("FileReadTool",),
+        "file_write": ("FileWriteTool",),
     },
 )

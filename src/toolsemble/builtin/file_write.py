@@ -1,0 +1,119 @@
+"""``file_write``: text files inside one directory, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from toolsemble.builtin.plain_text import plain_text
+from toolsemble.errors import ToolExecutionError
+from toolsemble.guard.paths import MissingFileError, Sandbox
+from toolsemble.result import ToolResult
+from toolsemble.tools import TypedTool
+
+MAX_BYTES = 10 * 1024 * 1024
+"""How large a file may become, unless the tool is told otherwise."""
+
+_DONE = {
+    "overwrite": "Wrote {bytes} bytes to {path!r}",
+    "append": "Appended {bytes} bytes to {path!r}",
+    "create": "Created {path!r} with {bytes} bytes",
+}
+_appending = threading.Lock()  # of two that append at once, the second must see what the first wrote
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriteInput:
+    """What to write, and where.
+
+    >>> FileWriteInput("notes.txt", "Buy milk").mode
+    'overwrite'
+    """
+
+    path: Annotated[str, Field(description="The file, relative to the base directory, such as 'notes/today.txt'")]
+    """The file, relative to the base directory."""
+    content: Annotated[str, Field(description="The text to write")]
+    """The text to write."""
+    mode: Annotated[
+        Literal["overwrite", "append", "create"],
+        Field(description="overwrite replaces a file, append adds to its end, create refuses if there is one"),
+    ] = "overwrite"
+    """What becomes of a file that is there already."""
+
+
+class FileWriteTool(TypedTool[FileWriteInput]):
+    """Writes text files inside one directory; nothing outside can be written, created or detected.
+
+    A crash leaves the old file or the new one, never half. Directories on the way are made. Text is UTF-8; what is
+    appended is in the file's own encoding. Calls in one process that append wait for each other.
+
+    >>> import pathlib, tempfile
+    >>> base = pathlib.Path(tempfile.mkdtemp())
+    >>> write = FileWriteTool(base)
+    >>> write.execute('{"path": "notes/list.txt", "content": "milk"}').output
+    "Wrote 4 bytes to 'notes/list.txt'"
+    >>> write.execute('{"path": "notes/list.txt", "content": "bread", "mode": "create"}').text
+    "Error: 'notes/list.txt' exists already"
+    >>> base.joinpath("notes", "list.txt").read_text()
+    'milk'
+    """
+
+    name = "file_write"
+    description = (
+        "Writes text to a file, and makes the directories it needs. Paths are relative to a base directory, and "
+        "nothing outside it can be written."
+    )
+    editable = "content"
+
+    def __init__(
+        self, base_dir: str | os.PathLike[str], *, requires_approval: bool = False, max_bytes: int = MAX_BYTES
+    ) -> None:
+        """Take down the directory.
+
+        :param base_dir: the directory, which must exist
+        :param requires_approval: whether a reviewer must agree before each call; an edit replaces the content
+        :param max_bytes: how large a file may become
+        """
+        self._sandbox = Sandbox(base_dir)
+        self.requires_approval = requires_approval
+        self._max_bytes = max_bytes
+
+    def run(self, input: FileWriteInput) -> ToolResult:
+        """Write the file, whole."""
+        if input.mode == "append":
+            with _appending:
+                written = self._append(input)
+        else:
+            written = self._checked(_encoded(input, "utf-8"))
+            self._sandbox.write(input.path, written, replace=input.mode == "overwrite")
+        facts = {"path": input.path, "bytes": len(written), "mode": input.mode}
+        return ToolResult.success(_DONE[input.mode].format_map(facts), facts)
+
+    def _append(self, input: FileWriteInput) -> bytes:
+        try:
+            old = self._sandbox.read(input.path, self._max_bytes)
+        except MissingFileError:
+            old = b""
+        found = plain_text(old)
+        if found is None:
+            raise ToolExecutionError(f"{input.path!r} is a binary file; text cannot be appended to it")
+        new = _encoded(input, found.encoding)
+        self._sandbox.write(input.path, self._checked(old + new))
+        return new
+
+    def _checked(self, data: bytes) -> bytes:
+        if len(data) > self._max_bytes:
+            raise ToolExecutionError(f"The file would have {len(data)} bytes, the limit is {self._max_bytes}")
+        return data
+
+
+def _encoded(input: FileWriteInput, encoding: str) -> bytes:
+    try:
+        return input.content.encode(encoding)
+    except UnicodeEncodeError as problem:
+        character = problem.object[problem.start]
+        raise ToolExecutionError(f"{input.path!r} is {encoding} text, which cannot hold {character!r}") from None
