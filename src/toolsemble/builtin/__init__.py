@@ -15,12 +15,14 @@ __all__ = [
     from toolsemble.builtin.datetimes import DateTimeTool
     from toolsemble.builtin.file_read import FileReadTool
     from toolsemble.builtin.file_write import FileWriteTool
+    from toolsemble.builtin.process import ProcessTool
 
 __all__ = [
     "CalculatorTool",
     "DateTimeTool",
     "FileReadTool",
     "FileWriteTool",
+    "ProcessTool",
 ]
 
 # Whoever takes one tool pays for that one, and needs the extra of that one.
@@ -32,5 +34,6 @@ __getattr__ = loader(
         "datetimes": ("DateTimeTool",),
         "file_read": ("FileReadTool",),
         "file_write": ("FileWriteTool",),
+        "process": ("ProcessTool",),
     },
 )
