@@ -15,6 +15,7 @@ __all__ = [
     from toolsemble.builtin.datetimes import DateTimeTool
     from toolsemble.builtin.file_read import FileReadTool
     from toolsemble.builtin.file_write import FileWriteTool
+    from toolsemble.builtin.json_parser import JsonParserTool
     from toolsemble.builtin.process import ProcessTool
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "DateTimeTool",
     "FileReadTool",
     "FileWriteTool",
+    "JsonParserTool",
     "ProcessTool",
 ]
 
@@ -34,6 +36,7 @@ __getattr__ = loader(
         "datetimes": ("DateTimeTool",),
         "file_read": ("FileReadTool",),
         "file_write": ("FileWriteTool",),
+        "json_parser": ("JsonParserTool",),
         "process": ("ProcessTool",),
     },
 )
