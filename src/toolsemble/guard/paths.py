@@ -1,7 +1,7 @@
 """Whether a path stays inside one directory, and files there that nobody can swap between check and use.
 
 Where the system has directory handles, every component of a path is opened relative to the one before, and links are
-never followed; elsewhere each component is resolved and checked.
+never followed; elsewhere paths are resolved and checked before each use, which a quick enough program could overtake.
 """
 
 from __future__ import annotations
@@ -138,16 +138,12 @@ class _Folder:
         self._go(name, info)
 
     def _go(self, name: str, seen: os.stat_result) -> None:
-        path = self._path / name
-        if self._fd is None:
-            if path.resolve() != path:
-                raise ToolExecutionError(DENIED)
-        else:
+        if self._fd is not None:
             inner = _opened(name, _DIRECTORY, self._fd)
             os.close(self._fd)
             self._fd = inner
             _refuse_another(seen, os.fstat(inner))
-        self._path = path
+        self._path /= name
 
     def read(self, max_bytes: int) -> bytes:
         """Give what the file holds."""
@@ -211,7 +207,11 @@ class _Folder:
         return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
 
     def _at(self, name: str) -> str:
-        return name if self._fd is not None else str(self._path / name)
+        if self._fd is not None:
+            return name
+        if self._path.resolve() != self._path:
+            raise ToolExecutionError(DENIED)
+        return str(self._path / name)
 
 
 def _opened(path: str, flags: int, folder: int | None) -> int:
