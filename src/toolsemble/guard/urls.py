@@ -1,0 +1,242 @@
+"""Whether a URL may be fetched, and at which address.
+
+A name is resolved once. What is checked is the address that will be connected to, and the answer holds that address:
+whoever fetches connects there and nowhere else, so a name that means something else a moment later changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
+from urllib.parse import quote
+
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.guard.addresses import is_public
+
+Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
+"""Gives the addresses of a host name, for a port; raises OSError when it has none."""
+
+_PORTS = {"http": 80, "https": 443}
+_LAST_PORT = 65535
+_LONGEST = 8192
+_MOST_ADDRESSES = 4
+_SHOWN = 200
+
+# Ports of other protocols, which would take a request for their own language; as in the Fetch standard.
+_CLOSED_PORTS = frozenset(
+    [0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
+     110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
+     532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060,
+     5061, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, 11211]
+)  # fmt: skip
+
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*):(?://(?P<authority>[^/?#\\]*)(?P<rest>[^#]*))?")
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5}))?")
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_KEPT = "/?%:@!$&'()*+,;=~-._"
+
+
+class UrlRefusedError(ToolExecutionError):
+    """A URL that may not be fetched; the message is for the model.
+
+    >>> UrlGuard().check("file:///etc/passwd")
+    Traceback (most recent call last):
+    ...
+    toolsemble.guard.urls.UrlRefusedError: Access denied: only http and https URLs can be fetched, not 'file'
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL that may be fetched, taken apart, and where to connect.
+
+    >>> target = UrlGuard(resolver=lambda host, port: ["93.184.215.14"]).check("HTTPS://Example.com:443/a b#c")
+    >>> target.url, target.addresses
+    ('https://example.com/a%20b', ('93.184.215.14',))
+    """
+
+    scheme: str
+    """``http`` or ``https``."""
+    host: str
+    """The host by name, or an address without brackets: for the Host header, and for the server's certificate."""
+    port: int
+    """The port, also when the URL leaves it out."""
+    path: str
+    """Path and query, as they are sent."""
+    addresses: tuple[str, ...]
+    """The addresses that were checked; to be tried in this order, and no others."""
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port; the port only where it is not the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
+
+    @property
+    def url(self) -> str:
+        """The URL in one spelling, without a fragment."""
+        return f"{self.origin}{self.path}"
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Give the addresses that the system knows for a name.
+
+    >>> resolve("127.0.0.1", 80)
+    ['127.0.0.1']
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class UrlGuard:
+    """Says which URLs may be fetched: http and https, on the public Internet, and what is allowed by name.
+
+    :param allow_hosts: host names or addresses that may be reached although they are not public; each is compared with
+        the host of a URL as it is written there, not with what the name resolves to
+    :param resolver: gives the addresses of a name; the system's by default
+
+    >>> UrlGuard().check("http://0x7f000001/")
+    Traceback (most recent call last):
+    ...
+    toolsemble.guard.urls.UrlRefusedError: Access denied: '0x7f000001' is no host; write addresses as 1.2.3.4
+    >>> UrlGuard(["127.0.0.1"]).check("http://127.0.0.1:8080/status").addresses
+    ('127.0.0.1',)
+    """
+
+    def __init__(self, allow_hosts: Iterable[str] = (), *, resolver: Resolver = resolve) -> None:
+        self._allowed = checked_hosts(allow_hosts)
+        self._resolver = resolver
+
+    def check(self, url: str) -> Target:
+        """Give where a URL leads; refuse one that may not be fetched. Resolving a name may wait for the network."""
+        scheme, authority, path = _split(url)
+        written, port = _host_and_port(authority, scheme)
+        if written in self._allowed:
+            host = _ascii(written)
+            addresses = self._addresses(host, port)
+        else:
+            host = _checked_host(written)
+            if port in _CLOSED_PORTS:
+                raise UrlRefusedError(f"Access denied: port {port} is not one of the web; use 80 or 443")
+            addresses = self._addresses(host, port)
+            if not all(is_public(address) for address in addresses):
+                raise UrlRefusedError(f"Access denied: {_shown(written)} is not a public address")
+        return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
+
+    def _addresses(self, host: str, port: int) -> Sequence[str]:
+        if _address(host) is not None:
+            return [host]
+        try:
+            found = self._resolver(host, port)
+        except (OSError, UnicodeError):
+            found = ()
+        if not found:
+            raise UrlRefusedError(f"Cannot resolve host {_shown(host)}; check the spelling")
+        return found
+
+
+def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """Give hosts as a guard compares them; refuse what is no host name or address.
+
+    >>> checked_hosts("localhost")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: allow_hosts must be a list of host names or addresses, not 'localhost'
+    """
+    if isinstance(hosts, (str, bytes)) or not isinstance(hosts, Iterable):
+        raise ToolDefinitionError(f"allow_hosts must be a list of host names or addresses, not {hosts!r:.80}")
+    return frozenset(_checked_entry(host) for host in hosts)
+
+
+def _checked_entry(host: object) -> str:
+    if isinstance(host, str):
+        plain = host.lower().removeprefix("[").removesuffix("]")
+        if plain and (_address(plain) is not None or not re.search(r"[\s/@:*?#%\\\[\]]", plain)):
+            return plain
+    raise ToolDefinitionError(
+        f"allow_hosts: {host!r:.80} is no host; write a name or an address, without scheme, port or wildcard"
+    )
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    """Give scheme, authority, and path with query; the path in characters that can be sent."""
+    text = url.strip(" \t\r\n")
+    if len(text) > _LONGEST:
+        raise UrlRefusedError(f"Invalid URL: it has {len(text)} characters; {_LONGEST} is the limit")
+    if _FORBIDDEN.search(text):
+        raise UrlRefusedError("Invalid URL: it has control characters")
+    found = _URL.match(text)
+    if found is None:
+        raise UrlRefusedError(f"Invalid URL: {_shown(text)}; it must begin with http:// or https://")
+    scheme = found["scheme"].lower()
+    if scheme not in _PORTS:
+        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_shown(scheme)}")
+    if not found["authority"]:
+        raise UrlRefusedError(f"Invalid URL: {_shown(text)} has no host")
+    rest = found["rest"]
+    if rest[:1] == "\\":  # some readers take it for a slash, others for a part of the host
+        raise UrlRefusedError("Invalid URL: it has a backslash after the host")
+    return scheme, found["authority"], quote(rest if rest[:1] == "/" else f"/{rest}", safe=_KEPT)
+
+
+def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
+    """Give the host as it is written, without brackets, in small letters, and the port."""
+    if "@" in authority:
+        raise UrlRefusedError("Access denied: a URL must not hold a user name or password")
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None or not found["host"]:
+        raise UrlRefusedError(f"Invalid URL: {_shown(authority)} is not a host and a port")
+    port = int(found["port"] or _PORTS[scheme])
+    if port > _LAST_PORT:
+        raise UrlRefusedError(f"Invalid URL: port {port} does not exist")
+    host = found["host"]
+    if host[0] == "[":
+        if not isinstance(_address(host[1:-1]), IPv6Address):
+            raise UrlRefusedError(f"Invalid URL: {_shown(host)} is not an IPv6 address")
+        host = host[1:-1]
+    return host.lower(), port
+
+
+def _checked_host(written: str) -> str:
+    """Give a host as it is sent and resolved; refuse other spellings of addresses, and what is no name."""
+    host = _ascii(written)
+    if _address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
+        raise UrlRefusedError(f"Access denied: {_shown(written)} is no host; write addresses as 1.2.3.4")
+    return host
+
+
+def _ascii(written: str) -> str:
+    """Give a host in the letters of the domain name system, without the dot of the root."""
+    if _address(written) is not None:
+        return written
+    name = written
+    if not name.isascii():
+        import idna  # noqa: PLC0415 - hosts in other letters are rare; every HTTP client brings it along
+
+        try:
+            name = idna.encode(name, uts46=True).decode()
+        except idna.IDNAError:
+            raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name") from None
+    name = name.removesuffix(".")
+    if not _NAME.fullmatch(name):
+        raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name")
+    return name
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """Give a host that is an address in its usual form; a zone is not part of one here."""
+    try:
+        return None if "%" in host else ip_address(host)
+    except ValueError:
+        return None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
