@@ -17,6 +17,7 @@ __all__ = [
     from toolsemble.builtin.file_write import FileWriteTool
     from toolsemble.builtin.json_parser import JsonParserTool
     from toolsemble.builtin.process import ProcessTool
+    from toolsemble.builtin.web_scraper import WebScraperTool
 
 __all__ = [
     "CalculatorTool",
@@ -25,6 +26,7 @@ __all__ = [
     "FileWriteTool",
     "JsonParserTool",
     "ProcessTool",
+    "WebScraperTool",
 ]
 
 # Whoever takes one tool pays for that one, and needs the extra of that one.
@@ -38,5 +40,6 @@ __getattr__ = loader(
         "file_write": ("FileWriteTool",),
         "json_parser": ("JsonParserTool",),
         "process": ("ProcessTool",),
+        "web_scraper": ("WebScraperTool",),
     },
 )

@@ -1,0 +1,156 @@
+"""``web_scraper``: the main text of a web page, as Markdown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from toolsemble.builtin.article import Article, article
+from toolsemble.builtin.charset import decoded
+from toolsemble.builtin.extra import required
+from toolsemble.errors import ToolExecutionError
+from toolsemble.guard.urls import Resolver, UrlGuard, resolve
+from toolsemble.result import ToolResult
+from toolsemble.tools import TypedTool
+from toolsemble.workers import ThreadPerJob
+
+if TYPE_CHECKING:
+    from toolsemble.builtin.fetch import Fetcher, Response
+
+MAX_LENGTH = 5000
+"""How many characters of a page are given, unless the call says otherwise."""
+
+_LONGEST = 100_000
+_ACCEPTED = "text/html, application/xhtml+xml, text/plain;q=0.9, application/json;q=0.8, */*;q=0.1"
+_PAGES = {"text/html", "application/xhtml+xml"}
+_TEXTS = {"application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson"}
+_TEXT_ENDINGS = ("+json", "+xml", "+yaml")
+_SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG": "image/png", b"PK\x03\x04": "application/zip"}
+_BAD_STATUS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class WebScraperInput:
+    """What a page is asked for."""
+
+    url: Annotated[str, Field(description="The address of the page; it begins with http:// or https://")]
+    """The page."""
+    max_length: Annotated[int, Field(description="How many characters to return at most", ge=1, le=_LONGEST)] = (
+        MAX_LENGTH
+    )
+    """How many characters of its text are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was fetched: the structured output of the tool.
+
+    >>> Page("https://example.com/", "Example", "An example.").title
+    'Example'
+    """
+
+    url: str
+    """Where it was found, after all redirects."""
+    title: str
+    """Its title; empty when it has none."""
+    text: str
+    """Its main text, all of it: Markdown for a web page, else as it came."""
+
+
+class WebScraperTool(TypedTool[WebScraperInput]):
+    """Fetches a page of the public Internet and gives its main text as Markdown, with its title and links.
+
+    Redirects are followed, and every hop is checked; a page that is no text is refused by the name of its type.
+
+    :param allow_hosts: host names or addresses that may be reached although they are not public
+    :param timeout: how many seconds there are for one page, from its name to its text
+    :param max_bytes: how large a page may be
+    :param tls: which certificates are trusted; those of the system by default
+    :param resolver: gives the addresses of a host name; the system's by default
+
+    >>> WebScraperTool().execute('{"url": "http://169.254.169.254/latest/meta-data"}').text
+    "Error: Access denied: '169.254.169.254' is not a public address"
+    """
+
+    name = "web_scraper"
+    description = (
+        "Fetches a web page and returns its main text as Markdown, with its title and links, without menus and "
+        "advertising. Use it to read a page whose URL you know."
+    )
+
+    def __init__(
+        self,
+        *,
+        allow_hosts: Iterable[str] = (),
+        timeout: float = 15,
+        max_bytes: int = 5_000_000,
+        tls: SSLContext | None = None,
+        resolver: Resolver = resolve,
+    ) -> None:
+        required("trafilatura", extra="web", tool="WebScraperTool")
+        fetch = required("toolsemble.builtin.fetch", extra="web", tool="WebScraperTool")
+        self._request = fetch.Request
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        guard = UrlGuard(allow_hosts, resolver=resolver)
+        self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=max_bytes, tls=tls)
+
+    async def run(self, input: WebScraperInput) -> ToolResult:
+        """Give the text of a page, cut to the length that was asked for."""
+        started = time.monotonic()
+        response = await self._fetcher.fetch(self._request("GET", input.url, {"Accept": _ACCEPTED}))
+        self._check(response)
+        left = max(self._timeout - (time.monotonic() - started), 1)
+        page = await _read(response, left)
+        titled = page.text.lstrip("# ").startswith(page.title)  # an empty title, too
+        shown = page.text if titled else f"# {page.title}\n\n{page.text}"
+        if len(shown) > input.max_length:
+            shown = f"{shown[: input.max_length]} [truncated at {input.max_length} chars]"
+        return ToolResult.success(shown, page)
+
+    def _check(self, response: Response) -> None:
+        if response.status >= _BAD_STATUS:
+            raise ToolExecutionError(f"HTTP {response.status}: {_phrase(response.status)}")
+        if response.truncated:
+            raise ToolExecutionError(f"The page is too large: more than {self._max_bytes} bytes")
+
+
+async def _read(response: Response, seconds: float) -> Page:
+    kind = _kind(response)
+    text = decoded(response.body, response.charset)
+    if "\0" in text:
+        raise ToolExecutionError(f"The page is binary, although its content type is {kind!r}")
+    if kind in _PAGES:
+        found = await asyncio.wrap_future(ThreadPerJob(daemon=True).submit(article, text, response.url, seconds))
+    else:
+        found = Article("", text.strip())
+    if not found.text:
+        raise ToolExecutionError("The page has no readable text; it may need a browser to show it")
+    return Page(response.url, found.title, found.text)
+
+
+def _kind(response: Response) -> str:
+    """Give the media type of a body that is text; refuse others by name. Where the server is silent, the body tells."""
+    said = response.media_type
+    kind = next((kind for start, kind in _SIGNATURES.items() if response.body.startswith(start)), said)
+    if not kind:
+        kind = "text/html" if response.body.lstrip()[:1] == b"<" else "text/plain"
+    if kind in _PAGES | _TEXTS or kind.startswith("text/") or kind.endswith(_TEXT_ENDINGS):
+        return kind
+    raise ToolExecutionError(
+        f"Cannot read content of type {kind[:80]!r}; only web pages, text, JSON and XML can be read"
+    )
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "unknown status"
