@@ -17,6 +17,7 @@ __all__ = [
     from toolsemble.builtin.file_write import FileWriteTool
     from toolsemble.builtin.json_parser import JsonParserTool
     from toolsemble.builtin.process import ProcessTool
+    from toolsemble.builtin.http_tool import HttpTool
     from toolsemble.builtin.web_scraper import WebScraperTool
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "FileWriteTool",
     "JsonParserTool",
     "ProcessTool",
+    "HttpTool",
     "WebScraperTool",
 ]
 
@@ -40,6 +42,7 @@ __getattr__ = loader(
         "file_write": ("FileWriteTool",),
         "json_parser": ("JsonParserTool",),
         "process": ("ProcessTool",),
+        "http_tool": ("HttpTool",),
         "web_scraper": ("WebScraperTool",),
     },
 )

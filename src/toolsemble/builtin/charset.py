@@ -9,6 +9,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _DECLARED = re.compile(
     rb"""<(?:meta\b[^>]*?charset|\?xml\b[^>]*?encoding)\s*=\s*["']?\s*([a-zA-Z0-9_:.-]{1,40})""", re.IGNORECASE
 )
+_HALF_LETTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{0,2}\Z")
 _LOOKED_AT = 4096
 _SAMPLE = 65536
 # Codecs that are charsets of the web; Python has others, which run programs' escapes or names of hosts.
@@ -46,14 +47,18 @@ _TELLABLE = {
 _WESTERN = {"cp1252", "cp1254", "iso8859-15"}
 
 
-def decoded(body: bytes, declared: str = "") -> str:
+def decoded(body: bytes, declared: str = "", *, cut: bool = False) -> str:
     """Give the text of a body: by its byte order mark, by what was declared, or by what the bytes look like.
+
+    With ``cut``, the body may end in the middle of a letter.
 
     >>> decoded("Größe".encode("cp1252"), "iso-8859-1")
     'Größe'
     >>> decoded("Größe".encode(), "iso-8859-1")  # the server is wrong: this cannot be an accident
     'Größe'
     """
+    if cut:
+        body = _HALF_LETTER.sub(b"", body)
     for mark, charset in _MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(charset, "replace")

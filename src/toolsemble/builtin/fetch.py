@@ -19,9 +19,7 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError
 from toolsemble.workers import ThreadPerJob
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing, so that they may be sent again, and have no body."""
-
+_BODILESS = {"GET", "HEAD", "OPTIONS"}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _KEEPING = {307, 308}  # these ask for the same request again, body and all
 _MOST_HOPS = 5
@@ -131,7 +129,7 @@ class Fetcher:
                         target=target.path.encode(),
                     ),
                     headers=_sent_headers(request, target),
-                    content=request.body or (None if request.method in SAFE else b""),
+                    content=request.body or (None if request.method in _BODILESS else b""),
                     extensions={"timeout": {"connect": self._timeout / len(target.addresses)}},
                 ) as answer,
             ):

@@ -1,0 +1,265 @@
+"""``HttpTool``: one operation of an HTTP service as a tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from http import HTTPStatus
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from toolsemble.builtin.charset import decoded
+from toolsemble.builtin.endpoint import SAFE, Auth, endpoint, redactor
+from toolsemble.builtin.extra import required
+from toolsemble.builtin.openapi import operations
+from toolsemble.definition import ToolDefinition, string_definition, typed_definition
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.guard.urls import Resolver, UrlGuard, resolve
+from toolsemble.result import ToolResult
+from toolsemble.schema.decode import Arguments
+from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.typed import TypedArguments
+from toolsemble.specification import ToolSpecification
+from toolsemble.tools import Tool
+
+if TYPE_CHECKING:
+    from toolsemble.builtin.fetch import Fetcher, Response
+
+_BAD_STATUS = 400
+_PASSING = {502, 503, 504}  # what a server says that will soon be there again
+_FIRST_PAUSE = 0.1
+_SHOWN_OF_ERROR = 200
+_BINARY = ("image/", "audio/", "video/", "font/", "application/octet-stream", "application/pdf", "application/zip")
+
+
+class HttpSettings(TypedDict, total=False):
+    """What else can be said about an :class:`HttpTool`."""
+
+    auth: Auth | None
+    """A bearer token, or a user name and a password."""
+    secrets: Mapping[str, str] | None
+    """What stands for ``{name}`` in the URL and the headers; filled in when a request is sent, and never shown."""
+    allow_hosts: Iterable[str]
+    """Host names or addresses that may be reached although they are not public."""
+    max_bytes: int
+    """How much of a response is read: 1 MiB."""
+    retries: int
+    """How often a request of a safe method is sent again when the server is not there: 2."""
+    requires_approval: Any
+    """Whether a reviewer must agree before each call."""
+    tls: SSLContext | None
+    """Which certificates are trusted; those of the system by default."""
+    resolver: Resolver
+    """Gives the addresses of a host name; the system's by default."""
+
+
+class HttpTool(Tool):
+    """One operation of an HTTP service: a string tool, or a typed one when given an input type.
+
+    A string goes into the query as ``input`` (GET, HEAD, OPTIONS) or is the body, as JSON if it is JSON. The fields of
+    an input type go into the query, or are the body as a JSON object. Both fill ``{name}`` in the URL first. What the
+    service says beyond ``max_bytes`` is cut off; a status of 400 or more is a failure.
+
+    :param name: the name by which a model calls the tool
+    :param description: what the tool does, for the model
+    :param url: where requests go; ``{name}`` stands for an argument or a secret
+    :param method: the method, POST by default
+    :param headers: headers of every request
+    :param timeout: how many seconds there are for a call, with all its repetitions
+    :param input_type: the type of the arguments; without one the tool takes a string
+    :param settings: see :class:`HttpSettings`
+
+    >>> order = HttpTool("order", "Orders a book by its title", "http://10.0.0.7/orders", auth="a-token")
+    >>> order.execute("Emma").text
+    "Error: Access denied: '10.0.0.7' is not a public address"
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        url: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+        input_type: type | None = None,
+        **settings: Unpack[HttpSettings],
+    ) -> None:
+        fetch = required("toolsemble.builtin.fetch", extra="http", tool="HttpTool")
+        _check_settings(settings)
+        self.name = name
+        self.description = description
+        self.requires_approval = settings.get("requires_approval", False)
+        self._arguments: Arguments | None = None
+        if input_type is not None:
+            self._arguments = _typed(input_type)
+        self._endpoint = endpoint(
+            method,
+            url,
+            headers=headers,
+            auth=settings.get("auth"),
+            secrets=settings.get("secrets"),
+            body="" if input_type else "input",
+        )
+        self._timeout = timeout
+        self._retries = settings.get("retries", 2) if self._endpoint.method in SAFE else 0
+        self._max_bytes = settings.get("max_bytes", 1 << 20)
+        self._request, self._unreachable = fetch.Request, fetch.FetchError
+        guard = UrlGuard(settings.get("allow_hosts", ()), resolver=settings.get("resolver", resolve))
+        self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=self._max_bytes, tls=settings.get("tls"))
+        self._redacted = redactor(self._endpoint)
+
+    @classmethod
+    def from_openapi(
+        cls,
+        document: Mapping[str, Any] | str,
+        *,
+        base_url: str | None = None,
+        only: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+        **settings: Unpack[HttpSettings],
+    ) -> list[HttpTool]:
+        """Give one typed tool for each operation of an OpenAPI 3 document.
+
+        :param document: the document, as a dict or as JSON text
+        :param base_url: where the service is; by default the document's first server
+        :param only: the names of the operations that are wanted; all by default
+
+        >>> document = {
+        ...     "openapi": "3.1.0",
+        ...     "servers": [{"url": "https://api.example.com"}],
+        ...     "paths": {"/users/{id}": {"get": {"operationId": "get_user", "summary": "Gives a user", "parameters": [
+        ...         {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}}},
+        ... }
+        >>> tools = HttpTool.from_openapi(document)
+        >>> [(tool.name, tool.description) for tool in tools]
+        [('get_user', 'Gives a user')]
+        """
+        made = []
+        for each in operations(document, base_url, only):
+            tool = cls(
+                each.name, each.description, each.url, method=each.method, headers=headers, timeout=timeout, **settings
+            )
+            tool._arguments = GivenArguments(each.name, each.schema)
+            tool._endpoint = replace(tool._endpoint, **each.places)
+            tool.editable = each.editable  # type: ignore[attr-defined]  # read by whoever asks a reviewer
+            made.append(tool)
+        return made
+
+    async def run(self, input: Any) -> ToolResult:
+        """Send a request, and give what the service says."""
+        given = {"input": input} if self._arguments is None else _plain(input)
+        url, headers, body = self._endpoint.request(given)
+        try:
+            async with asyncio.timeout(self._timeout):
+                response = await self._answered(self._request(self._endpoint.method, url, headers, body))
+        except TimeoutError:
+            raise ToolExecutionError(f"Timed out after {self._timeout:g} s") from None
+        except ToolExecutionError as problem:
+            raise ToolExecutionError(self._redacted(str(problem))) from None  # the cause may show the URL
+        return self._result(response)
+
+    async def _answered(self, request: Any) -> Response:
+        for attempt in range(self._retries):
+            try:
+                response = await self._fetcher.fetch(request)
+            except self._unreachable:
+                pass
+            else:
+                if response.status not in _PASSING:
+                    return response
+            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+        return await self._fetcher.fetch(request)
+
+    def _result(self, response: Response) -> ToolResult:
+        text = self._redacted(_text(response))
+        told = {"status": response.status}
+        if response.status >= _BAD_STATUS:
+            said = text[:_SHOWN_OF_ERROR] or _phrase(response.status)
+            return ToolResult.failure(f"HTTP {response.status}: {said}", attributes=told)
+        if response.truncated:
+            text = f"{text}\n[response truncated at {self._max_bytes} bytes]"
+            return ToolResult.success(text, attributes=told)
+        return ToolResult.success(text, _payload(response, text), attributes=told)
+
+    def _define(self) -> ToolDefinition:
+        settings: dict[str, Any] = {"inline": False, "requires_approval": bool(self.requires_approval)}
+        if self._arguments is None:
+            made = string_definition(self.name, self.description, self.run, **settings)
+            known = {"input"}
+        else:
+            made = typed_definition(self.name, self.description, self.run, self._arguments, awaits=True, **settings)
+            known = set(self._arguments.schema.get("properties", ()))
+        if unknown := self._endpoint.placeholders - known:
+            raise ToolDefinitionError(f"Tool '{self.name}': nothing is known for {{{min(unknown)}}} in the URL")
+        return _reviewed(made, f"{self._endpoint.method} {self._endpoint.url}\n{self.description}")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReviewedDefinition(ToolDefinition):
+    """A definition whose description is for reviewers; the model sees another."""
+
+    told: str = ""
+    """What the model is told."""
+
+    def specification(self) -> ToolSpecification:
+        """Give what a model is shown of the tool: nothing of where requests go."""
+        shown = ToolDefinition.specification(self)
+        return ToolSpecification(shown.name, self.told, shown.parameters, shown.metadata, shown.strict)
+
+
+def _reviewed(made: ToolDefinition, description: str) -> ToolDefinition:
+    values = {each.name: getattr(made, each.name) for each in fields(made) if each.init}
+    return _ReviewedDefinition(**{**values, "description": description}, told=made.description)
+
+
+def _typed(input_type: type) -> TypedArguments:
+    arguments = TypedArguments.of_type(input_type, {})
+    arguments.check()
+    return arguments
+
+
+def _check_settings(settings: HttpSettings) -> None:
+    if unknown := set(settings) - set(HttpSettings.__annotations__):
+        raise TypeError(
+            f"HttpTool has no setting {min(unknown)!r}; known are {', '.join(HttpSettings.__annotations__)}"
+        )
+    retries: Any = settings.get("retries", 0)
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ToolDefinitionError(f"retries must be a whole number from 0, not {retries!r:.80}")
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - typed arguments have loaded it
+
+    made: dict[str, Any] = to_jsonable_python(value, by_alias=True, fallback=str)
+    return made
+
+
+def _text(response: Response) -> str:
+    text = decoded(response.body, response.charset, cut=response.truncated)
+    kind = response.media_type
+    if "\0" in text or (kind.startswith(_BINARY) and not kind.endswith("+xml")):
+        return f"[{kind or 'binary'}, {len(response.body)} bytes, not shown]"
+    return text
+
+
+def _payload(response: Response, text: str) -> Any:
+    """Give what a JSON response holds, for programs."""
+    if response.media_type != "application/json" and not response.media_type.endswith("+json"):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "unknown status"

@@ -1,0 +1,325 @@
+"""Services that describe themselves: one typed tool for each operation."""
+
+import copy
+import json
+
+import pytest
+
+from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
+from toolsemble.builtin import HttpTool
+from web import serving
+
+PET = {
+    "type": "object",
+    "required": ["id", "name"],
+    "properties": {
+        "id": {"type": "integer", "format": "int64", "readOnly": True},
+        "name": {"type": "string", "minLength": 1, "xml": {"name": "n"}, "example": "Rex"},
+        "born": {"type": "string", "format": "date"},
+        "age": {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 99, "exclusiveMaximum": False},
+        "owner": {"$ref": "#/components/schemas/Person"},
+        "kind": {"oneOf": [{"type": "string"}, {"type": "integer"}], "discriminator": {"propertyName": "x"}},
+    },
+    "additionalProperties": False,
+}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "email": {"type": "string", "format": "email", "nullable": True},
+        "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Person"}},
+        "extra": {"type": "object", "additionalProperties": {"type": "string"}},
+        "any": True,
+    },
+}
+DOCUMENT = {
+    "openapi": "3.0.3",
+    "info": {"title": "Pets", "version": "1"},
+    "servers": [{"url": "https://{region}.pets.example/v1/", "variables": {"region": {"default": "eu"}}}],
+    "paths": {
+        "/pets": {
+            "parameters": [
+                {"name": "limit", "in": "query", "schema": {"type": "string"}},
+                {"$ref": "#/components/parameters/Trace"},
+            ],
+            "get": {
+                "operationId": "listPets",
+                "summary": "Lists pets.",
+                "description": "Newest first.",
+                "parameters": [
+                    {"name": "limit", "in": "query", "description": "How many", "schema": {"type": "integer"}},
+                    {"name": "tags[]", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}},
+                    {
+                        "name": "ids",
+                        "in": "query",
+                        "explode": False,
+                        "schema": {"type": "array", "items": {"type": "integer"}},
+                    },
+                    {"name": "where", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}},
+                    {"name": "Authorization", "in": "header", "schema": {"type": "string"}},
+                    {"name": "session", "in": "cookie", "schema": {"type": "string"}},
+                ],
+            },
+            "post": {
+                "requestBody": {"$ref": "#/components/requestBodies/Pet"},
+                "parameters": [{"name": "dry run", "in": "query", "schema": {"type": "boolean"}}],
+            },
+        },
+        "/pets/{pet.id}/notes": {
+            "put": {
+                "operationId": "write note!",
+                "parameters": [{"name": "pet.id", "in": "path", "required": True, "schema": {"type": "string"}}],
+                "requestBody": {"required": True, "description": "The note", "content": {"text/plain": {"schema": {}}}},
+            },
+            "delete": {
+                "operationId": "write note!",
+                "parameters": [{"name": "pet.id", "in": "path", "required": True}],
+            },
+        },
+        "/login": {
+            "post": {
+                "operationId": "login",
+                "requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}},
+            }
+        },
+    },
+    "components": {
+        "schemas": {"Pet": PET, "Person": PERSON},
+        "parameters": {"Trace": {"name": "X-Trace-Id", "in": "header", "schema": {"type": "string"}}},
+        "requestBodies": {
+            "Pet": {"content": {"application/json; charset=utf-8": {"schema": {"$ref": "#/components/schemas/Pet"}}}}
+        },
+    },
+}
+
+
+@pytest.fixture
+def web():
+    with serving() as web:
+        yield web
+
+
+def tools(**settings):
+    return {tool.name: tool for tool in HttpTool.from_openapi(DOCUMENT, **settings)}
+
+
+def call(web, name, arguments, **settings):
+    made = tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], **settings)
+    return Toolbox(made.values()).execute(ToolCall(name, json.dumps(arguments))).result
+
+
+def test_each_operation_is_a_tool_with_a_name_that_models_can_call():
+    assert {name: tool.description for name, tool in tools().items()} == {
+        "listPets": "Lists pets. Newest first.",
+        "post_pets": "POST /pets",
+        "write_note": "PUT /pets/{pet.id}/notes",
+        "write_note_2": "DELETE /pets/{pet.id}/notes",
+        "login": "POST /login",
+    }
+
+
+def test_the_document_can_be_json_text_and_operations_can_be_chosen():
+    made = HttpTool.from_openapi(json.dumps(DOCUMENT), only=["login", "listPets"])
+    assert [tool.name for tool in made] == ["login", "listPets"]
+
+
+def test_the_parameters_of_an_operation_are_typed():
+    parameters = Toolbox([tools()["listPets"]]).specifications[0].parameters
+    assert parameters["properties"] == {
+        "limit": {"type": "integer", "description": "How many"},
+        "X-Trace-Id": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "ids": {"type": "array", "items": {"type": "integer"}},
+        "where": {"type": "object"},
+    }
+    assert parameters["additionalProperties"] is False
+
+
+def test_a_body_is_typed_as_the_document_says():
+    schema = tools()["post_pets"]._arguments.schema
+    assert schema["properties"]["body"] == {"$ref": "#/$defs/components_schemas_Pet"}
+    pet, person = schema["$defs"]["components_schemas_Pet"], schema["$defs"]["components_schemas_Person"]
+    assert pet == {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "born": {"type": "string", "format": "date"},
+            "age": {"type": "number", "exclusiveMinimum": 0, "maximum": 99},
+            "owner": {"$ref": "#/$defs/components_schemas_Person"},
+            "kind": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        },
+        "additionalProperties": False,
+    }
+    assert person["properties"] == {
+        "email": {"anyOf": [{"type": "string", "format": "email"}, {"type": "null"}]},
+        "friends": {"type": "array", "items": {"$ref": "#/$defs/components_schemas_Person"}},
+        "extra": {"type": "object", "additionalProperties": {"type": "string"}},
+        "any": {},
+    }
+
+
+def test_arguments_go_where_the_document_says(web):
+    web.answers["/v1/pets"] = b"done"
+    arguments = {"limit": 5, "tags": ["a", "b c"], "ids": [1, 2], "where": {"a": 1}, "X-Trace-Id": "t-1"}
+    assert call(web, "listPets", arguments, headers={"X-Own": "1"}, auth="the-token").output == "done"
+    method, path, headers, body = web.requests[0]
+    assert (method, path, body) == (
+        "GET",
+        "/v1/pets?limit=5&tags%5B%5D=a&tags%5B%5D=b%20c&ids=1%2C2&where=%7B%22a%22%3A1%7D",
+        b"",
+    )
+    assert (headers["X-Trace-Id"], headers["X-Own"], headers["Authorization"]) == ("t-1", "1", "Bearer the-token")
+
+
+def test_a_json_body_is_sent_and_checked(web):
+    web.answers["/v1/pets"] = b"done"
+    assert call(web, "post_pets", {"dry_run": True, "body": {"name": "Rex"}}).output == "done"
+    method, path, headers, body = web.requests[0]
+    assert (method, path, headers["Content-Type"], body) == (
+        "POST",
+        "/v1/pets?dry%20run=true",
+        "application/json",
+        b'{"name":"Rex"}',
+    )
+    assert "body.name" in call(web, "post_pets", {"body": {"born": "2024-01-01"}}).error_message
+    assert len(web.requests) == 1
+
+
+def test_a_body_that_is_left_out_is_none(web):
+    web.answers["/v1/pets"] = b"done"
+    assert call(web, "post_pets", {}).output == "done"
+    assert web.requests[0][3] == b""
+
+
+def test_a_text_body_and_an_argument_in_the_path(web):
+    web.answers["/v1/pets/a%2Fb/notes"] = b"done"
+    assert call(web, "write_note", {"pet_id": "a/b", "body": '{"is": "text"}'}).output == "done"
+    assert web.requests[0][2]["Content-Type"] == "text/plain"
+    assert web.requests[0][3] == b'{"is": "text"}'
+    assert call(web, "write_note_2", {"pet_id": "a/b"}).output == "done"
+    assert call(web, "write_note_2", {"pet_id": ".."}).error_message == "pet_id: '..' cannot stand in a URL"
+
+
+@pytest.mark.parametrize(
+    ("given", "body"), [({"user": "ada", "age": 7, "x": "a&b"}, b"user=ada&age=7&x=a%26b"), ({}, b"")]
+)
+def test_a_form_is_sent_as_one(web, given, body):
+    web.answers["/v1/login"] = b"done"
+    assert call(web, "login", {"body": given}).output == "done"
+    assert (web.requests[0][2]["Content-Type"], web.requests[0][3]) == ("application/x-www-form-urlencoded", body)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "€", "\0"])
+def test_an_argument_cannot_add_headers(web, value):
+    result = call(web, "listPets", {"X-Trace-Id": value})
+    assert result.error_message == "X-Trace-Id: line breaks and letters beyond Latin-1 cannot stand in a header"
+    assert web.requests == []
+
+
+@pytest.mark.parametrize("name", ["X-Trace-Id"])
+def test_a_configured_header_stands_above_an_argument(web, name):
+    web.answers["/v1/pets"] = b"done"
+    call(web, "listPets", {name: "theirs"}, headers={name: "mine"})
+    assert web.requests[0][2][name] == "mine"
+
+
+class Reviewer:
+    def __init__(self, decision):
+        self.decision = decision
+        self.requests = []
+
+    def review(self, request):
+        self.requests.append(request)
+        return self.decision
+
+
+def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):
+    web.answers["/v1/pets"] = b"done"
+    made = tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], requires_approval=True)
+    for decision in (Continue(), Edit('{"body": {"name": "Ada"}}')):
+        reviewer = Reviewer(decision)
+        box = Toolbox(made.values(), review=reviewer)
+        assert box.execute(ToolCall("post_pets", {"body": {"name": "Rex"}})).text == "done"
+        assert reviewer.requests[0].description == f"POST {web.url('/v1/pets')}\nPOST /pets"
+        assert reviewer.requests[0].arguments == {"body": {"name": "Rex"}}
+    assert [body for *_, body in web.requests] == [b'{"name":"Rex"}', b'{"name":"Ada"}']
+
+
+def test_a_body_that_is_text_can_be_edited_as_text():
+    made = tools()
+    assert (made["write_note"].editable, made["post_pets"].editable, made["listPets"].editable) == ("body", "", "")
+
+
+def changed(change):
+    document = copy.deepcopy(DOCUMENT)
+    change(document)
+    return document
+
+
+def parameter(**fields):
+    return changed(lambda it: it["paths"]["/pets"]["get"].update(parameters=[{"name": "x", "in": "query", **fields}]))
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("{", "the document is not JSON"),
+        ("[]", "must be of version 3"),
+        ({"swagger": "2.0"}, "must be of version 3"),
+        ({"openapi": "2.0"}, "must be of version 3"),
+        ({"openapi": "3.1.0"}, "has no paths"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"get": {}}}}, "url must begin with http"),
+        ({"openapi": "3.1.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}}, "url must begin with http"),
+        ({"openapi": "3.1.0", "paths": {"/a": "nothing"}}, "expected an object, not 'nothing'"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"get": "nothing"}}}, "the document is broken: AttributeError"),
+        (
+            {"openapi": "3.1.0", "paths": {"/a": {"$ref": "https://evil.example/a"}}},
+            "only references inside the document",
+        ),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/b"}}}, "'#/b' refers to nothing"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/openapi/b"}}}, "'#/openapi/b' refers to nothing"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "references lead in a circle"),
+        (parameter(schema=7), "a schema is too deep, or is none: 7"),
+        (parameter(schema={"type": "nonsense"}), "the schema is not valid"),
+        (changed(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})), "the body of 'post_pets' is nothing"),
+        (
+            changed(
+                lambda it: it["paths"]["/pets"]["post"].update(requestBody={"content": {"multipart/form-data": {}}})
+            ),
+            "the body of 'post_pets' is multipart/form-data; .*only=",
+        ),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_refused(document, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        Toolbox(HttpTool.from_openapi(document))
+
+
+def test_an_operation_that_does_not_exist_is_refused():
+    with pytest.raises(ToolDefinitionError, match="no operation 'buyPet'; known are listPets, post_pets"):
+        HttpTool.from_openapi(DOCUMENT, only=["buyPet"])
+
+
+def test_a_schema_as_deep_as_the_sea_is_refused():
+    schema = {}
+    for _ in range(100):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(ToolDefinitionError, match="too deep"):
+        HttpTool.from_openapi(parameter(schema=schema))
+
+
+def test_names_that_models_cannot_write_are_made_into_others():
+    document = {
+        "openapi": "3.1.0",
+        "servers": [{"url": "https://api.example"}],
+        "paths": {
+            "/": {
+                "get": {
+                    "operationId": "!",
+                    "parameters": [{"name": each, "in": "query"} for each in ("a.b", "a/b", "?")],
+                }
+            }
+        },
+    }
+    tool = HttpTool.from_openapi(document)[0]
+    assert (tool.name, tool._endpoint.query) == ("get", {"a_b": "a.b", "a_b_2": "a/b", "value": "?"})
