@@ -434,3 +434,11 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*toolsemble\[http\]"):
         http("https://example.com")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_model_cannot_have_a_secret_filled_into_its_own_text(web, method):
+    web.answers["/"] = b"done"
+    call(http(web.url(), method=method, headers={"X-Key": "{KEY}"}, secrets={"KEY": "t0p-s3cret"}), "{KEY} %7BKEY%7D")
+    _, path, _, body = web.requests[0]
+    assert "t0p-s3cret" not in path + body.decode()

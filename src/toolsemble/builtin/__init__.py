@@ -18,17 +18,35 @@ __all__ = [
     from toolsemble.builtin.json_parser import JsonParserTool
     from toolsemble.builtin.process import ProcessTool
     from toolsemble.builtin.http_tool import HttpTool
+    from toolsemble.builtin.search import (
+        BraveSearch,
+        DuckDuckGoSearch,
+        SearchHit,
+        SearchProvider,
+        SearxngSearch,
+        SerpApiSearch,
+        TavilySearch,
+    )
     from toolsemble.builtin.web_scraper import WebScraperTool
+    from toolsemble.builtin.web_search import WebSearchTool
 
 __all__ = [
+    "BraveSearch",
     "CalculatorTool",
     "DateTimeTool",
     "FileReadTool",
     "FileWriteTool",
     "JsonParserTool",
     "ProcessTool",
+    "DuckDuckGoSearch",
     "HttpTool",
+    "SearchHit",
+    "SearchProvider",
+    "SearxngSearch",
+    "SerpApiSearch",
+    "TavilySearch",
     "WebScraperTool",
+    "WebSearchTool",
 ]
 
 # Whoever takes one tool pays for that one, and needs the extra of that one.
@@ -43,6 +61,16 @@ __getattr__ = loader(
         "json_parser": ("JsonParserTool",),
         "process": ("ProcessTool",),
         "http_tool": ("HttpTool",),
+        "search": (
+            "BraveSearch",
+            "DuckDuckGoSearch",
+            "SearchHit",
+            "SearchProvider",
+            "SearxngSearch",
+            "SerpApiSearch",
+            "TavilySearch",
+        ),
         "web_scraper": ("WebScraperTool",),
+        "web_search": ("WebSearchTool",),
     },
 )

@@ -14,7 +14,7 @@ from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import SAFE, Auth, endpoint, redactor
 from toolsemble.builtin.extra import required
 from toolsemble.builtin.openapi import operations
-from toolsemble.definition import ToolDefinition, string_definition, typed_definition
+from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
@@ -187,11 +187,11 @@ class HttpTool(Tool):
         return ToolResult.success(text, _payload(response, text), attributes=told)
 
     def _define(self) -> ToolDefinition:
-        settings: dict[str, Any] = {"inline": False, "requires_approval": bool(self.requires_approval)}
         if self._arguments is None:
-            made = string_definition(self.name, self.description, self.run, **settings)
+            made = super()._define()
             known = {"input"}
         else:
+            settings: dict[str, Any] = {"inline": self.inline, "requires_approval": bool(self.requires_approval)}
             made = typed_definition(self.name, self.description, self.run, self._arguments, awaits=True, **settings)
             known = set(self._arguments.schema.get("properties", ()))
         if unknown := self._endpoint.placeholders - known:
