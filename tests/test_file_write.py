@@ -190,8 +190,9 @@ class TestApproval:
             box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
         assert not (base / "new.txt").exists()
 
-    def test_an_edit_cannot_leave_the_directory(self, base, tmp_path):
+    def test_an_edit_replaces_the_content_and_cannot_leave_the_directory(self, base, tmp_path):
         edit = Edit('{"path": "../new.txt", "content": "edited"}')
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Answers(edit))
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
+        assert (base / "new.txt").read_text() == edit.revised
         assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret.txt"]

@@ -250,6 +250,18 @@ class TestEnding:
             assert b"KeyboardInterrupt" in program.communicate(timeout=60)[1]
         assert all(gone(pid) for pid in pids)
 
+    async def test_a_call_that_is_cancelled_while_its_program_starts_leaves_nothing_running(self, tmp_path):
+        for steps in range(6):
+            task = asyncio.create_task(family(STAY + "wait", tmp_path).aexecute(""))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            if (tmp_path / "pids").exists():
+                assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+                (tmp_path / "pids").unlink()
+
     def test_what_a_program_leaves_running_ends_with_it(self, tmp_path):
         assert family(STAY + "echo done", tmp_path).execute("").output == "done"
         assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
@@ -360,12 +372,13 @@ class TestTyped:
 class TestApproval:
     ECHO = "import sys, json; print(json.load(sys.stdin)['input'])"
 
-    def test_the_reviewer_sees_the_input_and_can_be_told_the_command(self):
+    def test_the_reviewer_sees_the_input_and_is_told_the_command(self):
         reviewer = Answers(Continue())
         tool = ProcessTool("say", "Says it", ["echo", "a b"], requires_approval=True)
         assert Toolbox([tool], review=reviewer).execute(ToolCall("say", {"input": "hi"})).text == "a b"
         assert [request.arguments for request in reviewer.requests] == ["hi"]
-        assert tool.approval_description == "Says it\nCommand: echo 'a b'"
+        assert [request.description for request in reviewer.requests] == ["Says it\nCommand: echo 'a b'"]
+        assert tool.description == "Says it"
 
     def test_an_edit_replaces_the_input(self):
         box = Toolbox([python(self.ECHO, requires_approval=True)], review=Answers(Edit("edited")))

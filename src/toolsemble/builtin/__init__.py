@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 from toolsemble.lazy import loader
 
 if TYPE_CHECKING:
-    from toolsemble.builtin.human_input import HumanInputTool
-
-__all__ = [
-    "HumanInputTool",
     from toolsemble.builtin.calculator import CalculatorTool
     from toolsemble.builtin.datetimes import DateTimeTool
     from toolsemble.builtin.file_read import FileReadTool
     from toolsemble.builtin.file_write import FileWriteTool
+    from toolsemble.builtin.http_tool import HttpTool
+    from toolsemble.builtin.human_input import HumanInputTool
     from toolsemble.builtin.json_parser import JsonParserTool
     from toolsemble.builtin.process import ProcessTool
-    from toolsemble.builtin.http_tool import HttpTool
     from toolsemble.builtin.search import (
         BraveSearch,
         DuckDuckGoSearch,
@@ -34,12 +31,13 @@ __all__ = [
     "BraveSearch",
     "CalculatorTool",
     "DateTimeTool",
+    "DuckDuckGoSearch",
     "FileReadTool",
     "FileWriteTool",
+    "HttpTool",
+    "HumanInputTool",
     "JsonParserTool",
     "ProcessTool",
-    "DuckDuckGoSearch",
-    "HttpTool",
     "SearchHit",
     "SearchProvider",
     "SearxngSearch",
@@ -53,14 +51,14 @@ __all__ = [
 __getattr__ = loader(
     globals(),
     {
-        "human_input": ("HumanInputTool",),
         "calculator": ("CalculatorTool",),
         "datetimes": ("DateTimeTool",),
         "file_read": ("FileReadTool",),
         "file_write": ("FileWriteTool",),
+        "http_tool": ("HttpTool",),
+        "human_input": ("HumanInputTool",),
         "json_parser": ("JsonParserTool",),
         "process": ("ProcessTool",),
-        "http_tool": ("HttpTool",),
         "search": (
             "BraveSearch",
             "DuckDuckGoSearch",

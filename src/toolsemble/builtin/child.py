@@ -116,16 +116,7 @@ async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:
     >>> asyncio.run(ended(Program(("cat",)), b"hello", timeout=30))
     Ended(code=0, output=b'hello', errors=b'')
     """
-    transport, streams = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Streams(program.max_output),
-        *program.arguments,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        cwd=program.cwd,
-        env=program.variables,
-        start_new_session=True,
-    )
+    transport, streams = await _started(program)
     try:
         entry = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         entry.write(given)
@@ -139,6 +130,30 @@ async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:
         _kill(transport)
         transport.close()
         await _briefly(streams.exited)
+
+
+async def _started(program: Program) -> tuple[asyncio.SubprocessTransport, _Streams]:
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: _Streams(program.max_output),
+            *program.arguments,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=program.cwd,
+            env=program.variables,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled in the middle of it, asyncio would end the program alone, and wait for those who hold its pipes.
+        with suppress(OSError):
+            transport, _ = await starting
+            _kill(transport)
+            transport.close()
+        raise
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:

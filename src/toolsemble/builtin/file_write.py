@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from toolsemble.builtin.plain_text import plain_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import MissingFileError, Sandbox
 from toolsemble.result import ToolResult
-from toolsemble.tools import TypedTool
+from toolsemble.tools import ToolSettings, TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
 """How large a file may become, unless the tool is told otherwise."""
@@ -70,16 +70,16 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     editable = "content"
 
     def __init__(
-        self, base_dir: str | os.PathLike[str], *, requires_approval: bool = False, max_bytes: int = MAX_BYTES
+        self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES, **settings: Unpack[ToolSettings]
     ) -> None:
         """Take down the directory.
 
         :param base_dir: the directory, which must exist
-        :param requires_approval: whether a reviewer must agree before each call; an edit replaces the content
         :param max_bytes: how large a file may become
+        :param settings: what any tool can say of itself, such as ``requires_approval``; a reviewer edits the content
         """
         self._sandbox = Sandbox(base_dir)
-        self.requires_approval = requires_approval
+        self._apply(settings)
         self._max_bytes = max_bytes
 
     def run(self, input: FileWriteInput) -> ToolResult:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from http import HTTPStatus
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import SAFE, Auth, endpoint, redactor
@@ -21,8 +21,7 @@ from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.given import GivenArguments
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.specification import ToolSpecification
-from toolsemble.tools import Tool
+from toolsemble.tools import Tool, ToolSettings
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response
@@ -34,7 +33,7 @@ _SHOWN_OF_ERROR = 200
 _BINARY = ("image/", "audio/", "video/", "font/", "application/octet-stream", "application/pdf", "application/zip")
 
 
-class HttpSettings(TypedDict, total=False):
+class HttpSettings(ToolSettings, total=False):
     """What else can be said about an :class:`HttpTool`."""
 
     auth: Auth | None
@@ -47,8 +46,6 @@ class HttpSettings(TypedDict, total=False):
     """How much of a response is read: 1 MiB."""
     retries: int
     """How often a request of a safe method is sent again when the server is not there: 2."""
-    requires_approval: Any
-    """Whether a reviewer must agree before each call."""
     tls: SSLContext | None
     """Which certificates are trusted; those of the system by default."""
     resolver: Resolver
@@ -92,7 +89,7 @@ class HttpTool(Tool):
         _check_settings(settings)
         self.name = name
         self.description = description
-        self.requires_approval = settings.get("requires_approval", False)
+        self._apply({name: value for name, value in settings.items() if name in ToolSettings.__annotations__})  # type: ignore[arg-type]  # chosen by name
         self._arguments: Arguments | None = None
         if input_type is not None:
             self._arguments = _typed(input_type)
@@ -111,6 +108,8 @@ class HttpTool(Tool):
         guard = UrlGuard(settings.get("allow_hosts", ()), resolver=settings.get("resolver", resolve))
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=self._max_bytes, tls=settings.get("tls"))
         self._redacted = redactor(self._endpoint)
+        # A reviewer has to know where it goes; the model does not.
+        self.approval_description = f"{self._endpoint.method} {self._endpoint.url}\n{description}"
 
     @classmethod
     def from_openapi(
@@ -146,13 +145,13 @@ class HttpTool(Tool):
             )
             tool._arguments = GivenArguments(each.name, each.schema)
             tool._endpoint = replace(tool._endpoint, **each.places)
-            tool.editable = each.editable  # type: ignore[attr-defined]  # read by whoever asks a reviewer
+            tool.editable = each.editable
             made.append(tool)
         return made
 
     async def run(self, input: Any) -> ToolResult:
         """Send a request, and give what the service says."""
-        given = {"input": input} if self._arguments is None else _plain(input)
+        given = {"input": input} if self._arguments is None else self._arguments.present(input)
         url, headers, body = self._endpoint.request(given)
         try:
             async with asyncio.timeout(self._timeout):
@@ -191,30 +190,13 @@ class HttpTool(Tool):
             made = super()._define()
             known = {"input"}
         else:
-            settings: dict[str, Any] = {"inline": self.inline, "requires_approval": bool(self.requires_approval)}
-            made = typed_definition(self.name, self.description, self.run, self._arguments, awaits=True, **settings)
+            made = typed_definition(
+                self.name, self.description, self.run, self._arguments, awaits=True, **self._declared()
+            )
             known = set(self._arguments.schema.get("properties", ()))
         if unknown := self._endpoint.placeholders - known:
             raise ToolDefinitionError(f"Tool '{self.name}': nothing is known for {{{min(unknown)}}} in the URL")
-        return _reviewed(made, f"{self._endpoint.method} {self._endpoint.url}\n{self.description}")
-
-
-@dataclass(frozen=True, slots=True)
-class _ReviewedDefinition(ToolDefinition):
-    """A definition whose description is for reviewers; the model sees another."""
-
-    told: str = ""
-    """What the model is told."""
-
-    def specification(self) -> ToolSpecification:
-        """Give what a model is shown of the tool: nothing of where requests go."""
-        shown = ToolDefinition.specification(self)
-        return ToolSpecification(shown.name, self.told, shown.parameters, shown.metadata, shown.strict)
-
-
-def _reviewed(made: ToolDefinition, description: str) -> ToolDefinition:
-    values = {each.name: getattr(made, each.name) for each in fields(made) if each.init}
-    return _ReviewedDefinition(**{**values, "description": description}, told=made.description)
+        return made
 
 
 def _typed(input_type: type) -> TypedArguments:
@@ -231,13 +213,6 @@ def _check_settings(settings: HttpSettings) -> None:
     retries: Any = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise ToolDefinitionError(f"retries must be a whole number from 0, not {retries!r:.80}")
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - typed arguments have loaded it
-
-    made: dict[str, Any] = to_jsonable_python(value, by_alias=True, fallback=str)
-    return made
 
 
 def _text(response: Response) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from toolsemble.builtin.child import Ended, Program, ended
 from toolsemble.definition import ToolDefinition, typed_definition
@@ -20,7 +20,7 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool
+from toolsemble.tools import Tool, ToolSettings
 
 MAX_OUTPUT = 1024 * 1024
 """How many bytes of each stream are kept, unless the tool is told otherwise."""
@@ -58,7 +58,7 @@ class ProcessTool(Tool):
         max_output: int = MAX_OUTPUT,
         max_memory: int | None = None,
         max_cpu: int | None = None,
-        requires_approval: bool = False,
+        **settings: Unpack[ToolSettings],
     ) -> None:
         """Take down what is to be run; refuse a command that cannot be one.
 
@@ -73,11 +73,11 @@ class ProcessTool(Tool):
         :param max_output: how many bytes of each of its streams are kept
         :param max_memory: how many bytes of memory it may have
         :param max_cpu: how many seconds of processor time it may use
-        :param requires_approval: whether a reviewer must agree before each call; an edit replaces the input
+        :param settings: what any tool can say of itself; a reviewer is told the command, and edits the input
         """
         self.name = name
         self.description = description
-        self.requires_approval = requires_approval
+        self._apply(settings)
         self._timeout = _checked(name, "timeout", timeout)
         self._program = Program(
             _command(name, command),
@@ -88,21 +88,13 @@ class ProcessTool(Tool):
             _limit(name, "max_memory", max_memory),
             _limit(name, "max_cpu", max_cpu),
         )
+        self.approval_description = f"{description}\nCommand: {shlex.join(self._program.command)}"
         self._typed: ToolDefinition | None = None
         if input_type is not None:
             names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
             arguments = TypedArguments.of_type(input_type, names)
             arguments.check()
             self._typed = typed_definition(name, description, self.run, arguments)
-
-    @property
-    def approval_description(self) -> str:
-        r"""What a reviewer is told: the tool's description and the command.
-
-        >>> ProcessTool("list", "Lists files", ["ls", "-l", "my files"]).approval_description
-        "Lists files\nCommand: ls -l 'my files'"
-        """
-        return f"{self.description}\nCommand: {shlex.join(self._program.command)}"
 
     async def run(self, input: Any) -> ToolResult:
         """Run the program once, to its end."""
