@@ -127,9 +127,7 @@ async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:
         await _briefly(streams.closed)
         return Ended(cast("int", transport.get_returncode()), bytes(streams.kept[1]), bytes(streams.kept[2]))
     finally:
-        _kill(transport)
-        transport.close()
-        await _briefly(streams.exited)
+        await _closed(transport, streams)
 
 
 async def _started(program: Program) -> tuple[asyncio.SubprocessTransport, _Streams]:
@@ -150,10 +148,14 @@ async def _started(program: Program) -> tuple[asyncio.SubprocessTransport, _Stre
     except asyncio.CancelledError:
         # Cancelled in the middle of it, asyncio would end the program alone, and wait for those who hold its pipes.
         with suppress(OSError):
-            transport, _ = await starting
-            _kill(transport)
-            transport.close()
+            await _closed(*await starting)
         raise
+
+
+async def _closed(transport: asyncio.SubprocessTransport, streams: _Streams) -> None:
+    _kill(transport)
+    transport.close()
+    await _briefly(streams.exited)
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
