@@ -151,7 +151,7 @@ class HttpTool(Tool):
 
     async def run(self, input: Any) -> ToolResult:
         """Send a request, and give what the service says."""
-        given = {"input": input} if self._arguments is None else self._arguments.present(input)
+        given = {"input": input} if self._arguments is None else self._arguments.present(input, reveal=True)
         url, headers, body = self._endpoint.request(given)
         try:
             async with asyncio.timeout(self._timeout):

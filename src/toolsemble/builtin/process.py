@@ -98,7 +98,7 @@ class ProcessTool(Tool):
 
     async def run(self, input: Any) -> ToolResult:
         """Run the program once, to its end."""
-        value = input if self._typed is None else self._typed.present(input)
+        value = input if self._typed is None else self._typed.present(input, reveal=True)
         given = json.dumps({"input": value}).encode() + b"\n"
         try:
             return self._answer(await ended(self._program, given, self._timeout))
