@@ -1,4 +1,4 @@
-"""The first page and the demo, as a newcomer meets them."""
+"""The pages and the demo, as a newcomer meets them."""
 
 import re
 import subprocess
@@ -7,7 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from toolsemble import Toolbox
+from toolsemble.builtin import (
+    CalculatorTool,
+    DateTimeTool,
+    FileReadTool,
+    FileWriteTool,
+    HumanInputTool,
+    JsonParserTool,
+    WebScraperTool,
+    WebSearchTool,
+)
+
 ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BUILTIN = ROOT / "docs" / "builtin"
+NAMED = [
+    CalculatorTool(),
+    DateTimeTool(),
+    FileReadTool(ROOT),
+    FileWriteTool(ROOT),
+    HumanInputTool(),
+    JsonParserTool(),
+    WebScraperTool(),
+    WebSearchTool("duckduckgo"),
+]
 PROBLEMS = "query: missing; limit: expected an integer; order: expected one of 'asc', 'desc'"
 
 
@@ -36,10 +60,32 @@ def test_the_demo_prints_one_reply_for_each_call():
     ]
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target, part in re.findall(r"\]\((?!https?:)([^)#]+)(?:#([^)]+))?\)", prose):
         assert (page.parent / target).exists(), target
+        assert not part or f"\n## {part.capitalize()}\n" in (page.parent / target).read_text(encoding="utf-8"), part
+
+
+@pytest.mark.parametrize("tool", NAMED, ids=lambda tool: tool.name)
+def test_the_page_of_a_built_in_tool_says_what_the_model_sees(tool):
+    page = " ".join((BUILTIN / f"{tool.name}.md").read_text(encoding="utf-8").split())
+    shown = Toolbox([tool]).to_openai()[0]["function"]
+    assert " ".join(shown["description"].split()) in page
+    for name, parameter in shown["parameters"]["properties"].items():
+        assert re.search(rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}", page), name
+
+
+def test_the_index_of_the_built_in_tools_leads_to_every_page():
+    linked = set(re.findall(r"\]\((\w+\.md)\)", (BUILTIN / "index.md").read_text(encoding="utf-8")))
+    assert linked == {page.name for page in BUILTIN.iterdir()} - {"index.md"}
+
+
+@pytest.mark.parametrize("page", sorted(set(BUILTIN.glob("*.md")) - {BUILTIN / "index.md"}), ids=lambda page: page.stem)
+def test_the_pages_of_the_built_in_tools_have_the_same_parts(page):
+    parts = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert parts == ["What the model sees", "Examples", "Limits", "Security", "Settings"]
 
 
 def test_the_architecture_page_names_every_module():
