@@ -112,6 +112,77 @@ def test_a_body_that_is_not_the_gzip_it_says_is_refused(web):
         fetch(web.url())
 
 
+@pytest.mark.parametrize("between", [b"", b"\0" * 512])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_gzip_of_several_members_is_unpacked_whole(web, between, step):
+    packed = between.join([gzip.compress(b"one, "), gzip.compress(b""), gzip.compress(b"two"), b""])
+
+    def in_steps(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.end_headers()
+        for start in range(0, len(packed), step):
+            handler.wfile.write(packed[start : start + step])
+
+    web.answers["/"] = in_steps
+    assert fetch(web.url(), limit=10_000).body == b"one, two"
+
+
+@pytest.mark.parametrize("size", [LIMIT, LIMIT + 1])
+def test_the_limit_holds_for_all_members_together(web, size):
+    packed = gzip.compress(b"0" * (LIMIT - 10)) + gzip.compress(b"1" * (size - LIMIT + 10))
+    web.answers["/"] = (200, {"Content-Encoding": "gzip"}, packed)
+    response = fetch(web.url())
+    assert (response.body, response.truncated) == (b"0" * (LIMIT - 10) + b"1" * 10, size > LIMIT)
+
+
+@pytest.mark.parametrize("end", [1, 5, 12, -9, -8, -1])
+@pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")])
+def test_gzip_that_is_cut_short_is_refused(web, before, end):
+    web.answers["/"] = (200, {"Content-Encoding": "gzip"}, before + gzip.compress(b"a long text")[:end])
+    with pytest.raises(FetchError, match="The answer is cut short: its gzip has no end"):
+        fetch(web.url())
+
+
+def test_something_else_behind_a_member_is_refused(web):
+    web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"one") + b"two")
+    with pytest.raises(FetchError, match="not the gzip that it says it is"):
+        fetch(web.url())
+
+
+def test_gzip_of_nothing_but_beginnings_is_refused(web):
+    web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"") * 1001)
+    with pytest.raises(FetchError, match="gzip of more than 1000 members"):
+        fetch(web.url(), limit=100_000)
+
+
+def test_an_answer_without_a_body_may_name_a_packing(web):
+    web.answers["/"] = (204, {"Content-Encoding": "gzip"}, b"")
+    assert fetch(web.url()).body == b""
+
+
+def test_what_is_sent_and_what_comes_back_does_not_show_in_logs(web):
+    web.answers["/"] = (200, {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
+    request = Request("POST", web.url("/?key=t0p-s3cret"), {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
+    response = asyncio.run(fetcher().fetch(request))
+    assert (repr(request), repr(response)) == ("Request(method='POST')", "Response(status=200, truncated=False)")
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "failure"),
+    [
+        (500, "it broke", "HTTP 500: it broke"),
+        (404, "x" * 300, "HTTP 404: " + "x" * 200),
+        (400, "", "HTTP 400: Bad Request"),
+        (799, "", "HTTP 799: unknown status"),
+    ],
+)
+def test_a_failure_is_told_by_its_status_and_what_was_said(web, status, said, failure):
+    web.answers["/"] = (status, {}, said)
+    response = fetch(web.url())
+    assert (response.failed, response.failure(response.body.decode())) == (True, failure)
+
+
 def dripping(handler):
     handler.send_response(200)
     handler.end_headers()

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urljoin
 
@@ -25,6 +26,9 @@ _KEEPING = {307, 308}  # these ask for the same request again, body and all
 _MOST_HOPS = 5
 _UNTIED = {"accept", "accept-language", "user-agent"}  # what any server may see
 _AGENT = "Mozilla/5.0 (compatible; toolsemble)"
+_BAD_STATUS = 400
+_SHOWN_OF_FAILURE = 200
+_MOST_MEMBERS = 1000  # each costs as much to begin as thousands of bytes
 
 
 class FetchError(ToolExecutionError):
@@ -37,11 +41,11 @@ class Request:
 
     method: str
     """The method, in capital letters."""
-    url: str
+    url: str = field(repr=False)
     """The URL, not checked yet."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers beside those that every request has."""
-    body: bytes = b""
+    body: bytes = field(default=b"", repr=False)
     """The body; empty for none."""
 
 
@@ -49,13 +53,13 @@ class Request:
 class Response:
     """What came back."""
 
-    url: str
+    url: str = field(repr=False)
     """Where it came from, after all redirects."""
     status: int
     """The status code."""
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     """The headers, by their names in small letters; of several of one name, the last."""
-    body: bytes = b""
+    body: bytes = field(default=b"", repr=False)
     """The body, unpacked, up to the limit."""
     truncated: bool = False
     """Whether there was more than the limit."""
@@ -73,6 +77,15 @@ class Response:
             if name.strip().lower() == "charset":
                 return value.strip(" \t\"'")
         return ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the server says that it did not do what was asked."""
+        return self.status >= _BAD_STATUS
+
+    def failure(self, said: str = "") -> str:
+        """Give the status with the beginning of what the server said, or else with the status's name."""
+        return f"HTTP {self.status}: {said[:_SHOWN_OF_FAILURE] or _phrase(self.status)}"
 
 
 class Fetcher:
@@ -144,14 +157,15 @@ class Fetcher:
         head = Response(url, answer.status, headers)
         if _is_redirect(head):
             return head
-        unpacked = _unpacker(headers.get("content-encoding", ""))
+        packing = _packing(headers.get("content-encoding", ""))
         body, packed = bytearray(), 0
         async with aclosing(answer.aiter_stream()) as chunks:
             async for chunk in chunks:
                 packed += len(chunk)
-                body += unpacked(chunk, self._limit + 1 - len(body))
+                body += packing.unpacked(chunk, self._limit + 1 - len(body))
                 if max(packed, len(body)) > self._limit:
                     return replace(head, body=bytes(body[: self._limit]), truncated=True)
+        packing.check_end()
         return replace(head, body=bytes(body))
 
 
@@ -225,22 +239,69 @@ def _without_ties(request: Request) -> Request:
     return replace(request, headers={name: text for name, text in request.headers.items() if name.lower() in _UNTIED})
 
 
-def _unpacker(encoding: str) -> Any:
-    """Give a function from packed bytes and a limit to unpacked bytes."""
-    packing = encoding.strip().lower()
-    if packing in {"", "identity"}:
-        return lambda chunk, room: chunk[:room]
-    if packing not in {"gzip", "x-gzip"}:
-        raise FetchError(f"The answer is packed as {packing[:40]!r}, which was not asked for")
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress
+class _Unpacked:
+    """Passes on a body that is sent as it is."""
 
-    def unpacked(chunk: bytes, room: int) -> bytes:
+    def unpacked(self, chunk: bytes, room: int) -> bytes:
+        """Give what a part of the body holds, as far as there is room."""
+        return chunk[:room]
+
+    def check_end(self) -> None:
+        """Take any end for the right one: the length is checked with the message."""
+
+
+class _Gzip(_Unpacked):
+    """Unpacks gzip, step by step; there may be several members, one behind the other."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._member: Any = None
+
+    def unpacked(self, chunk: bytes, room: int) -> bytes:
+        """Give what a part of the body holds, as far as there is room."""
+        found, left = b"", chunk
+        # Between members there may be zeros, which fill a block.
+        while len(found) < room and (left := left if self._member else left.lstrip(b"\0")):
+            part, left = self._step(left, room - len(found))
+            found += part
+        return found
+
+    def check_end(self) -> None:
+        """Refuse a body that ends in the middle of a member."""
+        if self._member:
+            raise FetchError("The answer is cut short: its gzip has no end")
+
+    def _step(self, chunk: bytes, room: int) -> tuple[bytes, bytes]:
+        """Give what the member at hand holds, and what comes behind it."""
+        member = self._member or self._next()
         try:
-            return unpack(chunk, room)
+            found = member.decompress(chunk, room)
         except zlib.error:
             raise FetchError("The answer is not the gzip that it says it is") from None
+        self._member = None if member.eof else member
+        return found, member.unused_data
 
-    return unpacked
+    def _next(self) -> Any:
+        self._begun += 1
+        if self._begun > _MOST_MEMBERS:
+            raise FetchError(f"The answer is gzip of more than {_MOST_MEMBERS} members")
+        return zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+
+def _packing(encoding: str) -> _Unpacked:
+    packing = encoding.strip().lower()
+    if packing in {"", "identity"}:
+        return _Unpacked()
+    if packing not in {"gzip", "x-gzip"}:
+        raise FetchError(f"The answer is packed as {packing[:40]!r}, which was not asked for")
+    return _Gzip()
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "unknown status"
 
 
 def _decoded(value: bytes) -> str:
