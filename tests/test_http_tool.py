@@ -114,6 +114,21 @@ def test_a_typed_get_sends_its_fields_in_the_query(web):
     assert sent(web)[1] == "/orders?title=a%20b&copies=1&tags=x&tags=y%26z"
 
 
+def test_an_input_type_can_be_local(web):
+    @dataclass
+    class Author:
+        name: str
+
+    @dataclass
+    class Book:
+        author: "Author"
+
+    web.answers["/"] = b"done"
+    tool = HttpTool("service", "Does something", web.url(), input_type=Book, allow_hosts=("127.0.0.1",))
+    assert call(tool, {"author": {"name": "Jane"}}).output == "done"
+    assert sent(web)[3] == b'{"author":{"name":"Jane"}}'
+
+
 def test_fields_that_the_url_names_go_there(web):
     web.answers["/books/a%2Fb"] = b"done"
     call(http(web.url("/books/{title}"), method="PUT", input_type=Order), {"title": "a/b"})
@@ -246,6 +261,53 @@ def test_secrets_are_sent_and_never_shown(web, caplog, settings, path):
     assert base64.b64encode(b"ada:t0p-s3cret").decode() not in result.text
 
 
+@pytest.mark.parametrize(
+    ("settings", "text", "shown"),
+    [
+        ({"secrets": {"PIN": "123"}}, "pin 123, not 1234 or x123", "pin ***, not 1234 or x123"),
+        ({"auth": "abc"}, "abc abcd Bearer abc", "*** abcd ***"),
+        ({"auth": ("ada", "pw")}, "pw, pwd", "***, pwd"),
+        ({"headers": {"X-Tenant": "acme-corporation"}}, "for acme-corporation", "for ***"),
+        ({"headers": {"X-Sent-By": "id=long-number-7; v=1"}}, "long-number-7 v=1", "*** v=1"),
+        ({"headers": {"X-Tenant": "acme"}}, "acme", "acme"),
+        ({"headers": {"X-Session-Mode": "on"}}, "on", "on"),
+        ({"headers": {"X-Token": "Key f00d"}}, "f00d", "***"),
+        ({"headers": {"accept": "application/json"}}, "application/json", "application/json"),
+        ({"secrets": {"KEY": "a&b c<d"}}, "a&amp;b c&lt;d a%26b+c%3Cd a%26b%20c%3Cd", "*** *** ***"),
+        ({"secrets": {"KEY": ""}}, "nothing to hide", "nothing to hide"),
+    ],
+)
+def test_what_is_configured_is_not_shown_however_it_is_repeated(web, settings, text, shown):
+    web.answers["/"] = text
+    assert call(http(web.url(), **settings), "x").output == shown
+
+
+@pytest.mark.parametrize("kept", range(1, len("t0p-s3cret")))
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_cut_through_a_secret_shows_no_part_of_it(web, status, kept):
+    web.answers["/"] = (status, {}, "seen t0p-s3cret and more")
+    told = call(http(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
+    assert told == (
+        "Error: HTTP 500: seen ***" if status == 500 else f"seen ***\n[response truncated at {5 + kept} bytes]"
+    )
+
+
+def test_a_cut_through_a_letter_of_a_secret_shows_no_part_of_it(web):
+    web.answers["/"] = (200, {"Content-Type": "text/plain; charset=utf-16"}, "\ufeff: t0p-s3cret".encode("utf-16-le"))
+    assert call(http(web.url(), auth="t0p-s3cret", max_bytes=15), "x").output.startswith(": ***\n")
+
+
+def test_a_cut_elsewhere_leaves_the_text_alone(web):
+    web.answers["/"] = "a long text"
+    assert call(http(web.url(), auth="0123", max_bytes=6), "x").output == "a long\n[response truncated at 6 bytes]"
+
+
+def test_what_is_configured_does_not_show_in_logs():
+    settings = {"headers": {"X-Key": "t0p-s3cret"}, "secrets": {"KEY": "t0p-s3cret"}}
+    tool = http("https://example.com/?key=t0p-s3cret", **settings)
+    assert "t0p-s3cret" not in repr(tool._endpoint)
+
+
 def test_a_basic_header_that_is_none_hides_itself(web):
     web.answers["/"] = echoing
     assert "not-base64!" not in call(http(web.url(), headers={"Authorization": "Basic not-base64!"}), "x").output
@@ -337,8 +399,25 @@ def test_approval_shows_method_url_and_body_but_no_secret(web):
     tool = http(web.url("/orders?key={KEY}"), secrets={"KEY": "t0p-s3cret"}, requires_approval=True)
     assert call(tool, "Emma", review=reviewer).output == "done"
     request = reviewer.requests[0]
-    assert request.description == f"POST {web.url('/orders')}?key={{KEY}}\nDoes something"
+    assert (
+        request.description
+        == f"POST {web.url('/orders')}?key={{KEY}}\nDoes something\nAn edit replaces the body, as plain text."
+    )
     assert request.arguments == "Emma"
+
+
+@pytest.mark.parametrize(
+    ("settings", "form"),
+    [
+        ({"method": "GET"}, "Does something\nAn edit replaces the input, as plain text."),
+        ({"input_type": Order}, "Does something\nAn edit replaces all arguments, as one JSON object."),
+        ({"input_type": Order, "editable": "title"}, "Does something\nAn edit replaces 'title', as plain text."),
+        ({"approval_description": "It costs money"}, "It costs money\nAn edit replaces the body, as plain text."),
+    ],
+)
+def test_a_reviewer_is_told_what_an_edit_must_be(settings, form):
+    tool = http("https://example.com/", **settings)
+    assert tool.approval_description.partition("\n")[2] == form
 
 
 def test_an_edit_replaces_the_body(web):

@@ -92,10 +92,23 @@ DOCUMENT = {
 }
 
 
+def changed(change):
+    document = copy.deepcopy(DOCUMENT)
+    change(document)
+    return document
+
+
+def parameter(**fields):
+    return changed(lambda it: it["paths"]["/pets"]["get"].update(parameters=[{"name": "x", "in": "query", **fields}]))
+
+
 @pytest.fixture
 def web():
     with serving() as web:
         yield web
+
+
+EDIT_OF_ALL = "An edit replaces all arguments, as one JSON object."
 
 
 def tools(**settings):
@@ -165,7 +178,7 @@ def test_arguments_go_where_the_document_says(web):
     method, path, headers, body = web.requests[0]
     assert (method, path, body) == (
         "GET",
-        "/v1/pets?limit=5&tags%5B%5D=a&tags%5B%5D=b%20c&ids=1%2C2&where=%7B%22a%22%3A1%7D",
+        "/v1/pets?limit=5&tags%5B%5D=a&tags%5B%5D=b%20c&ids=1,2&where=%7B%22a%22%3A1%7D",
         b"",
     )
     assert (headers["X-Trace-Id"], headers["X-Own"], headers["Authorization"]) == ("t-1", "1", "Bearer the-token")
@@ -216,11 +229,165 @@ def test_an_argument_cannot_add_headers(web, value):
     assert web.requests == []
 
 
-@pytest.mark.parametrize("name", ["X-Trace-Id"])
-def test_a_configured_header_stands_above_an_argument(web, name):
+@pytest.mark.parametrize("name", ["X-Trace-Id", "x-trace-id", "X-TRACE-ID"])
+def test_a_header_that_is_configured_is_not_asked_for(web, name):
     web.answers["/v1/pets"] = b"done"
-    call(web, "listPets", {name: "theirs"}, headers={name: "mine"})
-    assert web.requests[0][2][name] == "mine"
+    made = tools(headers={name: "mine"})["listPets"]
+    assert "X-Trace-Id" not in Toolbox([made]).specifications[0].parameters["properties"]
+    call(web, "listPets", {"X-Trace-Id": "theirs"}, headers={name: "mine"})
+    assert [value for each, value in web.requests[0][2].items() if each.lower() == "x-trace-id"] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Host", "host", "Transfer-Encoding", "Content-Length", "Connection", "Upgrade", "TE", "Expect"),
+        *("Cookie", "COOKIE", "Proxy-Authorization", "authorization", "Content-Type", "Accept", "Accept-Encoding"),
+    ],
+)
+def test_a_header_of_the_connection_or_a_session_is_not_asked_for(web, name):
+    web.answers["/v1/pets"] = b"done"
+    document = parameter(**{"name": name, "in": "header", "schema": {"type": "string"}})
+    tool = HttpTool.from_openapi(document, only=["listPets"], base_url=web.url("/v1"), allow_hosts=["127.0.0.1"])[0]
+    assert name not in Toolbox([tool]).specifications[0].parameters["properties"]
+    Toolbox([tool]).execute(ToolCall("listPets", {name: "evil"}))
+    assert "evil" not in str(web.requests)
+
+
+LIST, OBJECT = ["a,b", "c d"], {"R": 100, "G": "x&y"}
+
+
+@pytest.mark.parametrize(
+    ("place", "how", "value", "written"),
+    [
+        ("query", {}, "a b", "q=a%20b"),
+        ("query", {}, LIST, "q=a%2Cb&q=c%20d"),
+        ("query", {}, OBJECT, "R=100&G=x%26y"),
+        ("query", {}, [], ""),
+        ("query", {}, {}, ""),
+        ("query", {"explode": False}, LIST, "q=a%2Cb,c%20d"),
+        ("query", {"explode": False}, OBJECT, "q=R,100,G,x%26y"),
+        ("query", {"explode": False}, [], ""),
+        ("query", {"style": "spaceDelimited"}, LIST, "q=a%2Cb%20c%20d"),
+        ("query", {"style": "pipeDelimited"}, LIST, "q=a%2Cb%7Cc%20d"),
+        ("query", {"style": "pipeDelimited", "explode": True}, LIST, "q=a%2Cb&q=c%20d"),
+        ("query", {"style": "deepObject"}, OBJECT, "q%5BR%5D=100&q%5BG%5D=x%26y"),
+        ("query", {"style": "deepObject", "explode": True}, OBJECT, "q%5BR%5D=100&q%5BG%5D=x%26y"),
+        ("query", {"content": {"application/json": {}}}, LIST, "q=%5B%22a%2Cb%22%2C%22c%20d%22%5D"),
+        ("query", {"content": {"application/json": {}}}, "a", "q=%22a%22"),
+        ("query", {"content": {"text/plain": {}}}, "a", "q=a"),
+        ("path", {}, 7, "/7"),
+        ("path", {}, LIST, "/a%2Cb,c%20d"),
+        ("path", {}, OBJECT, "/R,100,G,x%26y"),
+        ("path", {"explode": True}, LIST, "/a%2Cb,c%20d"),
+        ("path", {"explode": True}, OBJECT, "/R=100,G=x%26y"),
+        ("header", {}, LIST, "a,b,c d"),
+        ("header", {}, OBJECT, "R,100,G,x&y"),
+        ("header", {"explode": True}, OBJECT, "R=100,G=x&y"),
+    ],
+)
+def test_lists_and_objects_are_written_as_the_standard_says(web, place, how, value, written):
+    asked = {"name": "q", "in": place, "required": place == "path", **how}
+    path = "/{q}" if place == "path" else "/"
+    send(web, {path: {"get": {"operationId": "it", "parameters": [asked]}}}, {"q": value})
+    _, sent, headers, _ = web.requests[0]
+    assert {"query": sent.removeprefix("/").removeprefix("?"), "path": sent, "header": headers.get("q")}[
+        place
+    ] == written
+
+
+def send(web, paths, arguments, base="", **settings):
+    """Call the one operation of a service that answers everywhere."""
+    document = {"openapi": "3.1.0", "paths": paths}
+    made = HttpTool.from_openapi(document, base_url=web.url(base), allow_hosts=["127.0.0.1"], **settings)
+    return Toolbox(made).execute(ToolCall("it", arguments)).result
+
+
+@pytest.mark.parametrize("value", [[".."], ["."], [], [""], {}])
+def test_a_list_in_the_path_cannot_lead_elsewhere(web, value):
+    asked = {"name": "q", "in": "path", "required": True}
+    result = send(web, {"/{q}": {"get": {"operationId": "it", "parameters": [asked]}}}, {"q": value})
+    assert (result.error_message.endswith("cannot stand in a URL"), web.requests) == (True, [])
+
+
+@pytest.mark.parametrize("key", ["limit", "api_key"])
+def test_an_object_in_the_query_cannot_pass_for_other_parameters(web, key):
+    asked = [{"name": "q", "in": "query"}, {"name": "limit", "in": "query"}]
+    paths = {"/?api_key={KEY}": {"get": {"operationId": "it", "parameters": asked}}}
+    result = send(web, paths, {"q": {key: "mine"}}, secrets={"KEY": "t0p-s3cret"})
+    assert (result.error_message, web.requests) == (f"q: '{key}' is the name of another parameter", [])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ({}, b"t=a%2Cb&t=c+d&o=%7B%22R%22%3A1%7D&s=x%2By"),
+        ({"t": {"contentType": "text/plain"}}, b"t=a%2Cb&t=c+d&o=%7B%22R%22%3A1%7D&s=x%2By"),
+        ({"t": {"explode": False}}, b"t=a%2Cb,c+d&o=%7B%22R%22%3A1%7D&s=x%2By"),
+        ({"o": {"style": "deepObject"}}, b"t=a%2Cb&t=c+d&o%5BR%5D=1&s=x%2By"),
+        ({"o": {"style": "form"}}, b"t=a%2Cb&t=c+d&R=1&s=x%2By"),
+    ],
+)
+def test_the_fields_of_a_form_are_written_as_the_document_says(web, encoding, body):
+    form = {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}, "encoding": encoding}}}
+    given = {"body": {"t": LIST, "o": {"R": 1}, "s": "x+y"}}
+    send(web, {"/": {"post": {"operationId": "it", "requestBody": form}}}, given)
+    assert web.requests[0][3] == body
+
+
+@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/"])
+@pytest.mark.parametrize("path", ["/users:batchGet", "users:batchGet", "//users:batchGet"])
+def test_a_path_with_a_colon_is_a_path(web, base, path):
+    send(web, {path: {"get": {"operationId": "it"}}}, {}, base)
+    assert web.requests[0][1] == f"{base.rstrip('/')}/users:batchGet"
+
+
+def test_arguments_in_the_path_are_not_mixed_up(web):
+    asked = [{"name": each, "in": "path", "required": True} for each in ("a.b", "a_b")]
+    send(web, {"/{a.b}/{a_b}": {"get": {"operationId": "it", "parameters": asked}}}, {"a_b": "1", "a_b_2": "2"})
+    assert web.requests[0][1] == "/1/2"
+
+
+@pytest.mark.parametrize(
+    ("operation", "item", "path"),
+    [
+        ({}, {}, "/whole/x"),
+        ({}, {"servers": [{"url": "SITE/item"}]}, "/item/x"),
+        ({"servers": [{"url": "SITE/{v}", "variables": {"v": {"default": "own"}}}]}, {"servers": [{}]}, "/own/x"),
+        ({"servers": []}, {"servers": [{"url": "SITE/item"}]}, "/item/x"),
+    ],
+)
+def test_the_nearest_server_is_asked(web, operation, item, path):
+    document = {
+        "openapi": "3.1.0",
+        "servers": [{"url": "SITE/whole"}],
+        "paths": {"/x": {"get": {"operationId": "it", **operation}, **item}},
+    }
+    text = json.dumps(document).replace("SITE", web.url(""))
+    Toolbox(HttpTool.from_openapi(text, allow_hosts=["127.0.0.1"])).execute(ToolCall("it", {}))
+    assert web.requests[0][1] == path
+
+
+def test_what_cannot_be_sent_can_be_left_out():
+    upload = {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}}
+    document = changed(lambda it: it["paths"].update({"/files": {"post": upload, "query": {}}}))
+    with pytest.raises(ToolDefinitionError) as problem:
+        HttpTool.from_openapi(document)
+    assert str(problem.value) == (
+        "OpenAPI: cannot call 'upload': its body is multipart/form-data, not JSON, a form or plain text; "
+        "'query_files': the method QUERY cannot be sent; "
+        "for the others pass only=['listPets', 'post_pets', 'write_note', 'write_note_2', 'login']"
+    )
+    assert [tool.name for tool in HttpTool.from_openapi(document, only=["login"])] == ["login"]
+
+
+def test_a_secret_in_the_url_of_an_operation_is_never_shown(web):
+    def echoing(handler):
+        handler.send(200, {}, handler.path)
+
+    web.answers["/"] = echoing
+    paths = {"/?api_key={KEY}": {"get": {"operationId": "it"}}}
+    assert send(web, paths, {}, secrets={"KEY": "t0p-s3cret"}).output == "/?api_key=***"
 
 
 class Reviewer:
@@ -240,7 +407,7 @@ def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):
         reviewer = Reviewer(decision)
         box = Toolbox(made.values(), review=reviewer)
         assert box.execute(ToolCall("post_pets", {"body": {"name": "Rex"}})).text == "done"
-        assert reviewer.requests[0].description == f"POST {web.url('/v1/pets')}\nPOST /pets"
+        assert reviewer.requests[0].description == f"POST {web.url('/v1/pets')}\nPOST /pets\n{EDIT_OF_ALL}"
         assert reviewer.requests[0].arguments == {"body": {"name": "Rex"}}
     assert [body for *_, body in web.requests] == [b'{"name":"Rex"}', b'{"name":"Ada"}']
 
@@ -248,16 +415,6 @@ def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):
 def test_a_body_that_is_text_can_be_edited_as_text():
     made = tools()
     assert (made["write_note"].editable, made["post_pets"].editable, made["listPets"].editable) == ("body", "", "")
-
-
-def changed(change):
-    document = copy.deepcopy(DOCUMENT)
-    change(document)
-    return document
-
-
-def parameter(**fields):
-    return changed(lambda it: it["paths"]["/pets"]["get"].update(parameters=[{"name": "x", "in": "query", **fields}]))
 
 
 @pytest.mark.parametrize(
@@ -268,8 +425,22 @@ def parameter(**fields):
         ({"swagger": "2.0"}, "must be of version 3"),
         ({"openapi": "2.0"}, "must be of version 3"),
         ({"openapi": "3.1.0"}, "has no paths"),
-        ({"openapi": "3.1.0", "paths": {"/a": {"get": {}}}}, "url must begin with http"),
-        ({"openapi": "3.1.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}}, "url must begin with http"),
+        (
+            {"openapi": "3.1.0", "paths": {"/a": {"get": {}}}},
+            "the server of 'get_a' is '', which is no whole address; say where the service is with base_url=",
+        ),
+        (
+            {"openapi": "3.1.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}},
+            "the server of 'get_a' is '/v1', which is no whole address; say where the service is with base_url=",
+        ),
+        (parameter(style="matrix"), "cannot call 'listPets': its parameter 'x' has the style 'matrix'; .* only="),
+        (parameter(**{"in": "header", "name": "X: y"}), "cannot call 'listPets': no header can have the name 'X: y'"),
+        (parameter(**{"in": "path", "style": "label"}), "its parameter 'x' has the style 'label'"),
+        (parameter(**{"in": "header", "style": "form"}), "its parameter 'x' has the style 'form'"),
+        (
+            changed(lambda it: it["paths"]["/login"].update(trace={"operationId": "follow"})),
+            "cannot call 'follow': the method TRACE cannot be sent; .* only=",
+        ),
         ({"openapi": "3.1.0", "paths": {"/a": "nothing"}}, "expected an object, not 'nothing'"),
         ({"openapi": "3.1.0", "paths": {"/a": {"get": "nothing"}}}, "the document is broken: AttributeError"),
         (
@@ -281,12 +452,12 @@ def parameter(**fields):
         ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "references lead in a circle"),
         (parameter(schema=7), "a schema is too deep, or is none: 7"),
         (parameter(schema={"type": "nonsense"}), "the schema is not valid"),
-        (changed(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})), "the body of 'post_pets' is nothing"),
+        (changed(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})), "'post_pets': its body is nothing"),
         (
             changed(
                 lambda it: it["paths"]["/pets"]["post"].update(requestBody={"content": {"multipart/form-data": {}}})
             ),
-            "the body of 'post_pets' is multipart/form-data; .*only=",
+            r"cannot call 'post_pets': its body is multipart/form-data, .* only=\['listPets', 'write_note', ",
         ),
     ],
 )

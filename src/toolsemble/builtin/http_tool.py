@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from http import HTTPStatus
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.builtin.charset import decoded
-from toolsemble.builtin.endpoint import SAFE, Auth, endpoint, redactor
+from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, endpoint
 from toolsemble.builtin.extra import required
-from toolsemble.builtin.openapi import operations
+from toolsemble.builtin.openapi import Operation, operations
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools import Tool, ToolSettings
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response
 
-_BAD_STATUS = 400
 _PASSING = {502, 503, 504}  # what a server says that will soon be there again
 _FIRST_PAUSE = 0.1
-_SHOWN_OF_ERROR = 200
 _BINARY = ("image/", "audio/", "video/", "font/", "application/octet-stream", "application/pdf", "application/zip")
 
 
@@ -66,6 +64,7 @@ class HttpTool(Tool):
     :param headers: headers of every request
     :param timeout: how many seconds there are for a call, with all its repetitions
     :param input_type: the type of the arguments; without one the tool takes a string
+    :param operation: what a document says of the arguments, see :meth:`from_openapi`
     :param settings: see :class:`HttpSettings`
 
     >>> order = HttpTool("order", "Orders a book by its title", "http://10.0.0.7/orders", auth="a-token")
@@ -83,6 +82,7 @@ class HttpTool(Tool):
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
         input_type: type | None = None,
+        operation: Operation | None = None,
         **settings: Unpack[HttpSettings],
     ) -> None:
         fetch = required("toolsemble.builtin.fetch", extra="http", tool="HttpTool")
@@ -91,15 +91,20 @@ class HttpTool(Tool):
         self.description = description
         self._apply({name: value for name, value in settings.items() if name in ToolSettings.__annotations__})  # type: ignore[arg-type]  # chosen by name
         self._arguments: Arguments | None = None
-        if input_type is not None:
-            self._arguments = _typed(input_type)
+        places: dict[str, Any] = {"body": "input"}
+        if operation is not None:
+            self._arguments, places = GivenArguments(name, operation.schema), operation.places
+            self.editable = operation.editable
+        elif input_type is not None:
+            names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+            self._arguments, places = _typed(input_type, names), {}
         self._endpoint = endpoint(
             method,
             url,
             headers=headers,
             auth=settings.get("auth"),
             secrets=settings.get("secrets"),
-            body="" if input_type else "input",
+            **places,
         )
         self._timeout = timeout
         self._retries = settings.get("retries", 2) if self._endpoint.method in SAFE else 0
@@ -107,9 +112,10 @@ class HttpTool(Tool):
         self._request, self._unreachable = fetch.Request, fetch.FetchError
         guard = UrlGuard(settings.get("allow_hosts", ()), resolver=settings.get("resolver", resolve))
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=self._max_bytes, tls=settings.get("tls"))
-        self._redacted = redactor(self._endpoint)
+        self._redacted = Redactor(self._endpoint)
         # A reviewer has to know where it goes; the model does not.
-        self.approval_description = f"{self._endpoint.method} {self._endpoint.url}\n{description}"
+        told = self.approval_description or description
+        self.approval_description = f"{self._endpoint.method} {self._endpoint.url}\n{told}\n{self._edit()}"
 
     @classmethod
     def from_openapi(
@@ -125,7 +131,7 @@ class HttpTool(Tool):
         """Give one typed tool for each operation of an OpenAPI 3 document.
 
         :param document: the document, as a dict or as JSON text
-        :param base_url: where the service is; by default the document's first server
+        :param base_url: where the service is; by default the first server of the operation, its path, or the document
         :param only: the names of the operations that are wanted; all by default
 
         >>> document = {
@@ -138,16 +144,11 @@ class HttpTool(Tool):
         >>> [(tool.name, tool.description) for tool in tools]
         [('get_user', 'Gives a user')]
         """
-        made = []
-        for each in operations(document, base_url, only):
-            tool = cls(
-                each.name, each.description, each.url, method=each.method, headers=headers, timeout=timeout, **settings
-            )
-            tool._arguments = GivenArguments(each.name, each.schema)
-            tool._endpoint = replace(tool._endpoint, **each.places)
-            tool.editable = each.editable
-            made.append(tool)
-        return made
+        found = operations(document, base_url, only, {str(name).lower() for name in headers or ()})
+        shared: dict[str, Any] = {"headers": headers, "timeout": timeout, **settings}
+        return [
+            cls(each.name, each.description, each.url, method=each.method, operation=each, **shared) for each in found
+        ]
 
     async def run(self, input: Any) -> ToolResult:
         """Send a request, and give what the service says."""
@@ -175,15 +176,22 @@ class HttpTool(Tool):
         return await self._fetcher.fetch(request)
 
     def _result(self, response: Response) -> ToolResult:
-        text = self._redacted(_text(response))
+        text = self._redacted(_text(response), cut=response.truncated)
         told = {"status": response.status}
-        if response.status >= _BAD_STATUS:
-            said = text[:_SHOWN_OF_ERROR] or _phrase(response.status)
-            return ToolResult.failure(f"HTTP {response.status}: {said}", attributes=told)
+        if response.failed:
+            return ToolResult.failure(response.failure(text), attributes=told)
         if response.truncated:
             text = f"{text}\n[response truncated at {self._max_bytes} bytes]"
             return ToolResult.success(text, attributes=told)
         return ToolResult.success(text, _payload(response, text), attributes=told)
+
+    def _edit(self) -> str:
+        """Give what a reviewer has to write in place of what the model wrote."""
+        if self.editable:
+            return f"An edit replaces {self.editable!r}, as plain text."
+        if self._arguments is not None:
+            return "An edit replaces all arguments, as one JSON object."
+        return f"An edit replaces the {'input' if self._endpoint.method in SAFE else 'body'}, as plain text."
 
     def _define(self) -> ToolDefinition:
         if self._arguments is None:
@@ -199,8 +207,8 @@ class HttpTool(Tool):
         return made
 
 
-def _typed(input_type: type) -> TypedArguments:
-    arguments = TypedArguments.of_type(input_type, {})
+def _typed(input_type: type, names: Mapping[str, Any]) -> TypedArguments:
+    arguments = TypedArguments.of_type(input_type, names)
     arguments.check()
     return arguments
 
@@ -231,10 +239,3 @@ def _payload(response: Response, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"

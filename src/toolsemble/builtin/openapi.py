@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urljoin
 
-from toolsemble.builtin.endpoint import FORM, JSON, METHODS
+from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
 from toolsemble.errors import ToolDefinitionError
 
-_OWN_HEADERS = {"accept", "content-type", "authorization"}  # the standard says to ignore parameters of these names
+_IGNORED = {"accept", "content-type", "authorization"}  # the standard says to ignore parameters of these names
+# Cookies carry a session, which is for the program to set, not for the model.
+_NOT_ASKED = RESERVED | _IGNORED | {"cookie", "cookie2", "proxy-authorization"}
+_UNSENT = ("TRACE", "QUERY")
+_STYLES = {
+    "path": ("simple",),
+    "header": ("simple",),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+}
 _TEXT = "text/plain"
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1000
@@ -49,13 +56,23 @@ class Operation:
         return str(self.places["body"]) if self.places["content_type"] == _TEXT else ""
 
 
+class _UnsendableError(ToolDefinitionError):
+    """An operation is described well, but cannot be called from here."""
+
+
 def operations(
-    document: Mapping[str, Any] | str, base_url: str | None, only: Iterable[str] | None = None
+    document: Mapping[str, Any] | str,
+    base_url: str | None,
+    only: Iterable[str] | None = None,
+    configured: Collection[str] = (),
 ) -> list[Operation]:
-    """Give the operations of a document, in its order; refuse one that cannot be called."""
+    """Give the operations of a document, in its order; refuse those that cannot be called.
+
+    Headers whose names are ``configured``, in small letters, are not asked for.
+    """
     parsed = _parsed(document)
     try:
-        return _read(_Reader(parsed, base_url), only)
+        return _read(_Reader(parsed, base_url, configured), only)
     except (AttributeError, KeyError, TypeError) as problem:
         raise ToolDefinitionError(f"OpenAPI: the document is broken: {type(problem).__name__}: {problem}") from problem
 
@@ -65,13 +82,26 @@ def _read(reader: _Reader, only: Iterable[str] | None) -> list[Operation]:
     found: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
     for path, item in reader.document["paths"].items():
         whole = reader.resolved(item)
-        for method in METHODS:
+        for method in (*METHODS, *_UNSENT):
             if method.lower() in whole:
                 name = _unique(_name(whole[method.lower()], method, path), found)
                 found[name] = (method, path, whole)
     if unknown := [name for name in wanted or () if name not in found]:
         raise ToolDefinitionError(f"OpenAPI: there is no operation {unknown[0]!r}; known are {', '.join(found)}")
-    return [reader.operation(name, *found[name]) for name in (found if wanted is None else wanted)]
+    return _sendable(reader, {name: found[name] for name in (found if wanted is None else wanted)})
+
+
+def _sendable(reader: _Reader, found: Mapping[str, tuple[str, str, Mapping[str, Any]]]) -> list[Operation]:
+    made, problems = [], []
+    for name, where in found.items():
+        try:
+            made.append(reader.operation(name, *where))
+        except _UnsendableError as problem:
+            problems.append(f"{name!r}: {problem}")
+    if problems:
+        others = ", ".join(repr(each.name) for each in made)
+        raise ToolDefinitionError(f"OpenAPI: cannot call {'; '.join(problems)}; for the others pass only=[{others}]")
+    return made
 
 
 def _parsed(document: Mapping[str, Any] | str) -> Mapping[str, Any]:
@@ -108,14 +138,24 @@ def _unique(name: str, taken: Mapping[str, Any]) -> str:
 class _Reader:
     """Reads the parts of one document; references lead nowhere else."""
 
-    def __init__(self, document: Mapping[str, Any], base_url: str | None) -> None:
+    def __init__(self, document: Mapping[str, Any], base_url: str | None, configured: Collection[str]) -> None:
         self.document = document
-        self._base = base_url or self._server()
+        self._base = base_url
+        self._not_asked = {*_NOT_ASKED, *configured}
 
-    def _server(self) -> str:
-        server: Mapping[str, Any] = next(iter(self.document.get("servers") or ()), {})
-        variables = server.get("variables", {})
-        return re.sub(r"\{(\w+)\}", lambda found: str(variables[found[1]]["default"]), server.get("url", ""))
+    def _server(self, name: str, *levels: Mapping[str, Any]) -> str:
+        """Give the first server of the first level that names one."""
+        servers: list[Mapping[str, Any]] = next(
+            filter(None, (each.get("servers") for each in (*levels, self.document))), [{}]
+        )
+        variables = servers[0].get("variables", {})
+        url = re.sub(r"\{([^{}]+)\}", lambda found: str(variables[found[1]]["default"]), servers[0].get("url", ""))
+        if not re.match(r"https?://", url, re.IGNORECASE):
+            raise ToolDefinitionError(
+                f"OpenAPI: the server of {name!r} is {url!r:.80}, which is no whole address; "
+                "say where the service is with base_url='https://…'"
+            )
+        return url
 
     def resolved(self, node: Any) -> Mapping[str, Any]:
         """Give what a node is or refers to."""
@@ -143,14 +183,15 @@ class _Reader:
     def operation(self, name: str, method: str, path: str, item: Mapping[str, Any]) -> Operation:
         """Give one operation."""
         what = item[method.lower()]
+        if method in _UNSENT:
+            raise _UnsendableError(f"the method {method} cannot be sent")
         form = _Form(self)
-        url = urljoin(self._base.rstrip("/") + "/", path.lstrip("/"))
-        for parameter in self._parameters(item, what):
-            clean = form.add(parameter)
-            if parameter["in"] == "path":
-                url = url.replace(f"{{{parameter['name']}}}", f"{{{clean}}}")
+        clean = {(each["in"], each["name"]): form.add(each) for each in self._parameters(item, what)}
+        whole = re.sub(r"\{([^{}]+)\}", lambda found: f"{{{clean.get(('path', found[1]), found[1])}}}", path)
+        # Not joined as links are: a path may have a colon, which is not the end of a scheme.
+        url = f"{(self._base or self._server(name, what, item)).rstrip('/')}/{whole.lstrip('/')}"
         if "requestBody" in what:
-            form.add_body(name, self.resolved(what["requestBody"]))
+            form.add_body(self.resolved(what["requestBody"]))
         told = " ".join(filter(None, (what.get("summary"), what.get("description")))) or f"{method} {path}"
         return Operation(name, told[:_LONGEST_DESCRIPTION], method, url, form.schema(), form.places)
 
@@ -158,12 +199,28 @@ class _Reader:
         """Give the parameters of an operation; its own stand above those of its path."""
         both = [self.resolved(each) for each in (*item.get("parameters", ()), *what.get("parameters", ()))]
         named = {(each["in"], each["name"]): each for each in both}
-        return [each for (place, name), each in named.items() if _is_asked(place, name)]
+        return [each for (place, name), each in named.items() if self._is_asked(place, name)]
+
+    def _is_asked(self, place: str, name: str) -> bool:
+        return place in {"path", "query"} or (place == "header" and name.lower() not in self._not_asked)
 
 
-def _is_asked(place: str, name: str) -> bool:
-    # Cookies carry a session, which is for the program to set, not for the model.
-    return place in {"path", "query"} or (place == "header" and name.lower() not in _OWN_HEADERS)
+def _style(parameter: Mapping[str, Any]) -> Style:
+    """Give how a parameter is written; refuse what cannot be."""
+    if parameter["in"] == "header" and not HEADER_NAME.fullmatch(parameter["name"]):
+        raise _UnsendableError(f"no header can have the name {parameter['name']!r:.80}")
+    if kinds := list(parameter.get("content", ())):
+        return Style("json" if _is_json(kinds[0]) else "")
+    known = _STYLES[parameter["in"]]
+    kind = parameter.get("style", known[0])
+    if kind not in known:
+        raise _UnsendableError(f"its parameter {parameter['name']!r} has the style {kind!r:.80}")
+    return Style(kind, explode=kind == "deepObject" or bool(parameter.get("explode", kind == "form")))
+
+
+def _is_json(kind: str) -> bool:
+    plain = kind.partition(";")[0].strip().lower()
+    return plain == JSON or plain.endswith("+json")
 
 
 class _Form:
@@ -177,9 +234,10 @@ class _Form:
         self.places: dict[str, Any] = {
             "query": {},
             "in_headers": {},
-            "joined": frozenset(),
+            "styles": {},
             "body": "",
             "content_type": "",
+            "fields": {},
         }
 
     def add(self, parameter: Mapping[str, Any]) -> str:
@@ -191,24 +249,24 @@ class _Form:
         place = {"query": "query", "header": "in_headers"}.get(parameter["in"])
         if place is not None:
             self.places[place][name] = parameter["name"]
-        if parameter.get("explode") is False:
-            self.places["joined"] |= {name}
+        self.places["styles"][name] = _style(parameter)
         return name
 
-    def add_body(self, operation: str, body: Mapping[str, Any]) -> None:
+    def add_body(self, body: Mapping[str, Any]) -> None:
         """Take a body that can be written as JSON, as a form or as text."""
         offered = {kind.partition(";")[0].strip().lower(): media for kind, media in body.get("content", {}).items()}
-        kind = next((each for each in offered if each == JSON or each.endswith("+json")), None)
+        kind = next(filter(_is_json, offered), None)
         kind = kind or next((each for each in (FORM, _TEXT) if each in offered), None)
         if kind is None:
-            raise ToolDefinitionError(
-                f"OpenAPI: the body of {operation!r} is {', '.join(offered) or 'nothing'}; JSON, a form or plain text "
-                "can be sent, so leave it out with only=[…]"
-            )
+            raise _UnsendableError(f"its body is {', '.join(offered) or 'nothing'}, not JSON, a form or plain text")
         name = _unique("body", self._properties)
         schema = {"type": "string"} if kind == _TEXT else offered[kind].get("schema", {})
         self._put(name, schema, body.get("description"), required=body.get("required"))
-        self.places |= {"body": name, "content_type": kind}
+        told = offered[kind].get("encoding", {}).items()
+        fields = {
+            each: _style({"name": each, "in": "query", **how}) for each, how in told if {"style", "explode"} & set(how)
+        }
+        self.places |= {"body": name, "content_type": kind, "fields": fields}
 
     def schema(self) -> dict[str, Any]:
         """Give the JSON Schema of all arguments."""

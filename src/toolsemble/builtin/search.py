@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 from toolsemble.builtin.charset import decoded
-from toolsemble.builtin.endpoint import FORM, Endpoint, endpoint, redactor
+from toolsemble.builtin.endpoint import FORM, Endpoint, Redactor, endpoint
 from toolsemble.builtin.extra import required
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import UrlGuard
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher
 
 _LARGEST = 2_000_000
-_SHOWN_OF_ERROR = 200
-_BAD_STATUS = 400
+_LONGEST_PROBLEM = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class _Service:
         self._place = place
         self._request = fetch.Request
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=_LARGEST, tls=tls)
-        self._redacted = redactor(place)
+        self._redacted = Redactor(place)
 
     async def _asked(self, arguments: Mapping[str, Any]) -> str:
         url, headers, body = self._place.request(arguments)
@@ -77,8 +76,8 @@ class _Service:
         except ToolExecutionError as problem:
             raise self._problem(str(problem)) from None  # the cause may show the URL
         text = decoded(response.body, response.charset, cut=response.truncated)
-        if response.status >= _BAD_STATUS:
-            raise self._problem(f"HTTP {response.status}: {self._redacted(text)[:_SHOWN_OF_ERROR]}")
+        if response.failed:
+            raise self._problem(response.failure(self._redacted(text, cut=response.truncated)))
         return text
 
     async def _json(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -91,7 +90,12 @@ class _Service:
         return answer
 
     def _problem(self, text: str) -> ToolExecutionError:
-        return ToolExecutionError(f"{self.label}: {self._redacted(text)}")
+        return ToolExecutionError(f"{self.label}: {self._redacted(text)[:_LONGEST_PROBLEM]}")
+
+    def _hits(self, items: Any, *names: str) -> list[SearchHit]:
+        """Give the hits in an answer, without the key that a service may repeat; what is none is left out."""
+        known = [each for each in items if isinstance(each, Mapping)] if isinstance(items, Iterable) else []
+        return [SearchHit(*(self._redacted(str(each.get(name) or "")) for name in names)) for each in known]
 
 
 class TavilySearch(_Service):
@@ -121,7 +125,7 @@ class TavilySearch(_Service):
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Give the best hits first."""
         answer = await self._json({"query": query, "max_results": max_results})
-        return _hits(answer.get("results"), "title", "url", "content")
+        return self._hits(answer.get("results"), "title", "url", "content")
 
 
 class BraveSearch(_Service):
@@ -151,7 +155,7 @@ class BraveSearch(_Service):
         """Give the best hits first."""
         answer = await self._json({"q": query, "count": max_results})
         web = answer.get("web")
-        return _hits(web.get("results") if isinstance(web, Mapping) else None, "title", "url", "description")
+        return self._hits(web.get("results") if isinstance(web, Mapping) else None, "title", "url", "description")
 
 
 class SerpApiSearch(_Service):
@@ -184,8 +188,8 @@ class SerpApiSearch(_Service):
         answer = await self._json({"q": query, "num": max_results})
         state = answer.get("search_metadata")
         if "error" in answer and not (isinstance(state, Mapping) and state.get("status") == "Success"):
-            raise self._problem(str(answer["error"])[:_SHOWN_OF_ERROR])
-        return _hits(answer.get("organic_results"), "title", "link", "snippet")
+            raise self._problem(str(answer["error"]))
+        return self._hits(answer.get("organic_results"), "title", "link", "snippet")
 
 
 class SearxngSearch(_Service):
@@ -208,7 +212,7 @@ class SearxngSearch(_Service):
     async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - it takes no number
         """Give the best hits first."""
         answer = await self._json({"q": query})
-        return _hits(answer.get("results"), "title", "url", "content")
+        return self._hits(answer.get("results"), "title", "url", "content")
 
 
 class DuckDuckGoSearch(_Service):
@@ -223,8 +227,8 @@ class DuckDuckGoSearch(_Service):
     def __init__(
         self, *, base_url: str = "https://html.duckduckgo.com", timeout: float = 15, tls: SSLContext | None = None
     ) -> None:
-        made = endpoint("POST", f"{base_url.rstrip('/')}/html/", headers=None, auth=None, secrets=None, body="form")
-        super().__init__(Endpoint(made.method, made.url, body="form", content_type=FORM), timeout, tls)
+        url, places = f"{base_url.rstrip('/')}/html/", {"body": "form", "content_type": FORM}
+        super().__init__(endpoint("POST", url, headers=None, auth=None, secrets=None, **places), timeout, tls)
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - it takes no number
         """Give the best hits first."""
@@ -290,10 +294,4 @@ def _key(owner: str, given: str | None, *variables: str) -> str:
 
 
 def _place(method: str, url: str, headers: Mapping[str, str], key: str) -> Endpoint:
-    return endpoint(method, url, headers=headers, auth=None, secrets={"KEY": key}, body="")
-
-
-def _hits(items: Any, title: str, url: str, snippet: str) -> list[SearchHit]:
-    """Give the hits in an answer; what is none is left out."""
-    known = [each for each in items if isinstance(each, Mapping)] if isinstance(items, Iterable) else []
-    return [SearchHit(*(str(each.get(name) or "") for name in (title, url, snippet))) for each in known]
+    return endpoint(method, url, headers=headers, auth=None, secrets={"KEY": key})
