@@ -171,6 +171,22 @@ def test_an_error_of_a_service_is_told(web):
     assert search(answer(web, "serpapi", body)).error_message == "SerpAPI: Your account *** has run out of searches."
 
 
+@pytest.mark.parametrize("service", ["tavily", "brave", "serpapi"])
+def test_a_key_that_a_service_repeats_in_a_hit_is_not_shown(web, service):
+    hits = json.dumps(SERVICES[service][2]).replace("rome.example/rain", f"rome.example/{KEY}").replace("Dry.", KEY)
+    result = search(answer(web, service, hits.replace("Bonn", f"Bonn {KEY}")))
+    assert result.structured_output == [
+        SearchHit("Rain in Rome", "https://rome.example/***", "It rained."),
+        SearchHit("Bonn ***", "https://bonn.example/", "***"),
+    ]
+
+
+@pytest.mark.parametrize("length", range(280, 300))
+def test_an_error_is_cut_only_after_its_key_is_gone(web, length):
+    message = search(answer(web, "serpapi", {"error": "x" * length + KEY})).error_message
+    assert message == f"SerpAPI: {'x' * length}***"[: len("SerpAPI: ") + 300]
+
+
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "7", "[" * 100_000])
 def test_an_answer_that_is_no_json_object_is_refused(web, body):
     assert search(answer(web, "brave", body)).error_message == "Brave: the answer is no JSON object"
@@ -227,6 +243,37 @@ async def test_any_object_that_can_search_is_a_provider(provider):
     assert box.execute(ToolCall("web_search", {"query": "rain"})).text == TEXT
     assert (await box.aexecute(ToolCall("web_search", {"query": "rain", "max_results": 2}))).text == TEXT
     assert made.asked == [("rain", 5), ("rain", 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "came"),
+    [
+        (None, "None"),
+        (7, "7"),
+        ("text", "'text'"),
+        ({"title": "Rome"}, "{'title': 'Rome'}"),
+        ([{"title": "Rome"}], "{'title': 'Rome'}"),
+        ([SearchHit(*ROME), None], "None"),
+        ([SearchHit("Rome", None, "")], "SearchHit(title='Rome', url=None, snippet='')"),
+    ],
+)
+def test_a_provider_that_gives_no_hits_is_told_what_was_expected(found, came):
+    class Odd:
+        def search(self, query, max_results):
+            return found
+
+    result = Toolbox([WebSearchTool(Odd())]).execute(ToolCall("web_search", {"query": "rain"})).result
+    expected = "The search provider must give a list of SearchHit, each of three texts; it gave"
+    assert result.error_message == f"{expected} {came}"
+
+
+def test_hits_may_come_one_by_one():
+    class Slow:
+        def search(self, query, max_results):
+            yield SearchHit(*ROME)
+            yield SearchHit(*BONN)
+
+    assert Toolbox([WebSearchTool(Slow())]).execute(ToolCall("web_search", {"query": "rain"})).text == TEXT
 
 
 def test_a_provider_that_fails_is_a_failed_call():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from toolsemble.builtin.search import (
     SerpApiSearch,
     TavilySearch,
 )
-from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
+from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.tools import TypedTool
 from toolsemble.workers import awaitable
@@ -104,10 +104,26 @@ async def _later(found: Awaitable[Any], most: int) -> ToolResult:
 
 
 def _result(found: Any, most: int) -> ToolResult:
-    hits = list(_clean(found))[:most]
+    hits = list(_clean(_checked(found)))[:most]
     if not hits:
         return ToolResult.success("No results found.", [])
     return ToolResult.success("\n\n".join(_told(number, hit) for number, hit in enumerate(hits, 1)), hits)
+
+
+def _checked(found: Any) -> list[SearchHit]:
+    """Give what a provider found; refuse what is no list of hits, with words for whoever wrote the provider."""
+    hits = list(found) if isinstance(found, Iterable) and not isinstance(found, (str, Mapping)) else [found]
+    if wrong := [each for each in hits if not _is_hit(each)]:
+        raise ToolExecutionError(
+            f"The search provider must give a list of SearchHit, each of three texts; it gave {wrong[0]!r:.80}"
+        )
+    return hits
+
+
+def _is_hit(value: Any) -> bool:
+    return isinstance(value, SearchHit) and all(
+        isinstance(each, str) for each in (value.title, value.url, value.snippet)
+    )
 
 
 def _clean(found: Iterable[SearchHit]) -> Iterable[SearchHit]:
