@@ -346,7 +346,7 @@ class TestWhatIsNoFile:
     def test_a_mounted_file_system_is_outside(self, handles):
         assert refusal(Sandbox("/", handles=handles).read, "proc/version", LARGE) == DENIED
 
-    @pytest.mark.parametrize("path", ["", ".", "./", "inner/", "inner/.", "inner/..", "new/"])
+    @pytest.mark.parametrize("path", ["", ".", "./", "inner/", "inner/.", "inner/..", "new/", "a.txt/x/..", "new/x/.."])
     def test_a_path_that_names_a_directory_is_refused(self, sandbox, base, path):
         told = f"{path!r} names a directory; name a file"
         assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == told
@@ -381,6 +381,16 @@ class TestReading:
         told = "The path is too long: 4096 characters and 100 names are the most"
         assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == told
         assert names(base) == ["a.txt", "inner"]
+
+    @pytest.mark.parametrize("name", ["x" * 256, "é" * 128])
+    def test_a_name_that_is_too_long_is_refused_and_makes_nothing(self, sandbox, base, name):
+        told = refusal(sandbox.write, f"new/{name}", b"")
+        assert (
+            told
+            == f"Cannot open {f'new/{name}'[:200] + '...' * (len(name) > 196)!r}: {os.strerror(errno.ENAMETOOLONG)}"
+        )
+        assert names(base) == ["a.txt", "inner"]
+        sandbox.write(f"new/{'x' * 255}", b"")
 
     def test_what_the_system_says_is_told_without_the_base_directory(self, sandbox):
         told = refusal(sandbox.read, "x" * 300, LARGE)
@@ -418,6 +428,13 @@ class TestWriting:
         (base / "a.txt").chmod(0o4750)
         sandbox.write("a.txt", b"new")
         assert stat.S_IMODE((base / "a.txt").stat().st_mode) == 0o750
+
+    def test_a_read_only_file_is_not_replaced(self, sandbox, base):
+        (base / "a.txt").chmod(0o444)
+        assert refusal(sandbox.write, "a.txt", b"new") == "'a.txt' is read-only"
+        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' exists already"
+        assert (base / "a.txt").read_bytes() == b"inside"
+        assert names(base) == ["a.txt", "inner"]
 
     @pytest.mark.parametrize("step", ["fsync", "replace"])
     def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(self, sandbox, base, monkeypatch, step):

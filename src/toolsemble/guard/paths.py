@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import stat
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
@@ -19,12 +20,14 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 DENIED = "Access denied: path is outside the sandbox directory"
 """What is said of everything outside, whether it exists or not."""
 
-HANDLES = {os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink} <= os.supports_dir_fd
+HANDLES = {os.access, os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink} <= os.supports_dir_fd
 """Whether this system opens files relative to directories."""
 
 _LONGEST = 4096
 _DEEPEST = 100  # many programs cannot even remove directories that are nested deeper
+_LONGEST_NAME = 255  # in bytes, as nearly every file system has it
 _SHOWN = 200
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # A flag that a system lacks is one it has no use for.
 _QUIET = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
 _BINARY = _QUIET | getattr(os, "O_BINARY", 0)
@@ -85,6 +88,17 @@ class Sandbox:
         """
         with self._folder(path, create=True) as folder:
             folder.write(data, replace=replace)
+
+    def place(self, path: str) -> str:
+        """Give one text for a file, however its path is spelled; two files may share one, where letters are alike.
+
+        >>> import tempfile
+        >>> sandbox = Sandbox(tempfile.gettempdir())
+        >>> sandbox.place("notes/../A.txt") == sandbox.place("./a.txt")
+        True
+        """
+        whole = Path(self._base, *_parts(path, portable=not self._handles))
+        return unicodedata.normalize("NFKC", str(whole)).casefold()
 
     @contextmanager
     def _folder(self, path: str, *, create: bool = False) -> Iterator[_Folder]:
@@ -164,8 +178,8 @@ class _Folder:
             mode = stat.S_IMODE(self._file().st_mode) & 0o777
         except FileNotFoundError:
             mode = None
-        if mode is not None and not replace:
-            raise FileExistsError(errno.EEXIST, "")
+        if mode is not None:
+            self._check_replaceable(mode, replace=replace)
         beside = f".{secrets.token_hex(8)}.tmp"
         try:
             self._put(beside, data, mode)
@@ -180,6 +194,14 @@ class _Folder:
         if self._fd is not None:
             with suppress(OSError):  # the name is safe, too, where the file system can say so
                 os.fsync(self._fd)
+
+    def _check_replaceable(self, mode: int, *, replace: bool) -> None:
+        """Refuse to put another in the place of a file that is to stay; a rename alone asks nobody but the folder."""
+        if not replace:
+            raise FileExistsError(errno.EEXIST, "")
+        name, follow = self._at(self._name), self._fd is None  # without handles, the way to it was just resolved
+        if not mode & _WRITABLE or not os.access(name, os.W_OK, dir_fd=self._fd, follow_symlinks=follow):
+            raise ToolExecutionError(f"{self._shown} is read-only")
 
     def _put(self, name: str, data: bytes, mode: int | None) -> None:
         with open(_opened(self._at(name), _NEW, self._fd), "wb") as file:
@@ -242,13 +264,16 @@ def _parts(path: str, *, portable: bool) -> list[str]:
         raise ToolExecutionError(DENIED)
     # Both ways of reading a backslash must stay inside.
     _resolved(path.translate(_SEPARATORS).split("/"))
-    parts = _resolved((path.translate(_SEPARATORS) if portable else path).split("/"))
+    names = (path.translate(_SEPARATORS) if portable else path).split("/")
+    parts = _resolved(names)
     if portable and any(":" in part or part.split(".")[0].strip().upper() in _DEVICES for part in parts):
         raise ToolExecutionError(DENIED)
-    if not parts or path.endswith(("/", "/.")):
+    if names[-1] in {"", ".", ".."}:
         raise ToolExecutionError(f"{_shown(path)} names a directory; name a file")
     if len(path) > _LONGEST or len(parts) > _DEEPEST:
         raise ToolExecutionError(f"The path is too long: {_LONGEST} characters and {_DEEPEST} names are the most")
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts):  # before the directories above it are made
+        raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(errno.ENAMETOOLONG)}")
     return parts
 
 
