@@ -48,7 +48,7 @@ async def test_async_code_reads_the_same(base):
 
 def test_programs_learn_what_was_given(base):
     assert FileReadTool(base).execute('{"path": "five.txt", "offset": 1, "limit": 2}') == ToolResult.success(
-        "two\nthree\n",
+        "two\nthree\n[lines 2-3 of 5]",
         {"path": "five.txt", "offset": 1, "lines": 2, "total_lines": 5, "bytes": 24, "encoding": "utf-8"},
     )
 
@@ -57,10 +57,11 @@ def test_programs_learn_what_was_given(base):
     ("offset", "limit", "given"),
     [
         (0, None, FIVE),
-        (0, 1, "one\n"),
-        (1, 2, "two\nthree\n"),
-        (3, None, "four\nfive\n"),
-        (4, 100, "five\n"),
+        (0, 1, "one\n[lines 1-1 of 5]"),
+        (1, 2, "two\nthree\n[lines 2-3 of 5]"),
+        (3, None, "four\nfive\n[lines 4-5 of 5]"),
+        (4, 100, "five\n[lines 5-5 of 5]"),
+        (0, 5, FIVE),
         (0, 10**30, FIVE),
         (5, None, "Error: Offset 5 is past the end: 'five.txt' has 5 lines"),
         (10**30, 1, f"Error: Offset {10**30} is past the end: 'five.txt' has 5 lines"),
@@ -97,7 +98,35 @@ def test_a_line_ends_at_a_line_feed(base, text, lines):
     (base / "x.txt").write_bytes(text.encode())
     result = FileReadTool(base).execute('{"path": "x.txt"}')
     assert (result.output, result.structured_output["total_lines"]) == (text, len(lines))
-    assert [read(base, path="x.txt", offset=n, limit=1) for n in range(len(lines))] == lines
+    given = [read(base, path="x.txt", offset=n, limit=1) for n in range(len(lines))]
+    assert [each.partition("[lines")[0].removesuffix("\n") for each in given] == [
+        each.removesuffix("\n") for each in lines
+    ]
+
+
+def test_a_long_file_is_given_in_parts_that_say_so(base):
+    (base / "x.txt").write_text("".join(f"{n}\n" for n in range(1, 5001)))
+    first = FileReadTool(base).execute('{"path": "x.txt"}')
+    assert first.output == "".join(f"{n}\n" for n in range(1, 2001)) + "[lines 1-2000 of 5000]"
+    assert (first.structured_output["lines"], first.structured_output["total_lines"]) == (2000, 5000)
+    assert read(base, path="x.txt", offset=4999) == "5000\n[lines 5000-5000 of 5000]"
+    assert read(base, path="x.txt", limit=4000).endswith("\n4000\n[lines 1-4000 of 5000]")
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "given"),
+    [
+        ("x" * 100_000, 0, "x" * 100_000),
+        ("x" * 100_001, 0, "x" * 100_000 + "\n[line 1 of 1, the first 100000 of its 100001 characters]"),
+        ("a\n" + "x" * 99_998, 0, "a\n" + "x" * 99_998),
+        ("a\n" + "x" * 99_999, 0, "a\n[lines 1-1 of 2]"),
+        ("a\nb", 1, "b\n[lines 2-2 of 2]"),
+        ("a\n" + "x" * 100_000 + "\n", 1, "x" * 100_000 + "\n[line 2 of 2, the first 100000 of its 100001 characters]"),
+    ],
+)  # fmt: skip
+def test_no_more_characters_than_a_model_can_use_are_given_at_once(base, text, offset, given):
+    (base / "x.txt").write_text(text)
+    assert read(base, path="x.txt", offset=offset, limit=10**6) == given
 
 
 @pytest.mark.parametrize(
@@ -110,6 +139,9 @@ def test_a_line_ends_at_a_line_feed(base, text, lines):
         (b"\xff\xfe\0\0" + "naïve".encode("utf-32-le"), "naïve", "utf-32-le"),
         (b"\0\0\xfe\xff" + "naïve".encode("utf-32-be"), "naïve", "utf-32-be"),
         ("a naïve “quote”".encode("cp1252"), "a naïve “quote”", "cp1252"),
+        ("naïve café".encode() + b"\xff!", "naïve café\ufffd!", "utf-8"),
+        ("日本語 naïve".encode()[1:], "\ufffd\ufffd本語 naïve", "utf-8"),
+        (b"\xef\xbb\xbf" + "naïve café".encode() + b"\xff", "naïve café\ufffd", "utf-8"),
         (b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m", "utf-8"),
     ],
 )
@@ -132,6 +164,10 @@ def test_the_encoding_is_found_out(base, data, text, encoding):
         b"\x80\x81\x82",
         b"\x7fELF\x02\x01\x01\0",
         b"\xef\xbb\xbf\xff\xff",
+        b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj << /Type /Catalog >> endobj",
+        b"%PDF-1.4\n1 0 obj",
+        b"GIF89a and nothing else",
+        "naïve café".encode() + b"\xff\1",
     ],
 )
 def test_a_binary_file_is_said_to_be_one(base, data):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 from pydantic import Field
@@ -16,6 +18,10 @@ from toolsemble.tools import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
 """How large a file may be, unless the tool is told otherwise."""
+MAX_LINES = 2000
+"""How many lines are given, unless the call says otherwise."""
+MAX_CHARACTERS = 100_000
+"""How many characters are given at most, whatever the call says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +36,17 @@ class FileReadInput:
     """The file, relative to the base directory."""
     offset: Annotated[int, Field(ge=0, description="How many lines to skip")] = 0
     """How many lines to skip."""
-    limit: Annotated[int | None, Field(ge=1, description="How many lines to give at most; all by default")] = None
-    """How many lines to give at most; None for all."""
+    limit: Annotated[int | None, Field(ge=1, description=f"How many lines to give at most; {MAX_LINES} by default")] = (
+        None
+    )
+    """How many lines to give at most; None for as many as are given by default."""
 
 
 class FileReadTool(TypedTool[FileReadInput]):
     r"""Reads text files inside one directory; nothing outside can be read or detected.
 
-    Its structured output says which lines were given, how many there are, and how the file is encoded.
+    What is not the whole file says at its end which lines it is. The structured output says that too, and how the file
+    is encoded.
 
     >>> import pathlib, tempfile
     >>> base = pathlib.Path(tempfile.mkdtemp())
@@ -45,7 +54,7 @@ class FileReadTool(TypedTool[FileReadInput]):
     16
     >>> read = FileReadTool(base)
     >>> read.execute('{"path": "list.txt", "offset": 1, "limit": 1}').output
-    'bread\n'
+    'bread\n[lines 2-2 of 3]'
     >>> read.execute('{"path": "../list.txt"}').text
     'Error: Access denied: path is outside the sandbox directory'
     """
@@ -53,7 +62,8 @@ class FileReadTool(TypedTool[FileReadInput]):
     name = "file_read"
     description = (
         "Reads a text file and gives its content. Paths are relative to a base directory, and nothing outside it can "
-        "be read. For a part of a long file, say how many lines to skip (offset) and how many to give (limit)."
+        "be read. For a part of a long file, say how many lines to skip (offset) and how many to give (limit); the "
+        "last line of the answer then says which lines these are, and of how many."
     )
 
     def __init__(self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
@@ -73,7 +83,7 @@ class FileReadTool(TypedTool[FileReadInput]):
         lines = _lines(found.text)
         if input.offset and input.offset >= len(lines):
             raise ToolExecutionError(f"Offset {input.offset} is past the end: {input.path!r} has {len(lines)} lines")
-        given = lines[input.offset :][: input.limit]
+        given = _fitting(lines[input.offset :][: input.limit or MAX_LINES])
         facts = {
             "path": input.path,
             "offset": input.offset,
@@ -82,10 +92,26 @@ class FileReadTool(TypedTool[FileReadInput]):
             "bytes": len(data),
             "encoding": found.encoding,
         }
-        return ToolResult.success("".join(given), facts)
+        return ToolResult.success("".join(given) + _note(lines, given, input.offset), facts)
 
 
 def _lines(text: str) -> list[str]:
     """Give the lines with their ends; unlike ``splitlines``, only at line feeds, as editors and compilers count."""
     *whole, rest = text.split("\n")
     return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """Give as many lines as a model is given at once; of a first one that is longer, its beginning."""
+    count = bisect_right(list(accumulate(map(len, lines))), MAX_CHARACTERS)
+    return lines[:count] or [line[:MAX_CHARACTERS] for line in lines[:1]]
+
+
+def _note(lines: list[str], given: list[str], offset: int) -> str:
+    """Say which part of a file was given, in a line of its own; nothing when it was all of it."""
+    if given == lines:
+        return ""
+    start = "" if given[-1].endswith("\n") else "\n"
+    if given[-1] != (last := lines[offset + len(given) - 1]):
+        return f"{start}[line {offset + 1} of {len(lines)}, the first {MAX_CHARACTERS} of its {len(last)} characters]"
+    return f"{start}[lines {offset + 1}-{offset + len(given)} of {len(lines)}]"
