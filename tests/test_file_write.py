@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -143,6 +146,65 @@ def test_text_is_not_appended_to_a_binary_file(base):
     (base / "x.bin").write_bytes(b"\0\1")
     told = write(base, path="x.bin", content="x", mode="append")
     assert told == "Error: 'x.bin' is a binary file; text cannot be appended to it"
+
+
+def test_text_is_not_appended_to_text_with_broken_bytes(base):
+    (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
+    told = write(base, path="x.txt", content="é", mode="append")
+    assert told == "Error: 'x.txt' has bytes that are no utf-8 text; nothing was appended"
+    assert (base / "x.txt").read_bytes() == data
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_a_read_only_file_stays_as_it_is(base, mode):
+    (base / "old.txt").chmod(0o444)
+    assert write(base, path="old.txt", content="new", mode=mode) == "Error: 'old.txt' is read-only"
+    assert (base / "old.txt").read_text() == "old"
+
+
+def test_calls_on_other_files_do_not_wait_for_one_that_takes_long(base, monkeypatch):
+    real, busy, go_on = os.fsync, threading.Event(), threading.Event()
+
+    def slow(fd):
+        real(fd)
+        if threading.current_thread().name == "slow":
+            busy.set()
+            go_on.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    first = threading.Thread(
+        target=write, args=(base,), kwargs={"path": "a.txt", "content": "a", "mode": "append"}, name="slow"
+    )
+    first.start()
+    assert busy.wait(60)
+    names = [f"b{n}.txt" for n in range(200)]  # some may meet the first at its lock, never all
+    done = queue.SimpleQueue()
+    others = [threading.Thread(target=lambda name=name: done.put(append(base, name)), name=name) for name in names]
+    for each in others:
+        each.start()
+    assert done.get(timeout=60) == "done"
+    go_on.set()
+    for each in [first, *others]:
+        each.join(60)
+    assert {each.read_text() for each in base.glob("?*.txt")} == {"a", "b", "old"}
+
+
+def append(base, name):
+    write(base, path=name, content="b", mode="append")
+    return "done"
+
+
+def test_calls_that_append_at_once_lose_nothing_however_the_file_is_spelled(base):
+    one, another = FileWriteTool(base), FileWriteTool(base / "..")
+    ways = [(one, "x/log.txt"), (one, "./x/y/../log.txt"), (another, "base/x/log.txt")]
+
+    def append(n):
+        tool, path = ways[n % len(ways)]
+        return tool.execute({"path": path, "content": f"{n}\n", "mode": "append"})
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(result.success for result in pool.map(append, range(42)))
+    assert sorted(map(int, (base / "x" / "log.txt").read_text().split())) == list(range(42))
 
 
 def test_calls_that_append_at_once_lose_nothing(base):

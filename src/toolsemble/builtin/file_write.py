@@ -23,7 +23,9 @@ _DONE = {
     "append": "Appended {bytes} bytes to {path!r}",
     "create": "Created {path!r} with {bytes} bytes",
 }
-_appending = threading.Lock()  # of two that append at once, the second must see what the first wrote
+# Of two that write one file at once, the second must see what the first wrote. Files share these, so that names which a
+# model makes up do not pile up; two files that meet at one lock only wait a little.
+_LOCKS = tuple(threading.Lock() for _ in range(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     """Writes text files inside one directory; nothing outside can be written, created or detected.
 
     A crash leaves the old file or the new one, never half. Directories on the way are made. Text is UTF-8; what is
-    appended is in the file's own encoding. Calls in one process that append wait for each other.
+    appended is in the file's own encoding. Calls in one process that write the same file wait for each other.
+    A read-only file stays as it is.
 
     >>> import pathlib, tempfile
     >>> base = pathlib.Path(tempfile.mkdtemp())
@@ -84,14 +87,15 @@ class FileWriteTool(TypedTool[FileWriteInput]):
 
     def run(self, input: FileWriteInput) -> ToolResult:
         """Write the file, whole."""
-        if input.mode == "append":
-            with _appending:
-                written = self._append(input)
-        else:
-            written = self._checked(_encoded(input, "utf-8"))
-            self._sandbox.write(input.path, written, replace=input.mode == "overwrite")
+        with _LOCKS[hash(self._sandbox.place(input.path)) % len(_LOCKS)]:
+            written = self._append(input) if input.mode == "append" else self._put(input)
         facts = {"path": input.path, "bytes": len(written), "mode": input.mode}
         return ToolResult.success(_DONE[input.mode].format_map(facts), facts)
+
+    def _put(self, input: FileWriteInput) -> bytes:
+        new = self._checked(_encoded(input, "utf-8"))
+        self._sandbox.write(input.path, new, replace=input.mode == "overwrite")
+        return new
 
     def _append(self, input: FileWriteInput) -> bytes:
         try:
@@ -101,6 +105,10 @@ class FileWriteTool(TypedTool[FileWriteInput]):
         found = plain_text(old)
         if found is None:
             raise ToolExecutionError(f"{input.path!r} is a binary file; text cannot be appended to it")
+        if not found.whole:
+            raise ToolExecutionError(
+                f"{input.path!r} has bytes that are no {found.encoding} text; nothing was appended"
+            )
         new = _encoded(input, found.encoding)
         self._sandbox.write(input.path, self._checked(old + new))
         return new
