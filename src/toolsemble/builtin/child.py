@@ -1,4 +1,4 @@
-"""A program that is started, given bytes, and ended with everything it started."""
+"""A program that is started, given bytes, and ended with its whole process group."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 from subprocess import PIPE
 from typing import cast
 
 GRACE = 1.0
 """How many seconds there are for the pipes of a program that has ended, and for one that was killed."""
+LIMITS = find_spec("resource") is not None
+"""Whether this system can limit what a program uses."""
 
 # What programs need to find others, to write text and to keep temporary files: nothing that could be secret.
 _CLEAN = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT")
@@ -110,7 +114,8 @@ class _Streams(asyncio.SubprocessProtocol):
 async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:  # noqa: ASYNC109 - not for our part
     """Give what came of a program that got these bytes on standard input; raise ``TimeoutError`` if it goes on.
 
-    Late or cancelled, it leaves nothing running.
+    However it ends, its process group is killed. Late or cancelled, it is killed with all its descendants where the
+    system names them, as Linux does. A daemon that a program left before goes on, and may cost a second by its pipes.
 
     >>> import asyncio
     >>> asyncio.run(ended(Program(("cat",)), b"hello", timeout=30))
@@ -159,9 +164,25 @@ async def _closed(transport: asyncio.SubprocessTransport, streams: _Streams) -> 
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
-    # It leads a session, and so a group, of its own, which everything it starts belongs to.
+    pid = transport.get_pid()
+    # The number of a program that has ended may be that of another by now.
+    others = _descendants(pid) if transport.get_returncode() is None else []
+    # It leads a session, and so a group, of its own; what it starts belongs to that, unless it leaves.
     with suppress(ProcessLookupError, PermissionError):
-        _kill_group(transport.get_pid(), _KILL)
+        _kill_group(pid, _KILL)
+    for other in others:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(other, _KILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Give all that a program has started, directly or not, and that still have a parent; none where nobody can say."""
+    family = [pid]
+    for each in family:  # which grows by the children of each
+        with suppress(OSError):  # it ends while it is looked at
+            for thread in Path(f"/proc/{each}/task").iterdir():
+                family += map(int, (thread / "children").read_text().split())
+    return family[1:]
 
 
 async def _briefly(event: asyncio.Event) -> None:

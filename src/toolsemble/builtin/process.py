@@ -10,11 +10,10 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Unpack
 
-from toolsemble.builtin.child import Ended, Program, ended
+from toolsemble.builtin.child import LIMITS, Ended, Program, ended
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
@@ -24,8 +23,6 @@ from toolsemble.tools import Tool, ToolSettings
 
 MAX_OUTPUT = 1024 * 1024
 """How many bytes of each stream are kept, unless the tool is told otherwise."""
-LIMITS = find_spec("resource") is not None
-"""Whether this system can limit what a program uses."""
 
 _ANSWER = {"output", "error", "success"}
 
@@ -35,7 +32,8 @@ class ProcessTool(Tool):
 
     The answer is ``{"output": …, "success": true, "structured": …}`` or ``{"error": …, "success": false}``; anything
     else is taken as plain text. A program that ends with another exit code than 0 has failed, with what it wrote to
-    standard error. When it ends, takes too long or is cancelled, everything it has started is killed.
+    standard error. When it ends, takes too long or is cancelled, its process group is killed: all that it has started,
+    but for daemons that have left the group; on Linux, one that is late or cancelled takes these along.
 
     >>> import sys
     >>> program = "import json, sys; print(json.load(sys.stdin)['input'].upper())"
@@ -83,7 +81,7 @@ class ProcessTool(Tool):
             _command(name, command),
             _directory(name, cwd),
             _environment(name, env or {}),
-            tuple(inherit_env),
+            _names(name, inherit_env),
             _checked(name, "max_output", max_output) or 0,
             _limit(name, "max_memory", max_memory),
             _limit(name, "max_cpu", max_cpu),
@@ -121,14 +119,21 @@ class ProcessTool(Tool):
             told = errors or _plain(answer.get("error")) or f"Process exited with code {end.code}"
             return ToolResult.failure(told, attributes={"exit_code": end.code})
         attributes = {"stderr": errors} if errors else None
+        if not answer and self._cut_object(end.output):
+            told = f"The answer is larger than {self._program.max_output} bytes"
+            return ToolResult.failure(told, attributes=attributes)
         if not answer:
             return ToolResult.success(self._text(end.output), attributes=attributes)
-        if answer.get("success", answer.get("error") is None) is not True:
+        if answer.get("success", answer.get("error") in (None, "")) is not True:
             payload = answer.get("structured")
             return ToolResult.failure(_plain(answer.get("error")), structured_output=payload, attributes=attributes)
         output = answer.get("output")
         payload = answer.get("structured", None if isinstance(output, str) else output)
         return ToolResult.success(_plain(output), payload, attributes=attributes)
+
+    def _cut_object(self, output: bytes) -> bool:
+        """Whether a JSON object was cut; as plain text, a failure that it told of would become a success."""
+        return len(output) > self._program.max_output and output.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
 
     def _text(self, data: bytes) -> str:
         """Give a stream as text, without the end of its last line; say so if it was cut."""
@@ -181,6 +186,15 @@ def _environment(name: str, env: Mapping[Any, Any]) -> dict[str, str]:
                 f"Tool '{name}': env must give each variable a text, but {variable!r:.80} has none"
             )
     return dict(env)
+
+
+def _names(name: str, inherit_env: object) -> tuple[str, ...]:
+    given = tuple(inherit_env) if isinstance(inherit_env, Iterable) and not isinstance(inherit_env, str) else (None,)
+    if not all(isinstance(each, str) for each in given):
+        raise ToolDefinitionError(
+            f"Tool '{name}': inherit_env must be a list of names of variables, not {inherit_env!r:.80}"
+        )
+    return given
 
 
 def _limit(name: str, setting: str, value: int | None) -> int:
