@@ -1,15 +1,18 @@
 """Pages of every kind, also those written to do harm, as a model meets them."""
 
+import asyncio
 import io
 import json
-import multiprocessing
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
 from toolsemble.builtin import WebScraperTool
-from toolsemble.builtin.article import Article, article, bound, extracted, main
+from toolsemble.builtin import article as module
+from toolsemble.builtin.article import Article, article, extracted, main, reader
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.web_scraper import Page
 from web import serving
@@ -212,10 +215,20 @@ def test_the_limit_is_5_megabytes(web):
 
 
 @pytest.mark.parametrize(
-    ("status", "phrase"), [(404, "Not Found"), (500, "Internal Server Error"), (799, "unknown status")]
+    ("status", "phrase"),
+    [
+        (204, "No Content"),
+        (205, "Reset Content"),
+        (300, "Multiple Choices"),
+        (302, "Found"),
+        (304, "Not Modified"),
+        (404, "Not Found"),
+        (500, "Internal Server Error"),
+        (799, "unknown status"),
+    ],
 )
-def test_an_error_of_the_server_is_told_by_its_number(web, status, phrase):
-    web.answers["/"] = (status, {"Content-Type": "text/html"}, PAGE)
+def test_a_status_without_a_page_is_told_by_its_number(web, status, phrase):
+    web.answers["/"] = (status, {"Content-Type": "text/html"}, b"" if status in {204, 205, 304} else PAGE)
     assert scrape(web.url()).error_message == f"HTTP {status}: {phrase}"
 
 
@@ -250,9 +263,42 @@ def test_a_page_that_keeps_a_parser_busy_is_given_up(web):
     assert scrape(web.url(), tool=scraper(timeout=1.5)).error_message == "The page takes too long to read"
 
 
-def test_a_page_that_breaks_its_reader_is_refused():
+def readers():
+    """Give the processes under this one that read pages."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()) and b"toolsemble.builtin.article" in process.joinpath("cmdline").read_bytes():
+                found.append(process.name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+    return found
+
+
+async def test_a_cancelled_call_leaves_no_reader_running(web):
+    web.html("/", f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>")
+    task = asyncio.create_task(scraper(timeout=1000).aexecute({"url": web.url()}))
+    async with asyncio.timeout(60):
+        while not readers():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(60):
+        while readers():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_page_that_breaks_its_reader_is_refused():
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
-        article(None, "https://example.com/", 60)
+        await article(None, "https://example.com/", 60)
+
+
+async def test_a_page_that_becomes_much_larger_is_refused():
+    links = "".join(f"<p>{each}: {WORDS} <a href='{each}'>more</a></p>" for each in range(400))
+    with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
+        await article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +306,8 @@ def test_a_page_that_breaks_its_reader_is_refused():
     ["<div>" * 100_000 + "deep", "<" * 1_000_000, "<!--" + "--!" * 300_000, "<table><tr><td>" * 2000, "&" * 1_000_000,
      "\ud7ff\uffff" * 1000, "<html/>", "<?xml version='1.0' encoding='x'?><html><body>hi</body></html>", "]]>", "<a"],
 )  # fmt: skip
-def test_hostile_pages_are_answered(html):
-    assert isinstance(article(f"<html><body>{html}", "https://example.com/", 60), Article)
+async def test_hostile_pages_are_answered(html):
+    assert isinstance(await article(f"<html><body>{html}", "https://example.com/", 60), Article)
 
 
 def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
@@ -281,33 +327,32 @@ def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
             "<html><title>Only\n this</title><body><script>x()</script></body></html>",
             {"title": "Only this", "text": ""},
         ),
+        (
+            f"<html><title>The title</title><body><article><h1>The heading</h1><p>{WORDS}</p></article></body></html>",
+            {"title": "The title", "text": f"# The heading\n\n{WORDS}"},
+        ),
+        (
+            f"<html><body><article><h1>The heading</h1><svg><title>An arrow</title></svg><p>{WORDS}</p></article>",
+            {"title": "The heading", "text": f"# The heading\n\n{WORDS}"},
+        ),
     ],
 )
 def test_the_main_text_of_a_page(html, found):
     assert extracted(html, "https://example.com/news") == found
 
 
-def memory_limit(sender):
-    import resource  # noqa: PLC0415 - as in the module under test
-
-    bound()
-    sender.send(resource.getrlimit(resource.RLIMIT_AS)[0])
-
-
 def test_the_process_that_reads_pages_gets_so_much_memory_and_no_more():
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=memory_limit, args=(sender,))
-    process.start()
-    assert receiver.poll(60)
-    assert receiver.recv() == 1 << 30
-    process.join(60)
-    receiver.close()
-    sender.close()
+    assert reader(10).max_memory == 1 << 30
 
 
 def test_where_memory_cannot_be_limited_pages_are_read_all_the_same(monkeypatch):
-    monkeypatch.setitem(sys.modules, "resource", None)
-    bound()
+    monkeypatch.setattr(module, "LIMITS", False)
+    assert reader(10).max_memory == 0
+
+
+def test_the_process_that_reads_pages_knows_no_secrets(monkeypatch):
+    monkeypatch.setenv("API_KEY", "secret")
+    assert "API_KEY" not in reader(10).variables
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

@@ -1,23 +1,24 @@
 """The main text of a web page, found in a process of its own.
 
 A page can be written to keep a parser busy for minutes, or to make it fall over. Here only a process that was started
-for this one page is lost, and it is ended when its time is up.
+for this one page is lost, and it is ended when its time is up or nobody waits for it any more.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from toolsemble.builtin.child import LIMITS, Program, ended
 from toolsemble.errors import ToolExecutionError
 
-_PROGRAM = "from toolsemble.builtin.article import bound, main; bound(); main()"
+_PROGRAM = "from toolsemble.builtin.article import main; main()"
 _MOST_MEMORY = 1 << 30
+_LEAST_ROOM = 1 << 20
 _KEPT_LINKS = {"http", "https", "mailto"}
 
 
@@ -31,27 +32,33 @@ class Article:
     """The main text, as Markdown; empty when there is none."""
 
 
-def article(html: str, url: str, seconds: float) -> Article:
-    """Give the title and the main text of a page; raise when it cannot be read in time. Waits."""
+async def article(html: str, url: str, seconds: float) -> Article:
+    """Give the title and the main text of a page; raise when it cannot be read in time."""
     job = json.dumps({"html": html, "url": url}).encode()
+    program = reader(len(job))
     try:
-        done = subprocess.run(  # noqa: S603 - the program is this module, the page goes in through a pipe
-            [sys.executable, "-c", _PROGRAM], input=job, capture_output=True, timeout=seconds, env=_env(), check=True
-        )
-    except subprocess.TimeoutExpired:
+        end = await ended(program, job, seconds)
+    except TimeoutError:
         raise ToolExecutionError("The page takes too long to read") from None
-    except subprocess.CalledProcessError:
-        raise ToolExecutionError("The page cannot be read: it is too deep or too large") from None
-    return Article(**json.loads(done.stdout))
+    if end.code or len(end.output) > program.max_output:
+        raise ToolExecutionError("The page cannot be read: it is too deep or too large")
+    return Article(**json.loads(end.output))
 
 
-def bound() -> None:
-    """Let this process have so much memory and no more, where the system can do that."""
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def reader(size: int) -> Program:
+    """Give the program that reads a page of so many bytes: this module, with room for links that become longer.
+
+    >>> reader(1000).inherit_env
+    ('LD_LIBRARY_PATH',)
+    """
+    return Program(
+        (sys.executable, "-c", _PROGRAM),
+        # The same packages as here, and nothing else of what this process knows.
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"},
+        inherit_env=("LD_LIBRARY_PATH",),
+        max_output=_LEAST_ROOM + 4 * size,
+        max_memory=_MOST_MEMORY if LIMITS else 0,
+    )
 
 
 def main() -> None:
@@ -71,14 +78,14 @@ def extracted(html: str, url: str) -> dict[str, str]:
     tree: Any = trafilatura.load_html(html)
     if tree is None:  # not a document; as a part of one it can be read
         tree = trafilatura.load_html(f"<html><body><div>{html}</div><div></div></body></html>")
+    title = " ".join((tree.findtext("head/title") or "").split())
     _disarm(tree, url)
     found = trafilatura.extract_with_metadata(
         tree, url=url, output_format="markdown", include_links=True, include_comments=False
     )
-    title = " ".join((tree.findtext(".//title") or "").split())
     if found is None or not found.text:
         return {"title": title, "text": trafilatura.html2txt(tree).strip()}
-    return {"title": " ".join((found.title or title).split()), "text": _without_header(found.text)}
+    return {"title": title or " ".join((found.title or "").split()), "text": _without_header(found.text)}
 
 
 def _disarm(tree: Any, url: str) -> None:
@@ -98,9 +105,3 @@ def _disarm(tree: Any, url: str) -> None:
 def _without_header(text: str) -> str:
     """Give Markdown without the block of metadata on top."""
     return text.partition("\n---\n")[2].strip() if text.startswith("---\n") else text.strip()
-
-
-def _env() -> dict[str, str]:
-    # The same packages as here, and nothing else of what this process knows.
-    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"}

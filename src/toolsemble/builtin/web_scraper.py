@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.tools import TypedTool
-from toolsemble.workers import ThreadPerJob
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response
@@ -33,7 +31,7 @@ _PAGES = {"text/html", "application/xhtml+xml"}
 _TEXTS = {"application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson"}
 _TEXT_ENDINGS = ("+json", "+xml", "+yaml")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG": "image/png", b"PK\x03\x04": "application/zip"}
-_BAD_STATUS = 400
+_ANSWERED = set(range(200, 300)) - {HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class WebScraperTool(TypedTool[WebScraperInput]):
         return ToolResult.success(shown, page)
 
     def _check(self, response: Response) -> None:
-        if response.status >= _BAD_STATUS:
+        if response.status not in _ANSWERED:
             raise ToolExecutionError(f"HTTP {response.status}: {_phrase(response.status)}")
         if response.truncated:
             raise ToolExecutionError(f"The page is too large: more than {self._max_bytes} bytes")
@@ -128,7 +126,7 @@ async def _read(response: Response, seconds: float) -> Page:
     if "\0" in text:
         raise ToolExecutionError(f"The page is binary, although its content type is {kind!r}")
     if kind in _PAGES:
-        found = await asyncio.wrap_future(ThreadPerJob(daemon=True).submit(article, text, response.url, seconds))
+        found = await article(text, response.url, seconds)
     else:
         found = Article("", text.strip())
     if not found.text:
