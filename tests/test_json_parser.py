@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import JsonParserTool, json_query
+from toolsemble.builtin import JsonParserTool, jsonpath
 
 DOCUMENT = {
     "users": [{"name": "Ada", "age": 36}, {"name": "Bob", "e.mail": "bob@example.org"}],
@@ -401,7 +401,7 @@ def test_a_query_without_end_is_stopped(query, document):
 
 @pytest.mark.parametrize(("limit", "stopped"), [(10, True), (100, False)])
 def test_a_query_has_a_limit_of_steps_too(monkeypatch, limit, stopped):
-    monkeypatch.setattr(json_query, "_MOST_STEPS", limit)
+    monkeypatch.setattr(jsonpath, "_MOST_STEPS", limit)
     assert parse("$..*", list(range(20))).startswith("Error: ") is stopped
 
 

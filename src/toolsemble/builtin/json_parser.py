@@ -9,8 +9,8 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import Field
 
+from toolsemble.builtin.dot_path import value_at
 from toolsemble.builtin.extra import required
-from toolsemble.builtin.json_path import value_at
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.tools import TypedTool
@@ -77,7 +77,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
         return ToolResult.success(value if isinstance(value, str) else _compact(value), value)
 
     def _selected(self, query: str, document: Any) -> ToolResult:
-        from toolsemble.builtin.json_query import QueryError, found  # noqa: PLC0415 - dot paths never pay for it
+        from toolsemble.builtin.jsonpath import QueryError, found  # noqa: PLC0415 - dot paths never pay for it
 
         try:
             values = found(query, document, self._timeout)
