@@ -125,6 +125,15 @@ def test_a_path_may_begin_with_an_index():
         (".users", "Invalid path: '.users' at position 0; "),
         ("users.", "Invalid path: 'users.' at position 5; "),
         ("users]", "Invalid path: 'users]' at position 5; "),
+        (
+            "users[99999999999999999999]",
+            "Array index out of bounds: index 99999999999999999999 is out of bounds for array of size 2",
+        ),
+        (
+            f"users[-{'9' * 4000}]",
+            f"Array index out of bounds: index -{'9' * 79}... is out of bounds for array of size 2",
+        ),
+        (f"count[{'9' * 100}]", f"Path not found: '[{'9' * 80}...]'. There is a number, which has no parts"),
         ("users[" + "9" * 5000 + "]", "Invalid path: "),
         ('["\\x"]', 'Invalid path: the key "\\x": Invalid \\escape'),
     ],
@@ -389,6 +398,7 @@ def nested(depth, width=1):
         ("$" + "..[?@..*]" * 8, nested(10, 2)),
         ("$[?count($..*..*..*..*..*) > 0]", nested(12, 2)),
         ("$" + "[*,*,*,*]" * 30, nested(30)),
+        (f"$[?{'&&'.join(['1==2'] * 150)}]", [1] * 20_000),
         ("$[?match(@, '(a|aa)+b')]", ["a" * 100]),
         ("$[?search(@, '(a|aa)+b')]", ["a" * 100]),
     ],
@@ -405,9 +415,76 @@ def test_a_query_has_a_limit_of_steps_too(monkeypatch, limit, stopped):
     assert parse("$..*", list(range(20))).startswith("Error: ") is stopped
 
 
-@pytest.mark.parametrize("depth", [90, 900])
+@pytest.mark.parametrize("depth", [90, 499, 501, 900])
 def test_a_deep_document_is_searched_or_refused(depth):
-    assert parse("$..*", nested(depth)).startswith("[[" if depth < 100 else "Error: Invalid JSONPath: recursion limit")
+    refused = "Error: The document is nested too deeply for '..': more than 500 levels"
+    assert parse("$..*", nested(depth)).startswith("[[" if depth < 500 else refused)
+    assert parse("$..[?@ == 1]", nested(depth)) == ("[1]" if depth < 500 else refused)
+
+
+def test_a_query_with_too_many_segments_is_refused():
+    assert parse("$" + ".a" * 2000, {"a": 1}) == (
+        "Error: Invalid JSONPath: the query or the document is nested too deeply"
+    )
+
+
+def test_a_large_value_cannot_be_selected_many_times():
+    document = json.dumps(["x" * 1_000_000])
+    call = {"json_path": f"$[{','.join(['0'] * 2400)}]", "json": document}
+    assert JsonParserTool().execute(call).error_message == (
+        "The query selects more than 10,000,000 characters; write a more exact one"
+    )
+    assert len(JsonParserTool().execute({**call, "json_path": "$[0,0,0]"}).output) == 3_000_010
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "text"),
+    [
+        ("$[?@.a==9007199254740993]", '[{"a":9007199254740993},{"a":9007199254740992}]', '[{"a":9007199254740993}]'),
+        ("$[?@>9007199254740992]", "[9007199254740992,9007199254740993]", "[9007199254740993]"),
+        ("$[?@==-9007199254740993]", "[-9007199254740993,-9007199254740992]", "[-9007199254740993]"),
+        (f"$[?@=={'9' * 1000}]", f"[{'9' * 1000},1]", f"[{'9' * 1000}]"),
+        ("$[?@==1e20]", "[100000000000000000000]", "[100000000000000000000]"),
+    ],
+)
+def test_a_query_compares_big_integers_exactly(query, document, text):
+    assert parse(query, document) == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts", "found"),
+    [
+        ("a{1,1000}", ["a" * 1000, "a" * 1001, "b"], ["a" * 1000]),
+        ("a{10}", ["a" * 10, "a" * 11], ["a" * 10]),
+        ("a{12,}", ["a" * 11, "a" * 12], ["a" * 12]),
+        ("(ab{2}){10}", ["abb" * 10, "abb"], ["abb" * 10]),
+        ("[{10}]{02}", ["{1", "10", "2"], ["{1", "10"]),
+        ("\\\\{1}", ["\\"], ["\\"]),
+        ("\\p{Lu}{11}", ["A" * 11, "a" * 11], ["A" * 11]),
+        ("\\p{10}", ["p"], []),
+        ("a{10", ["a"], []),
+        ("a{,10}", ["a"], []),
+        ("a{30,10}", ["a" * 20], []),
+    ],
+)
+def test_a_pattern_can_count_beyond_nine(pattern, texts, found):
+    assert select("$.texts[?match(@, $.pattern)]", {"pattern": pattern, "texts": texts}) == found
+
+
+@pytest.mark.parametrize(
+    "pattern", ["((a{1000}){1000}){1000}", "a{10001}", "(((((a{9}){9}){9}){9}){9})", f"a{{1,{'9' * 4900}}}"]
+)
+def test_a_pattern_that_would_fill_the_memory_is_refused(pattern):
+    assert select("$.texts[?search(@, $.pattern)]", {"pattern": pattern, "texts": ["a"]}) == (
+        f"Error: Invalid JSONPath: the pattern {pattern[:60] + '...' * (len(pattern) > 60)!r} "
+        "repeats more than 10,000 characters"
+    )
+
+
+def test_a_pattern_has_a_length():
+    assert select("$[?search('a', $[0])]", ["a" * 5001]) == (
+        "Error: Invalid JSONPath: a pattern has more than 5000 characters"
+    )
 
 
 JSON = st.recursive(

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolsemble.errors import ToolExecutionError
+from toolsemble.preview import preview
 
 _KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", type(None): "null"}
 _SEGMENT = re.compile(
     r"""
-    \[ \s* (?P<index>-?[0-9]{1,18}) \s* \]
+    \[ \s* (?P<index>-?[0-9]{1,4000}) \s* \]
     | \[ \s* (?P<double>"(?:[^"\\]|\\.)*") \s* \]
     | \[ \s* '(?P<single>(?:[^'\\]|\\.)*)' \s* \]
     | (?P<dot>\.?) (?P<name>[^.\[\]]+)
@@ -70,12 +71,16 @@ def _segment(match: re.Match[str]) -> str | int:
 
 def _item(value: Any, index: int) -> Any:
     if not isinstance(value, list):
-        raise ToolExecutionError(f"Path not found: '[{index}]'. {_described(value)}")
+        raise ToolExecutionError(f"Path not found: '[{_shown(index)}]'. {_described(value)}")
     if not -len(value) <= index < len(value):
         raise ToolExecutionError(
-            f"Array index out of bounds: index {index} is out of bounds for array of size {len(value)}"
+            f"Array index out of bounds: index {_shown(index)} is out of bounds for array of size {len(value)}"
         )
     return value[index]
+
+
+def _shown(index: int) -> str:
+    return preview(str(index), _SHOWN)
 
 
 def _member(value: Any, key: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -16,14 +17,31 @@ from jsonpath_rfc9535 import (
     JSONPathNodeList,
     Parser,
 )
-from jsonpath_rfc9535.filter_expressions import ComparisonExpression, Expression, FilterContext
+from jsonpath_rfc9535.filter_expressions import (
+    ComparisonExpression,
+    Expression,
+    FilterContext,
+    FilterExpression,
+    IntegerLiteral,
+)
 from jsonpath_rfc9535.function_extensions import ExpressionType, FilterFunction
 from jsonpath_rfc9535.segments import JSONPathChildSegment, JSONPathRecursiveDescentSegment, JSONPathSegment
+from jsonpath_rfc9535.selectors import FilterSelector
 from jsonpath_rfc9535.tokens import TokenStream
+
+from toolsemble.errors import ToolExecutionError
+from toolsemble.preview import preview
 
 _LONGEST = 5000
 _MOST_STEPS = 1_000_000
-_ATOM = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+_MOST_SELECTED = 10_000_000
+_DEEPEST = 500
+_MOST_REPEATED = 10_000  # the matcher writes repetitions out, those inside each other too
+_ATOM = re.compile(r"\\[pP]\{[A-Za-z]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{([0-9]+)(?:,([0-9]*))?\}|.", re.DOTALL)
+_MOST_DIGITS = 10
+_SHOWN = 60
+_EXACT = re.compile(r"-?[0-9]+")
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class QueryError(ValueError):
@@ -42,16 +60,32 @@ def found(query: str, document: Any, timeout: float) -> list[Any]:
     """
     if len(query) > _LONGEST:
         raise QueryError(f"it has more than {_LONGEST} characters")
+    environment = _Environment(timeout)
     try:
-        return [node.value for node in _Environment(timeout).finditer(query, document)]
+        return _within_bounds(environment.counted(environment.compile(query).finditer(document)))
     except JSONPathError as problem:
         raise QueryError(str(problem)) from None
     except RecursionError:
-        raise QueryError("it is nested too deeply") from None
+        raise QueryError("the query or the document is nested too deeply") from None
     except TimeoutError:
         raise QueryError("it takes too long; write a more exact query") from None
+    except QueryError:
+        raise
     except (ValueError, ArithmeticError) as problem:
         raise QueryError(f"a number is out of range: {problem}") from None
+
+
+def _within_bounds(nodes: Iterable[JSONPathNode]) -> list[Any]:
+    """Give the values of nodes; refuse them when they are too much text, as one value can be selected many times."""
+    values, size = [], 0
+    for node in nodes:
+        size += len(_written(node.value))
+        if size > _MOST_SELECTED:
+            raise ToolExecutionError(
+                f"The query selects more than {_MOST_SELECTED:,} characters; write a more exact one"
+            )
+        values.append(node.value)
+    return values
 
 
 class _Environment(JSONPathEnvironment):
@@ -71,10 +105,14 @@ class _Environment(JSONPathEnvironment):
     def counted(self, nodes: Iterable[JSONPathNode]) -> Iterator[JSONPathNode]:
         """Pass nodes on until the query has used up what it may."""
         for node in nodes:
-            self._steps -= 1
-            if self._steps < 0 or time.monotonic() > self.ends:
-                raise TimeoutError
+            self.count()
             yield node
+
+    def count(self) -> None:
+        """Take one step; raise :class:`TimeoutError` when the query has used up what it may."""
+        self._steps -= 1
+        if self._steps < 0 or time.monotonic() > self.ends:
+            raise TimeoutError
 
 
 class _Pattern(FilterFunction):
@@ -89,7 +127,7 @@ class _Pattern(FilterFunction):
 
     def __call__(self, text: object, pattern: object) -> bool:
         """Tell whether it matches; what is no text or no pattern does not."""
-        if not isinstance(text, str) or not isinstance(pattern, str) or not check(pattern):
+        if not isinstance(text, str) or not isinstance(pattern, str) or not _is_pattern(pattern):
             return False
         left = max(self._env.ends - time.monotonic(), 0.001)
         try:
@@ -98,13 +136,41 @@ class _Pattern(FilterFunction):
             return False  # it has the form of a pattern, but no meaning, such as a range from b to a
 
 
+def _is_pattern(pattern: str) -> bool:
+    """Whether it is an I-Regexp; one that would take too much memory is refused."""
+    if len(pattern) > _LONGEST:
+        raise QueryError(f"a pattern has more than {_LONGEST} characters")
+    # The check knows counts of one digit only, and how often something is repeated does not change its form.
+    if not check(_ATOM.sub(lambda atom: re.sub("[0-9]+", "1", atom[0]) if atom[1] else atom[0], pattern)):
+        return False
+    if _length_written_out(pattern) > _MOST_REPEATED:
+        raise QueryError(f"the pattern {preview(pattern, _SHOWN)!r} repeats more than {_MOST_REPEATED:,} characters")
+    return True
+
+
+def _length_written_out(pattern: str) -> int:
+    """Give how many atoms a pattern has when those with a count are written so many times."""
+    groups, last = [0], 0
+    for atom in _ATOM.finditer(pattern):
+        if atom[1]:
+            most = max(int(count[:_MOST_DIGITS]) for count in (atom[1], atom[2] or "1"))
+            groups[-1] += last * (most - 1)
+            continue
+        if atom[0] == "(":
+            groups.append(0)
+            continue
+        last = groups.pop() if atom[0] == ")" else 1
+        groups[-1] += last
+    return groups[0]
+
+
 def _translated(pattern: str) -> str:
     # A dot is any character but the two that end lines; in a class it is a dot.
     return _ATOM.sub(lambda atom: r"[^\n\r]" if atom[0] == "." else atom[0], pattern)
 
 
 class _Parser(Parser):
-    """Makes segments that count, and comparisons that tell true from 1 also inside arrays and objects."""
+    """Makes segments and filters that count, exact integers, and comparisons that tell true from 1 at any depth."""
 
     env: _Environment
 
@@ -112,6 +178,18 @@ class _Parser(Parser):
         for segment in super().parse_query(stream, in_filter=in_filter):
             kind = _Descendants if isinstance(segment, JSONPathRecursiveDescentSegment) else _Children
             yield kind(env=self.env, token=segment.token, selectors=segment.selectors)
+
+    def parse_filter_selector(self, stream: TokenStream) -> FilterSelector:
+        made = super().parse_filter_selector(stream)
+        made.expression = _Filter(made.expression.token, made.expression.expression)
+        return made
+
+    def parse_integer_literal(self, stream: TokenStream) -> Expression:
+        token = stream.current
+        # The library goes by way of floats; what it refuses for its form is left to it.
+        if _EXACT.fullmatch(token.value) and not (token.value.startswith("0") and len(token.value) > 1):
+            return IntegerLiteral(token, int(token.value))
+        return super().parse_integer_literal(stream)
 
     def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
         made = super().parse_infix_expression(stream, left)
@@ -134,6 +212,34 @@ class _Descendants(JSONPathRecursiveDescentSegment):
 
     def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
         return self.env.counted(super().resolve(self.env.counted(nodes)))
+
+    def _visit(self, node: JSONPathNode, depth: int = 1) -> Iterable[JSONPathNode]:  # noqa: ARG002 - the library's own
+        """Give a node and all below it, parents first, without a call inside a call for each level."""
+        levels = [iter([node])]
+        while levels:
+            below = next(levels[-1], None)
+            if below is None:
+                levels.pop()
+                continue
+            if len(levels) > _DEEPEST:
+                raise ToolExecutionError(f"The document is nested too deeply for '..': more than {_DEEPEST} levels")
+            yield below
+            levels.append(_children(below))
+
+
+def _children(node: JSONPathNode) -> Iterator[JSONPathNode]:
+    """Give the arrays and objects right below a node."""
+    value = node.value
+    members = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    return (node.new_child(part, key, node) for key, part in members if isinstance(part, (dict, list)))
+
+
+class _Filter(FilterExpression):
+    __slots__ = ()
+
+    def evaluate(self, context: FilterContext) -> bool:
+        cast("_Environment", context.env).count()  # what it refuses is not counted elsewhere
+        return super().evaluate(context)
 
 
 class _Comparison(ComparisonExpression):
