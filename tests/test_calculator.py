@@ -58,7 +58,7 @@ TOO_MUCH = "The expression takes too much work; use fewer or smaller numbers"
         ("0 * -5", "0"),
         ("1.50", "1.5"),
         ("123456789012345.678", "123456789012346"),
-        ("12345678901234567.5", "1.23456789012346e+16"),
+        ("12345678901234567.5", "12345678901234568"),
         ("123456789 * 987654321 * 1000000007", "121932631966163686788446883"),
         ("0.000001", "0.000001"),
         ("0.0000001", "1e-7"),
@@ -397,6 +397,12 @@ def test_what_is_no_expression_is_refused_with_its_position(expression, message)
         ("-" * 10_000, "Invalid expression: more than 100 levels inside each other at position 100"),
         ("2^" * 4_000 + "2", "Invalid expression: more than 100 levels inside each other at position 200"),
         ("(" * 10_000 + "1" + ")" * 10_000, "The expression is too long: 20,001 characters, at most 10,000"),
+        ("+".join(["e^e^e"] * 1600), TOO_MUCH),
+        ("+".join(["3^.1"] * 2000), TOO_MUCH),
+        ("+".join(["e^pi"] * 2000), TOO_MUCH),
+        ("+".join(["ln(3)"] * 1600), TOO_MUCH),
+        ("+".join(["log(3, 2)"] * 900), TOO_MUCH),
+        ("+".join(["tan(1)"] * 1400), TOO_MUCH),
         ("+".join(["9^4000 % 7"] * 700), TOO_MUCH),
         ("+".join(["9^4000 / 7^4000"] * 500), TOO_MUCH),
         (f"sum({'1/3^4000,' * 900}1)", TOO_MUCH),
@@ -404,6 +410,56 @@ def test_what_is_no_expression_is_refused_with_its_position(expression, message)
 )
 def test_what_would_take_too_long_is_refused(expression, message):
     assert CALCULATOR.execute(expression).error_message == message
+
+
+@pytest.mark.parametrize("part", ["3^.1", "sin(1)", "ln(3)"])
+def test_some_hundred_endless_numbers_are_computed(part):
+    assert CALCULATOR.execute("+".join([part] * 300)).is_success
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("ln(1 + 1e-3000)", "1e-3000"),
+        ("ln(1 - 1e-3000)", "-1e-3000"),
+        ("ln(1 + 1e-3000/3)", "3.33333333333333e-3001"),
+        ("ln(1 + 1e-3999)", "1e-3999"),
+        ("ln(1 + 1e-16) * 1e16", "1"),
+        ("ln(1 + 1e-7) * 1e7", "0.999999950000003"),
+        ("(ln(1 + 1e-16) - 1e-16) * 1e32", "-0.5"),
+        ("log(1 + 1e-3000) * ln(10)", "1e-3000"),
+        ("log(1 + 3e-50) * ln(10)", "3e-50"),
+        ("log(1 + 2e-3000, 1 + 1e-3000)", "2"),
+        ("ln(1)", "0"),
+        ("log(1)", "0"),
+        ("(1 + 1e-70)^(10^70)", "2.71828182845905"),
+        ("(1 + 1e-3000)^0.5 - 1", "0"),
+        ("(1 + 1e-3000)^1e-3000", "1"),
+        ("(1 + 1e-20)^10^30", TOO_LARGE),
+        ("(1 - 1e-20)^10^30", TOO_SMALL),
+    ],
+)
+def test_numbers_that_are_almost_one_keep_their_digits(expression, result):
+    assert CALCULATOR.execute(expression).text.removeprefix("Error: ") == result
+
+
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [
+        ("10^15 + 0.5", 10**15),
+        ("10^15 + 0.75", 10**15 + 1),
+        ("999999999999999.9", 10**15),
+        ("1234567890123456.7", 1234567890123457),
+        ("-2 / 3 * 10^16", -6666666666666667),
+        ("pi * 10^20", 314159265358979323846),
+        ("10^20 + 0.5", 10**20),
+        ("pi * 10^21", Decimal("3.14159265358979e+21")),
+        ("10^21 + 0.5", Decimal("1e+21")),
+    ],
+)
+def test_a_long_whole_part_is_written_out(expression, number):
+    result = CALCULATOR.execute(expression)
+    assert (result.output, result.structured_output) == (str(number).lower(), number)
 
 
 def test_a_long_sum_is_computed():
@@ -506,6 +562,8 @@ def shown(value):
     if value.denominator == 1:
         return str(value.numerator)
     number = decimal.Context(prec=15).divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
+    if 15 <= number.adjusted() < 21:
+        return str(round(value))
     plain = -7 < number.adjusted() < 15
     return f"{number:f}" if plain else f"{number:e}"
 

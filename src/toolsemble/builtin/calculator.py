@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from decimal import Overflow, Subnormal, localcontext
+from decimal import Decimal, Overflow, Subnormal, localcontext
 from fractions import Fraction
 
+from toolsemble.builtin.arithmetic.function import ENDLESS
 from toolsemble.builtin.arithmetic.number import TOO_LARGE, TOO_SMALL, Number, presented, working_context
 from toolsemble.builtin.arithmetic.program import Operation, Step, program
 from toolsemble.errors import ToolExecutionError
@@ -13,6 +14,7 @@ from toolsemble.tools import Tool
 
 _LONGEST = 10_000
 _MOST_WORK = 2 * 10**10  # squares of bits, as multiplication goes; some hundredths of a second
+_WORK_OF_ENDLESS = 5 * 10**7  # what sixty digits of a power, a logarithm or a sine take, in the same measure
 
 
 class CalculatorTool(Tool):
@@ -60,17 +62,23 @@ def _computed(steps: list[Step]) -> Number:
     values: list[Number] = []
     work = 0
     for step in steps:
-        if isinstance(step, Operation):
-            operands = values[-step.takes :]
-            del values[-step.takes :]
-            value = step.body(*operands)
-        else:
-            value = step
-        work += _size(value) ** 2
+        value = _applied(step, values) if isinstance(step, Operation) else step
+        work += _size(value) ** 2 + _WORK_OF_ENDLESS * _is_endless(step, value)
         if work > _MOST_WORK:
             raise ToolExecutionError("The expression takes too much work; use fewer or smaller numbers")
         values.append(value)
     return values[0]
+
+
+def _applied(operation: Operation, values: list[Number]) -> Number:
+    """Take the operands from the values, and give what comes of them."""
+    operands = values[-operation.takes :]
+    del values[-operation.takes :]
+    return operation.body(*operands)
+
+
+def _is_endless(step: Step, value: Number) -> bool:
+    return isinstance(step, Operation) and step.body in ENDLESS and isinstance(value, Decimal)
 
 
 def _size(value: Number) -> int:

@@ -21,15 +21,16 @@ from toolsemble.builtin.arithmetic.number import (
     inexact,
     magnitude,
     presented,
-    root,
     rounded,
     steady,
 )
+from toolsemble.builtin.arithmetic.power import logarithm, power, root
 from toolsemble.builtin.arithmetic.wave import PI, TAU, cosine, sine, tangent
 from toolsemble.errors import ToolExecutionError
 
 _E = Decimal("2.7182818284590452353602874713526624977572470936999595749669676277240766303535475945713821785251664274")
 CONSTANTS: Mapping[str, Decimal] = MappingProxyType({"pi": PI, "π": PI, "tau": TAU, "τ": TAU, "e": _E})
+_TEN = Fraction(10)
 _LARGEST_FACTORIAL = 1_500  # of which the result is already too large
 
 
@@ -75,14 +76,17 @@ def _rounded(value: Number, places: Number = Fraction(0)) -> Number:
     return rounded(value, count)
 
 
-def _logarithm(value: Number, base: Number = Fraction(10)) -> Number:
-    if base == 10:  # noqa: PLR2004 - exact for powers of ten, which the way below is not
-        return _positive("log", value).log10()
-    return divided(_positive("log", value).ln(), _positive("log", base).ln())
+def _logarithm(value: Number, base: Number = _TEN) -> Number:
+    found = _natural_logarithm(value, "log")
+    if base == _TEN and (power_of_ten := inexact(value).log10()) and not power_of_ten % 1:
+        return power_of_ten  # exactly, which a quotient is not
+    return divided(found, _natural_logarithm(base, "log"))
 
 
-def _natural_logarithm(value: Number) -> Number:
-    return _positive("ln", value).ln()
+def _natural_logarithm(value: Number, name: str = "ln") -> Decimal:
+    if value <= 0:
+        raise ToolExecutionError(f"{name} needs a number above 0, not {presented(value)[0]}")
+    return logarithm(value)
 
 
 def _exponential(value: Number) -> Number:
@@ -109,12 +113,6 @@ def _whole(name: str, value: Number) -> int:
     return whole.numerator
 
 
-def _positive(name: str, value: Number) -> Decimal:
-    if value <= 0:
-        raise ToolExecutionError(f"{name} needs a number above 0, not {presented(value)[0]}")
-    return inexact(value)
-
-
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         "sqrt": Function(root),
@@ -136,3 +134,5 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "gcd": Function(_divisor, None),
     }
 )
+ENDLESS = frozenset({power, sine, cosine, tangent, _logarithm, _natural_logarithm, _exponential})
+"""What takes long when the result is a decimal, however small the numbers are."""

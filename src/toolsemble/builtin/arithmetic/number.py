@@ -18,18 +18,18 @@ from decimal import (
     Subnormal,
 )
 from fractions import Fraction
-from math import isqrt
 from typing import TypeAlias
 
 from toolsemble.errors import ToolExecutionError
 
 Number: TypeAlias = Fraction | Decimal
 MOST_DIGITS = 4_000  # below the number of digits that Python itself writes and reads
-_LIMIT = 10**MOST_DIGITS
+LIMIT = 10**MOST_DIGITS
 _SURE = 40
 SURE_PART = Decimal(f"1e-{_SURE}")
 _SHOWN = Context(prec=15)
 _SMALLEST_PLAIN = -6  # smaller ones would be mostly zeros
+_LARGEST_PLAIN = 21  # larger ones are no longer counted in ones
 _UNLIMITED = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 TOO_LARGE = f"The result is too large: more than {MOST_DIGITS:,} digits"
 TOO_SMALL = f"The result is too small: it begins after more than {MOST_DIGITS:,} zeros"
@@ -76,7 +76,7 @@ def steady(value: Number) -> Fraction:
 
 def bounded(value: Fraction) -> Number:
     """Give a fraction, as a decimal when it would take too many digits; refuse a whole number that does."""
-    if abs(value.numerator) < _LIMIT and value.denominator < _LIMIT:
+    if abs(value.numerator) < LIMIT and value.denominator < LIMIT:
         return value
     if value.denominator == 1:
         raise ToolExecutionError(TOO_LARGE)
@@ -169,52 +169,10 @@ def remainder(left: Number, right: Number) -> Number:
     return -rest if left < 0 else rest
 
 
-def power(base: Number, exponent: Number) -> Number:
-    """Give a power: exact for whole exponents, as long as its digits can be held.
-
-    >>> power(Fraction(2), Fraction(-3))
-    Fraction(1, 8)
-    """
-    whole = steady(exponent)
-    if not base:
-        return divided(Fraction(1), base) if exponent < 0 else Fraction(not exponent)
-    if whole.denominator == 1:
-        return _whole_power(base, whole.numerator)
-    if base < 0:
-        raise ToolExecutionError("A negative number has no real power with an exponent that is not whole")
-    return inexact(base) ** inexact(exponent)
-
-
-def _whole_power(base: Number, exponent: int) -> Number:
-    if isinstance(base, Decimal):
-        return base**exponent
-    if base in {-1, 1}:  # which stay small whatever the exponent
-        return base ** (exponent % 2)
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if (bits - 1) * abs(exponent) <= _LIMIT.bit_length():
-        return bounded(base**exponent)
-    if base.denominator == 1 and exponent > 0:
-        raise ToolExecutionError(TOO_LARGE)
-    return inexact(base) ** exponent
-
-
-def root(value: Number) -> Number:
-    """Give the square root, exact when there is one.
-
-    >>> root(Fraction(16, 25))
-    Fraction(4, 5)
-    """
-    if value < 0:
-        raise ToolExecutionError("The square root of a negative number is not real")
-    if isinstance(value, Fraction):
-        found = Fraction(isqrt(value.numerator), isqrt(value.denominator))
-        if found * found == value:
-            return found
-    return inexact(value).sqrt()
-
-
 def presented(value: Number) -> tuple[str, int | Decimal]:
     """Give a number as text and for programs: whole ones exactly, others with fifteen significant digits.
+
+    Those with a longer whole part are rounded to it, until it is so long that they are better written as a power.
 
     >>> presented(Fraction(10, 3))
     ('3.33333333333333', Decimal('3.33333333333333'))
@@ -226,7 +184,10 @@ def presented(value: Number) -> tuple[str, int | Decimal]:
     else:
         shown = _SHOWN.plus(value)
     shown = shown.normalize(_SHOWN)
-    if shown.adjusted() < _SMALLEST_PLAIN or shown.adjusted() >= _SHOWN.prec:
+    if _SHOWN.prec <= shown.adjusted() < _LARGEST_PLAIN:
+        nearest = round(Fraction(value))
+        return str(nearest), nearest
+    if not _SMALLEST_PLAIN <= shown.adjusted() < _LARGEST_PLAIN:
         return f"{shown:e}", shown
     whole = int(shown)
     return (str(whole), whole) if whole == shown else (f"{shown:f}", shown)

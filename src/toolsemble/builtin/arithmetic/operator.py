@@ -13,10 +13,10 @@ from toolsemble.builtin.arithmetic.number import (
     divided,
     floor_divided,
     multiplied,
-    power,
     remainder,
     subtracted,
 )
+from toolsemble.builtin.arithmetic.power import power
 
 
 class Infix(NamedTuple):
