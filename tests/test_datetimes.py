@@ -20,6 +20,8 @@ from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 UTC = datetime.UTC
 NOW = datetime.datetime(2024, 3, 15, 12, 30, 0, 999_999, tzinfo=UTC)  # a Friday
 TOOL = DateTimeTool(lambda: NOW)
+NO_ZONE = "Unknown timezone: '{}'. Write a name such as 'Europe/Berlin', or an offset such as +02:00"
+UNITS = "units are second, minute, hour, business day, day, week, month, year"
 OUT_OF_RANGE = "The result is outside the years 1 to 9999"
 
 
@@ -36,6 +38,12 @@ def table(text):
         Now? => 2024-03-15T12:30:00 UTC
         right now => 2024-03-15T12:30:00 UTC
         current time => 2024-03-15T12:30:00 UTC
+        what time is it? => 2024-03-15T12:30:00 UTC
+        what's the time => 2024-03-15T12:30:00 UTC
+        what time is it in Asia/Tokyo => 2024-03-15T21:30:00 Asia/Tokyo
+        current date => 2024-03-15
+        what is today's date? => 2024-03-15
+        the current date in Pacific/Auckland => 2024-03-16
         now in America/New_York => 2024-03-15T08:30:00 America/New_York
         NOW  in  america/new_york => 2024-03-15T08:30:00 America/New_York
         now in UTC => 2024-03-15T12:30:00 UTC
@@ -99,6 +107,11 @@ def test_it_knows_the_present_and_the_words_for_what_is_near(question, answer):
         2024-01-31 + 1 month, 1 day => 2024-03-01
         2024-03-15 + 36 hours => 2024-03-16T12:00:00Z
         2024/03/15 + 0 days => 2024-03-15
+        2024-3-5 + 1 day => 2024-03-06
+        2024/3/15 9:05 => 2024-03-15T09:05:00Z
+        2024-03-15 + -5 days => 2024-03-10
+        2024-03-15 - -5 days => 2024-03-20
+        2024-03-15 +-5 days - 1 day => 2024-03-09
         March 15, 2024 => 2024-03-15
         Sept 1st 2024 + 1 day => 2024-09-02
         15 Mar 2024 + 1 week => 2024-03-22
@@ -205,6 +218,13 @@ def test_a_time_that_the_clocks_show_twice_is_named(question):
         from 2024-03-15 to 2024-03-01 => -14 days
         between 2024-03-01 and 2024-03-02 => 1 day
         2024-03-15 - 2024-03-01 => 14 days
+        2024-03-15 - 1 Mar 2024 => 14 days
+        today - last week => 7 days
+        difference between 2024-03-01 and 2024-03-15 => 14 days
+        the difference between 2024-03-01 and 2024-03-15 in weeks => 2 weeks
+        2024-03-01 to 2024-03-02 in hours => 24 hours
+        days 2024-03-01 to 2024-03-15 => 14 days
+        business days 2024-03-01 to 2024-03-15 => 10 business days (Monday to Friday, 2024-03-15 not counted)
         2024-03-01 until 2024-03-01 => 0 days
         2024-01-31 to 2025-03-15 => 409 days (1 year 1 month 15 days)
         2025-03-15 to 2024-01-31 => -409 days (-1 year 1 month 15 days)
@@ -236,6 +256,8 @@ def test_a_time_that_the_clocks_show_twice_is_named(question):
         epoch 1710504000 => 2024-03-15T12:00:00Z
         unix timestamp 1710504000 => 2024-03-15T12:00:00Z
         from epoch 1710504000.5 => 2024-03-15T12:00:00.5Z
+        epoch 1710504000 in Asia/Tokyo => 2024-03-15T21:00:00 Asia/Tokyo
+        1710504000 in +02:00 => 2024-03-15T14:00:00+02:00
         1710504000 => 2024-03-15T12:00:00Z
         1710504000000 => 2024-03-15T12:00:00Z
         epoch 1710504000 ms => 1970-01-20T19:08:24Z
@@ -283,6 +305,19 @@ def test_the_structured_output_is_what_the_standard_library_has(question, value)
             "Unknown timezone: 'Europe/Berlim'. Did you mean 'Europe/Berlin'?",
         ),
         ("now in ../../etc/Europe/Paris", "Unknown timezone: '../../etc/Europe/Paris'. Did you mean 'Europe/Paris'?"),
+        ("now in Fake/Zone", NO_ZONE.format("Fake/Zone")),
+        ("now in localtime", NO_ZONE.format("localtime")),
+        ("now in posixrules", NO_ZONE.format("posixrules")),
+        ("now in Factory", NO_ZONE.format("Factory")),
+        ("now in posix/Europe/Rome", "Unknown timezone: 'posix/Europe/Rome'. Did you mean 'Europe/Rome'?"),
+        ("2024-03-15 + 5 fortnights", f"Unknown unit: 'fortnights'; {UNITS}"),
+        ("2024-03-15 - 5 moons", f"Unknown unit: 'moons'; {UNITS}"),
+        ("2024-03-15 + 1 quarter", f"Unknown unit: 'quarter'; {UNITS}"),
+        ("2024-03-15 + 1 day + 2 blah", f"Unknown unit: 'blah'; {UNITS}"),
+        ("2024-03-15 + 5", f"Missing unit after '5'; {UNITS}"),
+        ("2024-03-15 - 5", f"Missing unit after '5'; {UNITS}"),
+        ("2024-03-15 + five days", "Unknown number: 'five'; write it in digits, as in 5 days"),
+        ("2024-03-15 - five days", "Unknown number: 'five'; write it in digits, as in 5 days"),
         ("now in +25:00", "Invalid offset: '+25:00'; write it from -23:59 to +23:59"),
         ("2024-03-15T12:00:00+02:75", "Invalid offset: '+02:75'; write it from -23:59 to +23:59"),
         ("2024-02-30", "Invalid date: '2024-02-30' is not in the calendar"),
@@ -320,10 +355,40 @@ def test_errors_quote_the_bad_part(question, message):
     assert TOOL.execute(question).error_message == message
 
 
-def test_an_unknown_zone_always_comes_with_a_real_one():
-    message = TOOL.execute("now in Fake/Zone").error_message
-    assert message.startswith("Unknown timezone: 'Fake/Zone'")
-    assert re.search(r"Did you mean '(.+)'\?", message)[1] in zoneinfo.available_timezones()
+@pytest.mark.parametrize(
+    ("called", "zone"),
+    table(
+        """
+        PST => America/Los_Angeles
+        edt => America/New_York
+        CST => America/Chicago
+        BST => Europe/London
+        CEST => Europe/Berlin
+        IST => Asia/Kolkata
+        JST => Asia/Tokyo
+        India => Asia/Kolkata
+        Germany => Europe/Berlin
+        South Korea => Asia/Seoul
+        """
+    ),
+)
+def test_what_people_call_a_zone_leads_to_its_name(called, zone):
+    message = f"Unknown timezone: {called!r}. Did you mean {zone!r}?"
+    assert TOOL.execute(f"now in {called}").error_message == message
+    assert TOOL.execute(f"now in {zone}").is_success
+
+
+def test_every_nickname_is_one_of_a_zone_that_exists():
+    from toolsemble.builtin.dates.nickname import NICKNAMES  # noqa: PLC0415 - the one test that looks inside
+
+    assert set(NICKNAMES.values()) <= zoneinfo.available_timezones()
+
+
+@pytest.mark.parametrize(
+    ("question", "part"), [("2024-03-15 noon", "2024-03-15 noon"), ("days in february 2024", "days")]
+)
+def test_what_is_no_moment_is_not_taken_for_a_zone(question, part):
+    assert TOOL.execute(question).error_message.startswith(f"Not a date or time: {part!r}; write ")
 
 
 @pytest.mark.parametrize("question", ["", "hello", "2024-03-15T12:00:60Z", "3 days", "\u0661\u0662\u0663\u0664-03-15"])
@@ -387,7 +452,7 @@ def test_it_works_where_the_system_has_no_time_zones():
     assert done.stdout == "2024-03-15T07:00:00 America/Chicago\n"
 
 
-DATES = st.dates(datetime.date(2, 1, 1), datetime.date(9990, 1, 1))
+DATES = st.dates(datetime.date(10, 1, 1), datetime.date(9990, 1, 1))
 ZONES = st.sampled_from(
     ["America/New_York", "Europe/London", "Asia/Tokyo", "Australia/Lord_Howe", "Pacific/Apia", "UTC"]
 )

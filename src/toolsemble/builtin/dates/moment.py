@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from whenever import Date, Instant, Time
 
-from toolsemble.builtin.dates.span import AMOUNTS, Amount, amounts, shifted
+from toolsemble.builtin.dates.span import AMOUNTS, UNIT, UNITS, Amount, amounts, shifted
 from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, at, offset_of, resolved, zone_of
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
@@ -25,7 +25,9 @@ _SHOWN = 60
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NEAR = {"today": 0, "tomorrow": 1, "yesterday": -1, "day after tomorrow": 2, "day before yesterday": -2}
-_SHIFT = re.compile(rf"([+-])\s*({AMOUNTS})", re.IGNORECASE | re.ASCII)
+NOW = r"(?:right )?now|(?:(?:what is |what's )?the )?(?:current )?time|what time is it(?: now)?"
+_TODAY = r"(?:(?:what is |what's )?the )?(?:current )?date|(?:what is |what's )?today's date"
+_SHIFT = re.compile(rf"([+-]) ?(-?)({AMOUNTS})", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,16 @@ def _now(reader: Reader, _: _Found) -> Moment:
     return reader.present
 
 
+def _today(reader: Reader, _: _Found) -> Moment:
+    return reader.present.date()
+
+
 def _near(reader: Reader, found: _Found) -> Moment:
     return reader.present.date().add(days=_NEAR[found[1].lower()])
 
 
 def _iso(reader: Reader, found: _Found) -> Moment:
-    date = _date(found["date"].replace("/", "-"))
+    date = _date("-".join(part.zfill(2) for part in re.split("[-/]", found["date"])))
     name = found["bracket"] or found["zone"]
     zone = zone_of(name) if name else reader.zone
     if found["time"] is None:
@@ -91,8 +97,8 @@ def _slashed(_: Reader, found: _Found) -> Moment:
 
 def _shifts(reader: Reader, found: _Found) -> Moment:
     moment = reader.read(found["base"])
-    for sign, span in _SHIFT.findall(found["shifts"]):
-        moment = _all_shifted(moment, amounts(span, -1 if sign == "-" else 1))
+    for sign, negative, span in _SHIFT.findall(found["shifts"]):
+        moment = _all_shifted(moment, amounts(span, -1 if (sign == "-") is not bool(negative) else 1))
     return moment
 
 
@@ -124,7 +130,20 @@ def _period(reader: Reader, found: _Found) -> Moment:
 
 
 def _in_zone(reader: Reader, found: _Found) -> Moment:
+    reader.read(found["base"])  # what is no moment is the bad part, whatever follows
     return replace(reader, zone=zone_of(found["zone"])).read(found["base"])
+
+
+def _unknown_unit(_: Reader, found: _Found) -> Moment:
+    if found["unit"]:
+        raise ToolExecutionError(f"Unknown unit: {preview(found['unit'], _SHOWN)!r}; units are {UNITS}")
+    raise ToolExecutionError(f"Missing unit after {found['count']!r}; units are {UNITS}")
+
+
+def _unknown_count(_: Reader, found: _Found) -> Moment:
+    raise ToolExecutionError(
+        f"Unknown number: {preview(found['count'], _SHOWN)!r}; write it in digits, as in 5 {found['unit']}"
+    )
 
 
 def _from_here(reader: Reader, spans: list[Amount]) -> Moment:
@@ -155,24 +174,27 @@ def _time(text: str) -> Time:
 
 _MONTH = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_DATE = r"(?P<date>\d{4}[-/]\d\d[-/]\d\d)"
+_DATE = r"(?P<date>\d{4}[-/]\d\d?[-/]\d\d?)"
 _TIME = r"(?P<time>\d{1,2}:\d\d(?::[0-5]\d(?:\.\d{1,9})?)?) ?(?P<offset>Z|[+-]\d\d:?\d\d)?"
 _ZONE = r"(?: ?\[(?P<bracket>[^\]]+)\]| (?P<zone>[a-z][\w+/-]*))?"
 _READINGS: list[tuple[re.Pattern[str], Callable[[Reader, _Found], Moment]]] = [
     (re.compile(pattern, re.IGNORECASE | re.ASCII), reading)
     for pattern, reading in [
-        (r"(?:right )?now|(?:the )?(?:current )?time", _now),
+        (NOW, _now),
+        (_TODAY, _today),
         (rf"(?:the )?({'|'.join(_NEAR)})", _near),
-        (rf"{_DATE}(?:(?:T| ){_TIME})?{_ZONE}", _iso),
+        (rf"{_DATE}(?:(?:T| ){_TIME}{_ZONE})?", _iso),
         (rf"{_DAY} {_MONTH},? (?P<year>\d{{4}})", _named),
         (rf"{_MONTH} {_DAY},? (?P<year>\d{{4}})", _named),
         (r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}", _slashed),
         (rf"in (?P<span>{AMOUNTS})|(?P<later>{AMOUNTS}) from (?:now|today)", _ahead),
         (rf"(?P<span>{AMOUNTS}) ago", _ago),
         (rf"(?P<span>{AMOUNTS}) (?P<side>after|before|from) (?P<base>.+)", _beside),
-        (rf"(?P<base>.+?) ?(?P<shifts>(?:[+-] ?{AMOUNTS} ?)+)", _shifts),
+        (rf"(?P<base>.+?) ?(?P<shifts>(?:[+-] ?-?{AMOUNTS} ?)+)", _shifts),
         (rf"(?:(?P<which>next|last|previous|this|coming) )?(?P<day>{'|'.join(_WEEKDAYS)})", _weekday),
         (r"(?P<which>next|last|previous) (?P<unit>week|month|year)", _period),
         (r"(?P<base>.+?) in (?P<zone>.+)", _in_zone),
+        (r".+? [+-] ?(?P<count>-?\d+(?:\.\d+)?) ?(?P<unit>[a-z]*)", _unknown_unit),
+        (rf"(?:.+? ?\+ ?)?(?P<count>[a-z]+) (?P<unit>{UNIT})", _unknown_count),
     ]
 ]

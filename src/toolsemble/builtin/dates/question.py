@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from whenever import Date, Instant
 
 from toolsemble.builtin.dates.difference import apart
-from toolsemble.builtin.dates.moment import Reader
+from toolsemble.builtin.dates.moment import NOW, Reader
 from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, midnight, unit_of
 from toolsemble.builtin.dates.zone import UTC, Moment, at, offset_of, written, zone_of
 from toolsemble.errors import ToolExecutionError
@@ -92,14 +92,15 @@ def _from_epoch(_: Reader, found: _Found) -> Answer:
     count = Fraction(found["count"])
     is_milliseconds = bool(found["milli"]) or (abs(count) > _LAST_SECOND and not found["second"])
     nanoseconds = int(count * 10 ** (6 if is_milliseconds else 9))
-    return _moment(at(Instant.from_timestamp(nanoseconds, unit="nanosecond"), UTC))
+    zone = zone_of(found["zone"]) if found["zone"] else UTC
+    return _moment(at(Instant.from_timestamp(nanoseconds, unit="nanosecond"), zone))
 
 
 def _difference(reader: Reader, found: _Found) -> Answer:
     parts = found.groupdict()
     start = reader.read(parts.get("start") or _same_kind(reader, parts["end"]))
     end = reader.read(parts.get("end") or _same_kind(reader, parts["start"]))
-    unit = parts.get("unit")
+    unit = parts.get("unit") or parts.get("inside")
     return Answer(*apart(start, end, unit_of(unit) if unit else None))
 
 
@@ -115,12 +116,14 @@ def _date_of(moment: Moment) -> Date:
 _OFFSET = re.compile(r"(?<=:\d\d)(?:Z|[+-]\d\d:?\d\d)$", re.IGNORECASE | re.ASCII)
 _EPOCH = r"(?:(?:unix )?(?:epoch|timestamp)|unix time|unix|epoch time)"
 _COUNT = r"(?P<count>-?\d+(?:\.\d+)?)(?: ?(?:(?P<milli>ms|milliseconds?)|(?P<second>s|seconds?)))?"
+_WHAT = rf"(?:(?:how many )?(?P<unit>{UNIT}) |(?:the )?(?:difference|time) )"
+_INSIDE = rf"(?: in (?P<inside>{UNIT}))"
 _QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Found], Answer]]] = [
     (re.compile(pattern, re.IGNORECASE | re.ASCII), answering)
     for pattern, answering in [
-        (r"(?:right )?now|(?:the )?(?:current )?time", _now),
-        (rf"(?:from )?{_EPOCH} {_COUNT}", _from_epoch),
-        (r"(?P<count>\d{9,13})(?P<milli>ms)?(?P<second>s)?", _from_epoch),
+        (NOW, _now),
+        (rf"(?:from )?{_EPOCH} {_COUNT}(?: in (?P<zone>.+))?", _from_epoch),
+        (r"(?P<count>\d{9,13})(?P<milli>ms)?(?P<second>s)?(?: in (?P<zone>.+))?", _from_epoch),
         (rf"{_EPOCH}(?: of| for)? (?P<moment>.+)", _to_epoch),
         (rf"(?:convert )?(?P<moment>.+?) (?:to|as|in) {_EPOCH}", _to_epoch),
         (r"convert (?P<moment>.+?)(?: from (?P<source>.+?))? (?:to|into) (?P<target>.+)", _converted),
@@ -128,12 +131,13 @@ _QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Found], Answer]]] = [
         (r"(?:what|which) (?:week)?day (?:is|was) (?P<moment>.+)", _weekday),
         (r"(?:iso )?week(?: number)?(?: of| for)? (?P<moment>.+)", _week),
         (
-            rf"(?:(?:how many )?(?P<unit>{UNIT}) )?(?:between|from) (?P<start>.+?) (?:and|to|until) (?P<end>.+)",
+            rf"{_WHAT}?(?:between|from) (?P<start>.+?) (?:and|to|until) (?P<end>.+?){_INSIDE}?",
             _difference,
         ),
         (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) (?:until|till|to) (?P<end>.+)", _difference),
         (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) since (?P<start>.+)", _difference),
-        (r"(?P<start>.+?) (?:to|until) (?P<end>.+)", _difference),
-        (rf"(?P<end>.+?) - (?!{AMOUNT})(?P<start>.+)", _difference),
+        (rf"(?:how many )?(?P<unit>{UNIT}) (?P<start>.+?) (?:and|to|until) (?P<end>.+)", _difference),
+        (rf"(?P<start>.+?) (?:to|until) (?P<end>.+?){_INSIDE}?", _difference),
+        (rf"(?P<end>.+?) - (?!-?{AMOUNT}|-?\d+(?:\.\d+)? ?[a-z]*$)(?P<start>.+)", _difference),
     ]
 ]

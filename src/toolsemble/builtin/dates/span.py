@@ -25,6 +25,7 @@ _NAMES = {
 }
 SECONDS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 UNIT = "|".join(_NAMES.values())
+UNITS = ", ".join(_NAMES)
 AMOUNT = rf"(?:\d+(?:\.\d+)?|an?\b) ?(?:{UNIT})\b"
 # No space can be read in two ways: many of them would take for ever.
 AMOUNTS = rf"{AMOUNT}(?:(?:,| and)? ?{AMOUNT})*"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from difflib import SequenceMatcher
+from functools import cache
 from typing import TypeAlias
 
 from whenever import (
@@ -14,11 +16,11 @@ from whenever import (
     RepeatedTime,
     SkippedTime,
     TimeDelta,
-    TimeZoneNotFoundError,
     ZonedDateTime,
     available_timezones,
 )
 
+from toolsemble.builtin.dates.nickname import NICKNAMES
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
 
@@ -26,9 +28,9 @@ Zone: TypeAlias = str | TimeDelta
 Aware: TypeAlias = OffsetDateTime | ZonedDateTime
 Moment: TypeAlias = Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 UTC = TimeDelta.ZERO
 _LONGEST = 60
+_LIKE = 0.75  # below this, a hint would be a guess
 _MOST_HOURS, _MINUTES = 23, 60
 
 
@@ -42,13 +44,18 @@ def zone_of(text: str) -> Zone:
     """
     if _OFFSET.fullmatch(text):
         return offset_of(text)
-    name = "UTC" if text.upper() == "Z" else text.replace(" ", "_")
-    if _NAME.fullmatch(name):
-        try:
-            return Instant.from_timestamp(0).to_tz(name).tz_id or name
-        except TimeZoneNotFoundError:
-            pass
-    raise ToolExecutionError(f"Unknown timezone: {preview(text, _LONGEST)!r}. Did you mean {_nearest(name)!r}?")
+    name = "utc" if text.upper() == "Z" else text.replace(" ", "_").lower()
+    if found := _zones().get(name):
+        return found
+    near = NICKNAMES.get(name) or _nearest(name[:_LONGEST])
+    hint = f"Did you mean {near!r}?" if near else "Write a name such as 'Europe/Berlin', or an offset such as +02:00"
+    raise ToolExecutionError(f"Unknown timezone: {preview(text, _LONGEST)!r}. {hint}")
+
+
+@cache
+def _zones() -> Mapping[str, str]:
+    """Give the names of all zones by their names in lower case; those without a place and a rule are none."""
+    return {name.lower(): name for name in sorted(available_timezones() - {"Factory", "localtime", "posixrules"})}
 
 
 def offset_of(text: str) -> TimeDelta:
@@ -64,18 +71,19 @@ def offset_of(text: str) -> TimeDelta:
     return TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
 
 
-def _nearest(name: str) -> str:
-    """Give the zone whose name, or whose city, is most like this one."""
-    wanted = name[:_LONGEST].lower()
+def _nearest(wanted: str) -> str | None:
+    """Give the place whose name, or whose city, is most like this one; None when none is like it."""
     whole = SequenceMatcher(b=wanted, autojunk=False)
     city = SequenceMatcher(b=wanted.rpartition("/")[2], autojunk=False)
 
     def likeness(zone: str) -> tuple[float, str]:
-        whole.set_seq1(zone.lower())
-        city.set_seq1(zone.lower().rpartition("/")[2])
+        whole.set_seq1(zone)
+        city.set_seq1(zone.rpartition("/")[2])
         return max(whole.ratio(), city.ratio()), zone
 
-    return max(map(likeness, available_timezones()))[1]
+    places = (zone for zone in _zones() if "/" in zone and not zone.startswith("etc/"))
+    likest, found = max(map(likeness, places))
+    return _zones()[found] if likest >= _LIKE else None
 
 
 def at(instant: Instant, zone: Zone) -> Aware:
