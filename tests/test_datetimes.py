@@ -20,7 +20,7 @@ from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 UTC = datetime.UTC
 NOW = datetime.datetime(2024, 3, 15, 12, 30, 0, 999_999, tzinfo=UTC)  # a Friday
 TOOL = DateTimeTool(lambda: NOW)
-NO_ZONE = "Unknown timezone: '{}'. Write a name such as 'Europe/Berlin', or an offset such as +02:00"
+NO_ZONE = "Unknown timezone: '{}'. The nearest name is '{}'; names are such as 'Europe/Berlin', offsets such as +02:00"
 UNITS = "units are second, minute, hour, business day, day, week, month, year"
 OUT_OF_RANGE = "The result is outside the years 1 to 9999"
 
@@ -305,10 +305,10 @@ def test_the_structured_output_is_what_the_standard_library_has(question, value)
             "Unknown timezone: 'Europe/Berlim'. Did you mean 'Europe/Berlin'?",
         ),
         ("now in ../../etc/Europe/Paris", "Unknown timezone: '../../etc/Europe/Paris'. Did you mean 'Europe/Paris'?"),
-        ("now in Fake/Zone", NO_ZONE.format("Fake/Zone")),
-        ("now in localtime", NO_ZONE.format("localtime")),
-        ("now in posixrules", NO_ZONE.format("posixrules")),
-        ("now in Factory", NO_ZONE.format("Factory")),
+        ("now in Fake/Zone", NO_ZONE.format("Fake/Zone", "Pacific/Ponape")),
+        ("now in localtime", NO_ZONE.format("localtime", "Africa/Lome")),
+        ("now in posixrules", NO_ZONE.format("posixrules", "America/Buenos_Aires")),
+        ("now in Factory", NO_ZONE.format("Factory", "Australia/ACT")),
         ("now in posix/Europe/Rome", "Unknown timezone: 'posix/Europe/Rome'. Did you mean 'Europe/Rome'?"),
         ("2024-03-15 + 5 fortnights", f"Unknown unit: 'fortnights'; {UNITS}"),
         ("2024-03-15 - 5 moons", f"Unknown unit: 'moons'; {UNITS}"),

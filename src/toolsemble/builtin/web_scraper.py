@@ -115,7 +115,7 @@ class WebScraperTool(TypedTool[WebScraperInput]):
 
     def _check(self, response: Response) -> None:
         if response.status not in _ANSWERED:
-            raise ToolExecutionError(f"HTTP {response.status}: {_phrase(response.status)}")
+            raise ToolExecutionError(response.failure())
         if response.truncated:
             raise ToolExecutionError(f"The page is too large: more than {self._max_bytes} bytes")
 
@@ -145,10 +145,3 @@ def _kind(response: Response) -> str:
     raise ToolExecutionError(
         f"Cannot read content of type {kind[:80]!r}; only web pages, text, JSON and XML can be read"
     )
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"

@@ -30,7 +30,7 @@ Moment: TypeAlias = Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
 UTC = TimeDelta.ZERO
 _LONGEST = 60
-_LIKE = 0.75  # below this, a hint would be a guess
+_LIKE = 0.75  # below this, another zone is meant
 _MOST_HOURS, _MINUTES = 23, 60
 
 
@@ -47,8 +47,10 @@ def zone_of(text: str) -> Zone:
     name = "utc" if text.upper() == "Z" else text.replace(" ", "_").lower()
     if found := _zones().get(name):
         return found
-    near = NICKNAMES.get(name) or _nearest(name[:_LONGEST])
-    hint = f"Did you mean {near!r}?" if near else "Write a name such as 'Europe/Berlin', or an offset such as +02:00"
+    near, likeness = (NICKNAMES[name], 1.0) if name in NICKNAMES else _nearest(name[:_LONGEST])
+    hint = f"Did you mean {near!r}?"
+    if likeness < _LIKE:
+        hint = f"The nearest name is {near!r}; names are such as 'Europe/Berlin', offsets such as +02:00"
     raise ToolExecutionError(f"Unknown timezone: {preview(text, _LONGEST)!r}. {hint}")
 
 
@@ -71,8 +73,8 @@ def offset_of(text: str) -> TimeDelta:
     return TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
 
 
-def _nearest(wanted: str) -> str | None:
-    """Give the place whose name, or whose city, is most like this one; None when none is like it."""
+def _nearest(wanted: str) -> tuple[str, float]:
+    """Give the place whose name, or whose city, is most like this one, and how like it is."""
     whole = SequenceMatcher(b=wanted, autojunk=False)
     city = SequenceMatcher(b=wanted.rpartition("/")[2], autojunk=False)
 
@@ -83,7 +85,7 @@ def _nearest(wanted: str) -> str | None:
 
     places = (zone for zone in _zones() if "/" in zone and not zone.startswith("etc/"))
     likest, found = max(map(likeness, places))
-    return _zones()[found] if likest >= _LIKE else None
+    return _zones()[found], likest
 
 
 def at(instant: Instant, zone: Zone) -> Aware:
