@@ -627,17 +627,17 @@ def test_a_branch_that_failed_undoes_itself_once(run):
 async def test_completed_branches_are_undone_when_an_exception_ends_the_whole():
     log, done = [], asyncio.Event()
 
+    class Watch(InMemoryMetrics):
+        def increment_success(self, tool_name, agent_role):
+            if tool_name == "first":
+                done.set()
+
     async def refuse(_):
         await asyncio.wait_for(done.wait(), 30)
         raise ToolConfigurationError("no key")
 
-    async def mark(text):
-        asyncio.get_running_loop().call_later(0.01, done.set)
-        return text
-
-    first = ToolPipeline("first", "", [Step(AsyncFunction(mark, "mark"), compensate=undoing(log, "first"))])
     with pytest.raises(ToolConfigurationError):
-        await fan_out(first, AsyncFunction(refuse, "refuse")).aexecute("x")
+        await fan_out(line(log, "first"), AsyncFunction(refuse, "refuse")).aexecute("x", ToolContext(metrics=Watch()))
     assert log == ["first"]
 
 
