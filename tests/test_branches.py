@@ -9,6 +9,7 @@ from toolsemble import (
     Continue,
     Edit,
     ErrorStrategy,
+    ExitEarly,
     ExitEarlyError,
     ImageContent,
     InMemoryMetrics,
@@ -19,6 +20,7 @@ from toolsemble import (
     ToolConfigurationError,
     ToolContext,
     ToolDefinitionError,
+    ToolExecutionError,
     ToolPipeline,
     ToolResult,
     choose,
@@ -421,7 +423,9 @@ def test_a_failing_item_keeps_the_others(run):
     assert result.output == '["1","Error: two","3"]'
     none = run(Function(lambda _: ["2", "2"], "giver") | map_over(Function(odd, "odd")), "x")
     assert (none.error_message, len(none.structured_output)) == ("All 2 failed: two", 2)
-    assert run(Function(lambda _: ["2"], "giver") | map_over(Function(odd, "odd")), "x").error_message == "two"
+    assert run(Function(lambda _: ["2"], "giver") | map_over(Function(odd, "odd")), "x").error_message == (
+        "Step 'odd' threw: two"
+    )
 
 
 def test_with_fail_fast_no_further_item_is_begun(run):
@@ -659,7 +663,122 @@ async def test_a_branch_that_was_cancelled_undoes_what_it_had_done():
     ).aexecute("x")
     assert result.error_message == "no luck"
     assert sorted(log) == ["done", "first"]
-    assert [each.name for each in result.attributes["undone"]] == ["echo"]
+    assert [each.name for each in result.attributes["undone"]] == ["echo", "echo"]
+
+
+async def test_what_a_cancelled_branch_undid_at_any_depth_is_reported():
+    log, waiting = [], asyncio.Event()
+
+    async def wait(_):
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def fail(_):
+        await asyncio.wait_for(waiting.wait(), 30)
+        return ToolResult.failure("no luck")
+
+    inner = fan_out(line(log, "inner", AsyncFunction(wait, "wait")), Echo(), name="both")
+    outer = line(log, "outer", choose(len, inner, Echo(), name="choice"))
+    result = await fan_out(outer, AsyncFunction(fail, "fail"), error_strategy=FAIL_FAST).aexecute("x")
+    assert log == ["inner", "outer"]
+    assert [each.name for each in result.attributes["undone"]] == ["inner_body", "outer_body"]
+
+
+def refuse_to_merge(results):
+    raise ToolExecutionError("no merge", error_code="m1")
+
+
+@pytest.mark.parametrize(
+    ("merge", "attributes"),
+    [(lambda _: ToolResult.failure("no merge"), {}), (refuse_to_merge, {"error_code": "m1"})],
+)
+def test_branches_are_undone_when_what_is_made_of_them_is_a_failure(merge, attributes, run):
+    log = []
+    result = run(fan_out(line(log, "a"), Echo(), merge=merge), "x")
+    assert (result.error_message, log) == ("no merge", ["a"])
+    told = dict(result.attributes)
+    assert [each.name for each in told.pop("undone")] == ["a_body"]
+    assert told == attributes
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_must_reach_the_caller_passes_a_merge_and_branches_are_undone(group, run):
+    log, error = [], ExitEarlyError("enough")
+
+    def merge(results):
+        raise ExceptionGroup("several", [error]) if group else error
+
+    with pytest.raises(ExitEarlyError):
+        run(fan_out(line(log, "a"), merge=merge), "x")
+    assert log == ["a"]
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        lambda raising: choose(len, raising, Echo()),
+        lambda raising: fan_out(Echo(), raising, error_strategy=FAIL_FAST),
+        fan_out,
+        lambda raising: choose(len, choose(len, raising, Echo()), Echo(), name="outer"),
+    ],
+)
+def test_a_branch_that_raises_is_named(branches, run):
+    made = branches(Raising(ValueError("bad")))
+    assert run(made | Plain(), "x").error_message == "Step 'raising' threw: bad"
+    assert run(ToolPipeline("outer", "", [made | Plain()]), "x").error_message == "Step 'raising' threw: bad"
+    assert run(made, "x").error_message == "bad"
+    assert run(branches(failing()) | Plain(), "x").error_message == "failing has no luck"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda gated: fan_out(Function(str, "a"), gated), map_over, lambda gated: ToolPipeline("p", "", [Echo(), gated])],
+)
+def test_a_missing_reviewer_is_found_before_anything_is_done(make, run):
+    seen = []
+    first = Function(lambda _: seen.append("ran") or ["1"], "first")
+    gated = Function(str, "gated", requires_approval=True)
+    pipeline = ToolPipeline("all", "", [first, make(gated)])
+    for dry in (False, True):
+        with pytest.raises(ToolConfigurationError, match="'gated' requires approval but no ReviewHandler"):
+            Toolbox([pipeline]).execute(ToolCall("all", {"input": "x"}), dry_run=dry)
+    with pytest.raises(ToolConfigurationError):
+        run(pipeline, "x")
+    assert seen == []
+
+
+def test_who_may_not_be_asked_need_not_be_there(run):
+    gated = Function(str, "gated", requires_approval=True)
+    seldom = Function(str, "seldom", requires_approval=lambda arguments, _: arguments != "x")
+    assert run(Echo() | choose(lambda _: False, gated, seldom), "x").output == "x"
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "text"),
+    [
+        (
+            lambda gated: fan_out(Echo(), gated, name="both"),
+            {"input": "x"},
+            '{"echo":"Dry run: \'echo\' was not run","gated":"Error: Rejected by reviewer: no"}',
+        ),
+        (
+            lambda gated: map_over(gated, 1, name="both"),
+            {"items": ["x", "y"]},
+            '["Error: Rejected by reviewer: no","Dry run: \'gated\' was not run"]',
+        ),
+    ],
+)
+def test_a_dry_run_tells_of_a_branch_that_is_refused(make, arguments, text):
+    class Once:
+        def __init__(self):
+            self.answers = [ExitEarly("no"), Continue()]
+
+        def review(self, request):
+            return self.answers.pop(0)
+
+    gated = Function(str, "gated", requires_approval=True)
+    result = Toolbox([make(gated)], review=Once()).execute(ToolCall("both", arguments), dry_run=True).result
+    assert (result.output, dict(result.attributes)) == (text, {"dry_run": True})
 
 
 async def test_nothing_is_undone_when_a_branch_ends_the_program():

@@ -800,6 +800,35 @@ def test_an_undo_tool_that_nobody_may_approve_is_reported(how):
     ]
 
 
+@pytest.mark.parametrize(
+    "approve", [["delete_*"], ["delete_file"], lambda _, context: context.tool_name == "delete_file"]
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_tool_that_undoes_a_step_does_not_get_around_a_gate(approve, wrapped, how):
+    deleted, reviewer = [], Reviewer(ExitEarly("not that one"))
+    delete = Function(deleted.append, "delete_file")
+    undo = ToolPipeline("undo", "", [delete]) if wrapped else delete
+    box = Toolbox([ToolPipeline("p", "", [Step(Echo(), compensate=undo), failing()])], review=reviewer, approve=approve)
+    call = ToolCall("p", {"input": "x"})
+    reply = box.execute(call) if how == "sync" else asyncio.run(box.aexecute(call))
+    assert [each.result.error_message for each in reply.result.attributes["undone"]] == [
+        "Rejected by reviewer: not that one"
+    ]
+    assert ([name for name, _ in reviewer.asked], deleted) == (["delete_file"], [])
+
+
+def test_a_plan_tells_of_tools_that_undo_steps_and_covers_them(how):
+    undo = Function(lambda _: "", "undo", requires_approval=True)
+    reviewer = Reviewer()
+    pipeline = planned(Step(Echo(), compensate=undo), Step(Plain(), compensate=print), failing())
+    assert not executed(how, pipeline, "x", ToolContext(review=reviewer)).is_success
+    assert [request.tool_name for request in reviewer.requests] == ["p"]
+    assert reviewer.requests[0].description.splitlines()[1:3] == [
+        "1. echo: takes the pipeline's input; can be undone by undo; requires approval (Does what the test says)",
+        "2. plain: takes what 'echo' gives; can be undone",
+    ]
+
+
 def test_a_step_whose_adapter_failed_is_undone_as_it_was_completed(how):
     log, undoing = undo_log()
     step = Step(adding("a"), lambda result: result.missing, compensate=undoing("a"))
@@ -1084,6 +1113,17 @@ def test_a_dry_run_of_a_pipeline_shows_what_is_known_of_its_steps(how):
     assert reviewer.asked == [("body", "x"), ("body", "x")]
     refused = Toolbox([ToolPipeline("p", "", [spread, last])], review=Reviewer(*[ExitEarly("no")] * 2))
     assert dry(how, refused, ToolCall("p", {"input": "x"})).is_error
+
+
+def test_a_dry_run_goes_on_where_a_refused_step_would_not_end_it(how):
+    steps = [adding("a", requires_approval=True), adding("b")]
+    box = Toolbox([ToolPipeline("p", "", steps, CONTINUE)], review=Reviewer(ExitEarly("no")))
+    result = dry(how, box, ToolCall("p", {"input": "x"})).result
+    assert (result.output, result.attributes["dry_run"]) == ("Dry run: 'p' was not run", True)
+    assert without_times(result) == [
+        ("add_a", "x", "Error: Rejected by reviewer: no"),
+        ("add_b", None, "Dry run: 'add_b' was not run"),
+    ]
 
 
 def test_a_dry_run_goes_through_a_list_that_is_known(how):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,6 +86,15 @@ def _handler(definition: ToolDefinition, context: ToolContext) -> ReviewHandler:
             "method review(request)"
         )
     return review
+
+
+def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> None:
+    """Refuse a program without a reviewer for tools that will ask one, before anything is done.
+
+    >>> check_reviewer([], ToolContext())
+    """
+    for definition in asking:
+        _handler(definition, context)
 
 
 def _request(

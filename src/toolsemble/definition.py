@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module  # provider modules are loaded when they are used
@@ -62,6 +62,15 @@ class Flow(Protocol):
 
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give the definitions of the tools that it is made of."""
+        ...
+
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        """Give the definitions of all tools that it may run: its parts, and those that undo them."""
+        ...
+
+    @property
+    def asking(self) -> tuple[ToolDefinition, ...]:
+        """The parts, at every depth, that ask a reviewer whenever their turn comes, and whose turn is no choice."""
         ...
 
     @property
@@ -220,6 +229,22 @@ def mapped(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDe
     """
     made = change(definition)
     return made if made.flow is None else replace(made, flow=made.flow.mapped(lambda part: mapped(part, change)))
+
+
+def asking_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """Give those parts, and parts of theirs, that ask a reviewer whenever they are walked.
+
+    >>> shout = string_definition("shout", "Says it louder", str.upper)
+    >>> [each.name for each in asking_in([shout, replace(shout, gate=Gate())])]
+    ['shout']
+    """
+    found: list[ToolDefinition] = []
+    for part in parts:
+        if part.gate is not None and not part.gate.predicates:
+            found.append(part)
+        if part.flow is not None:
+            found += part.flow.asking
+    return tuple(found)
 
 
 def dried(definition: ToolDefinition) -> ToolDefinition:

@@ -41,12 +41,14 @@ class Trace:
     # Defaults of the class: a trace is made for every step, and most of them stay as they are.
     given: Any = None
     """What the body got, or what was handed over when that did not fit."""
-    threw: bool = False
-    """Whether the body raised, and did not just give a failed result."""
+    threw: str = ""
+    """The tool whose body raised, and did not just give a failed result; empty for none."""
     duration: float = 0.0
     """How many seconds the work took."""
     undos: tuple[Any, ...] = ()
     """How to undo what was done inside, oldest first."""
+    undone: tuple[Any, ...] = ()
+    """What became of undoing it, where an exception ended the call and there is no result to tell."""
 
 
 class Walk(NamedTuple):
@@ -100,7 +102,7 @@ def call_path(
                 finally:
                     started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, RejectedError) as refusal:
-            result = _failed(refusal)
+            result = failed(refusal)
         else:
             if walk.slots is not None and held_place() is None and (yield TakeSlot(walk.slots)):
                 place = Place(walk.slots)
@@ -119,13 +121,15 @@ def call_path(
             raise
         if through is not None:
             raise through from error
-        result = _with_repairs(_failed(error), repairs)
+        result = _with_repairs(failed(error), repairs)
     finally:
         if place is not None:
             place.leave()
         duration = time.perf_counter() - started
         if trace is not None:
-            trace.given, trace.threw, trace.duration = given, raised is not None, duration
+            trace.given, trace.duration = given, duration
+            if raised is not None:
+                trace.threw = definition.name
         record(context, given, result, raised, duration, walk.log_limit)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
@@ -188,7 +192,12 @@ def _own(error: BaseException) -> BaseException:
     return inner if isinstance(error, RuntimeError) and isinstance(inner, StopIteration) else error
 
 
-def _failed(error: BaseException) -> ToolResult:
+def failed(error: BaseException) -> ToolResult:
+    """Give the failure that an exception is, with the code that a tool gave it.
+
+    >>> failed(ToolExecutionError("no such city", error_code="city")).attributes["error_code"]
+    'city'
+    """
     # From the instance itself: an attribute of somebody's subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, (ToolArgumentsError, ToolExecutionError)) else None
     return ToolResult.failure(described(error), attributes=None if code is None else {"error_code": code})

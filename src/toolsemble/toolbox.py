@@ -368,7 +368,7 @@ def _gated(tools: list[tuple[object, ToolDefinition]], outer: OuterGate | None) 
 
 
 def _names_in(definition: ToolDefinition) -> list[str]:
-    parts = () if definition.flow is None else definition.flow.parts()
+    parts = () if definition.flow is None else definition.flow.tools()
     return [definition.name, *(name for part in parts for name in _names_in(part))]
 
 

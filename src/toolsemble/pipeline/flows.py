@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.definition import ToolDefinition, dried, dry_result
+from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
 from toolsemble.errors import ToolExecutionError
 from toolsemble.pipeline.handoff import Handed, Read, as_handed, reader, unwrapped
 from toolsemble.pipeline.spread import SideBySide
-from toolsemble.pipeline.undo import must_undo, undone, with_undone
+from toolsemble.pipeline.undo import StepRecord, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.runner import Trace, Walk
+from toolsemble.runner import CallPath, Trace, Walk, failed, passing
 from toolsemble.shape import shaped
 from toolsemble.work import Apply, Work
 
-Walked: TypeAlias = Generator[Work, Any, ToolResult]
 Change: TypeAlias = Callable[[ToolDefinition], ToolDefinition]
 
 _SHOWN = 3
@@ -63,17 +63,33 @@ class Fan:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether nothing is run, so that there is nothing to merge."""
+    asking: tuple[ToolDefinition, ...] = field(init=False)
+    """The parts, at every depth, that ask a reviewer whenever their turn comes."""
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> Walked:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asking", asking_in(self.parts()))
+
+    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the parts; give their results by name, or what a function makes of them."""
+        check_reviewer(self.asking, context)
         spread = _Spread([(each, each.handed(value)) for each in self.branches], fail_fast=self.fail_fast)
-        results = yield from spread.walk(len(self.branches), context, walk, trace)
-        if spread.failed is not None or self.dry:
-            return spread.failed or dry_result(context.tool_name)
+        own = trace or Trace()
+        return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
+
+    def _merged(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
         named = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
-        if self.merge is not None:
+        if self.dry:
+            return _dry(context.tool_name, named, results)
+        if self.merge is None:
+            return _together(named, results)
+        try:
             return shaped((yield Apply(self.merge, named, context)))
-        return _together(named, results)
+        except Exception as error:
+            if (through := passing(error)) is not None:
+                raise through from (None if through is error else error)
+            context.logger.warning("The merge of '%s' failed", context.tool_name, exc_info=True)
+            trace.threw = context.tool_name
+            return failed(error)
 
     def mapped(self, change: Change) -> Fan:
         """Give the same with other parts."""
@@ -86,6 +102,8 @@ class Fan:
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give the parts."""
         return tuple(each.definition for each in self.branches)
+
+    tools = parts
 
     @property
     def how(self) -> str:
@@ -105,15 +123,22 @@ class Each:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether nothing is run."""
+    asking: tuple[ToolDefinition, ...] = field(init=False)
+    """The part, and parts of it, that ask a reviewer whenever their turn comes."""
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> Walked:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asking", asking_in(self.parts()))
+
+    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the part for each item; give the results in the order of the items."""
-        handed = [(self.branch, Handed.value(item)) for item in _items(self.branch.handed(value))]
+        check_reviewer(self.asking, context)
+        handed = [(self.branch, Handed.value(item)) for item in _items(as_handed(value))]
         spread = _Spread(handed, fail_fast=self.fail_fast)
-        results = yield from spread.walk(self.limit, context, walk, trace)
-        if spread.failed is not None or self.dry:
-            return spread.failed or dry_result(context.tool_name)
-        return _together(results, results)
+        return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
+
+    def _listed(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
+        yield from ()  # a path, as where results are merged
+        return _dry(context.tool_name, results, results) if self.dry else _together(results, results)
 
     def mapped(self, change: Change) -> Each:
         """Give the same with another part."""
@@ -126,6 +151,8 @@ class Each:
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give the part."""
         return (self.branch.definition,)
+
+    tools = parts
 
     @property
     def how(self) -> str:
@@ -143,18 +170,21 @@ class Choice:
     """The first part."""
     otherwise: Branch
     """The second part."""
+    asking: tuple[ToolDefinition, ...] = field(init=False, default=())
+    """None of the parts: which one is walked is not known before."""
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> Walked:
+    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the part that the predicate says; give its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handed = as_handed(value)
         chosen = yield Apply(self.predicate, handed.written if texts else handed.shown, context)
         branch = self.then if chosen else self.otherwise
         own = Trace()
-        result = yield from walk.path(branch.definition, branch.read, branch.handed(value), context, own, 1)
-        if trace is not None:
-            trace.undos = own.undos
-        return result
+        try:
+            return (yield from walk.path(branch.definition, branch.read, branch.handed(value), context, own, 1))
+        finally:
+            if trace is not None:
+                trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
 
     def mapped(self, change: Change) -> Choice:
         """Give the same with other parts."""
@@ -167,6 +197,8 @@ class Choice:
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give both parts."""
         return self.then.definition, self.otherwise.definition
+
+    tools = parts
 
     @property
     def how(self) -> str:
@@ -181,13 +213,16 @@ class _Spread:
         self._parts = parts
         self._fail_fast = fail_fast
         self._traces = [Trace() for _ in parts]
-        self.failed: ToolResult | None = None
-        """The result of the whole, when it is a failure."""
 
     def walk(
-        self, limit: int, context: ToolContext, walk: Walk, trace: Trace | None
-    ) -> Generator[Work, Any, list[ToolResult]]:
-        """Walk the parts; give their results in order.
+        self,
+        limit: int,
+        context: ToolContext,
+        walk: Walk,
+        trace: Trace,
+        together: Callable[[list[ToolResult]], CallPath],
+    ) -> CallPath:
+        """Walk the parts; give the one result that a path makes of theirs, or the failure that stands for all.
 
         What was completed inside is undone when the whole fails, and handed up to be undone later when it does not.
         """
@@ -197,31 +232,38 @@ class _Spread:
         ]
         try:
             results = yield SideBySide(starts, limit, fail_fast=self._fail_fast)
+            result = self._failure(results, trace) or (yield from together(results))
         except BaseException as error:
             if must_undo(error):
-                yield from undone(self._undos(), walk)
+                trace.undone = yield from self._undone(walk)
             raise
-        self.failed = self._failure(results)
-        if self.failed is not None:
-            self.failed = with_undone(self.failed, (yield from undone(self._undos(), walk)))
-        elif trace is not None:
+        if result.is_success:
             trace.undos = tuple(self._undos())
-        return results  # type: ignore[no-any-return]  # the driver sends what the work gives
+            return result
+        return with_undone(result, (yield from self._undone(walk)))
+
+    def _undone(self, walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+        """Undo what was completed; tell of it, and of what parts that were cut off have undone themselves."""
+        before = [record for own in self._traces for record in own.undone]
+        return (*before, *(yield from undone(self._undos(), walk)))
 
     def _undos(self) -> list[Any]:
         return [undo for own in self._traces for undo in own.undos]
 
-    def _failure(self, results: Sequence[ToolResult | None]) -> ToolResult | None:
+    def _failure(self, results: Sequence[ToolResult | None], trace: Trace) -> ToolResult | None:
         """Give the failure that stands for all, or None when enough succeeded."""
-        failed = [result for result in results if result is not None and not result.is_success]
-        if not failed or (len(failed) < len(results) and not self._fail_fast):
+        failures = [result for result in results if result is not None and not result.is_success]
+        if not failures or (len(failures) < len(results) and not self._fail_fast):
             return None
-        if self._fail_fast or len(failed) == 1:
-            return failed[0]
-        messages = list(dict.fromkeys(str(result.error_message) for result in failed))
+        if self._fail_fast or len(failures) == 1:
+            trace.threw = next(
+                own.threw for own, each in zip(self._traces, results, strict=True) if each is failures[0]
+            )
+            return failures[0]
+        messages = list(dict.fromkeys(str(result.error_message) for result in failures))
         more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
-        message = f"All {len(failed)} failed: {'; '.join(messages[:_SHOWN])}{more}"
-        return ToolResult.failure(message, structured_output=self._named(failed))
+        message = f"All {len(failures)} failed: {'; '.join(messages[:_SHOWN])}{more}"
+        return ToolResult.failure(message, structured_output=self._named(failures))
 
     def _named(self, results: Sequence[ToolResult]) -> Any:
         names = [branch.definition.name for branch, _ in self._parts]
@@ -232,6 +274,14 @@ def _together(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
     """Give one result of several: their payloads or texts as JSON, and all their contents."""
     contents = tuple(content for result in results for content in result.contents)
     return ToolResult(shaped(unwrapped(payload)).output, None, payload, contents)
+
+
+def _dry(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:
+    """Give what stands for the result of parts that were not run; it tells of those that would not have been."""
+    dry = dry_result(name)
+    if all(result.is_success for result in results):
+        return dry
+    return replace(_together(payload, results), attributes=dry.attributes)
 
 
 def _items(handed: Handed) -> Sequence[Any]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
+from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.definition import ToolDefinition, dried, dry_result
+from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
 from toolsemble.pipeline.undo import StepRecord, Undo, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.runner import Trace, Walk, passing
+from toolsemble.runner import CallPath, Trace, Walk, passing
 from toolsemble.shape import described
 from toolsemble.work import Apply, Work
-
-Walked: TypeAlias = Generator[Work, Any, ToolResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,26 @@ class Line:
     """The steps, in order."""
     dry: bool = False
     """Whether nothing is run, so that only the first step's input is known."""
+    asking: tuple[ToolDefinition, ...] = field(init=False)
+    """The steps, at every depth, that ask a reviewer whenever their turn comes."""
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> Walked:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asking", asking_in(self.parts()))
+
+    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the steps; give the last one's result, or that of the one that failed, with a record of all."""
-        records: list[StepRecord] = []
-        undos: list[Undo] = []
+        check_reviewer(self.asking, context)
+        progress = _Progress()
+        records, undos = progress.records, progress.undos
         try:
-            result = yield from self._walked(value, context, walk, records, undos)
+            result = yield from self._walked(value, context, walk, progress)
         except BaseException as error:
             if must_undo(error):
-                yield from undone(undos, walk)
+                told = yield from undone(undos, walk)
+                if trace is not None:
+                    trace.undone = (*progress.trace.undone, *told)
             raise
-        if self.dry and result.error_message is None:
+        if self.dry and (result.error_message is None or self.steps[0].strategy is not ErrorStrategy.FAIL_FAST):
             result = self._unknown(context, records)
         parts = (result.output, result.error_message, result.structured_output, result.contents)
         result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
@@ -50,28 +57,26 @@ class Line:
             trace.undos = tuple(undos)
         return result
 
-    def _walked(
-        self, value: Any, context: ToolContext, walk: Walk, records: list[StepRecord], undos: list[Undo]
-    ) -> Walked:
+    def _walked(self, value: Any, context: ToolContext, walk: Walk, progress: _Progress) -> CallPath:
         read: Read = as_it_is  # the pipeline has read its input as its first step would
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
-            trace = Trace()
+            trace = progress.trace = Trace()
             name = step.definition.name
             result = yield from walk.path(step.definition, read, value, context, trace, number)
             given = trace.given if type(trace.given) is str else shown_input(trace.given)
-            undos += trace.undos
+            progress.undos += trace.undos
             if trace.threw:
-                result = _threw(name, result)
+                result = _threw(trace.threw, result)
             elif result.error_message is None:
                 if step.compensation is not None:
-                    undos.append(Undo(name, step.compensation, given, result, context))
+                    progress.undos.append(Undo(name, step.compensation, given, result, context))
                 if number < last:
                     if step.adapter is None:
                         value = result
                     else:
                         result, value = yield from _adapted(name, step.adapter, result, context)
-            records.append(StepRecord(name, given, result, trace.duration))
+            progress.records.append(StepRecord(name, given, result, trace.duration))
             if result.error_message is not None:
                 if step.strategy is ErrorStrategy.FAIL_FAST:
                     break
@@ -98,10 +103,27 @@ class Line:
         """Give the steps' tools."""
         return tuple(step.definition for step in self.steps)
 
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        """Give the steps' tools, and those that undo steps."""
+        undos = [step.compensation.tool for step in self.steps if step.compensation is not None]
+        return (*self.parts(), *(undo for undo in undos if undo is not None))
+
     @property
     def how(self) -> str:
         """How the steps are walked, in words."""
         return "one after the other"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a walk through the steps has come."""
+
+    records: list[StepRecord] = field(default_factory=list)
+    """What became of the steps."""
+    undos: list[Undo] = field(default_factory=list)
+    """How to undo them, oldest first."""
+    trace: Trace = field(default_factory=Trace)
+    """That of the step whose turn it is."""
 
 
 def _adapted(

@@ -73,7 +73,7 @@ def planned(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
 
 
 def _deep(definition: ToolDefinition) -> Iterator[ToolDefinition]:
-    for part in () if definition.flow is None else definition.flow.parts():
+    for part in () if definition.flow is None else definition.flow.tools():
         yield part
         yield from _deep(part)
 
@@ -107,8 +107,10 @@ def _remarks(part: ToolDefinition) -> str:
 
 
 def _nature(flow: object, index: int) -> str:
-    undoable = isinstance(flow, Line) and flow.steps[index].compensation is not None
-    return "; can be undone" if undoable else ""
+    undo = flow.steps[index].compensation if isinstance(flow, Line) else None
+    if undo is None:
+        return ""
+    return "; can be undone" if undo.tool is None else f"; can be undone by {undo.tool.name}{_remarks(undo.tool)}"
 
 
 @dataclass(slots=True)

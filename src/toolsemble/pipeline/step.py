@@ -77,8 +77,9 @@ class Part:
     """What becomes of the pipeline when it fails."""
 
     def changed(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Part:
-        """Give the same step with what a function makes of its tool."""
-        return replace(self, definition=change(self.definition))
+        """Give the same step with what a function makes of its tool, and of the tool that undoes it."""
+        undo = None if self.compensation is None else self.compensation.changed(change)
+        return replace(self, definition=change(self.definition), compensation=undo)
 
 
 def part_of(place: str, source: object, strategy: ErrorStrategy) -> Part:

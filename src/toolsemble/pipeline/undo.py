@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -49,6 +49,15 @@ class Compensation:
     """What runs: the tool, or the function in a definition that nobody sees."""
     read: Read | None
     """How the tool takes the step's input and result; None for a function."""
+
+    @property
+    def tool(self) -> ToolDefinition | None:
+        """The tool; None for a function."""
+        return None if self.read is None else self.definition
+
+    def changed(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Compensation:
+        """Give the same with what a function makes of the tool: what it needs of a reviewer, it needs here, too."""
+        return self if self.read is None else replace(self, definition=change(self.definition))
 
 
 def compensation(owner: str, source: Any) -> Compensation | None:
