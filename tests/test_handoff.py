@@ -13,6 +13,8 @@ import pytest
 
 from tools import Echo, Function, Plain
 from toolsemble import (
+    Continue,
+    Edit,
     ErrorStrategy,
     ImageContent,
     Param,
@@ -26,6 +28,7 @@ from toolsemble import (
     ToolPipeline,
     ToolResult,
     TypedTool,
+    choose,
     fan_out,
     map_over,
     tool,
@@ -382,6 +385,73 @@ def test_results_of_branches_are_handed_on_by_their_names(run):
     assert run(Echo() | fan_out(upper, length) | Echo(), "rome").output == '{"upper":"ROME","length":4}'
 
 
+class Box:
+    """Runs a pipeline called ``p`` in a toolbox."""
+
+    def __init__(self, *steps, **settings):
+        self.box = Toolbox([ToolPipeline("p", "", steps)], **settings)
+
+    def result(self, text="x"):
+        return self.box.execute(ToolCall("p", {"input": text})).result
+
+
+@tool
+def take2(title: str, n: int) -> str:
+    return f"{title}{n}"
+
+
+@tool
+def takeint(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize(
+    ("made", "branches", "text"),
+    [
+        ({"title": "t", "n": 1, "x": 3}, fan_out(take2, takeint), '{"take2":"t1","takeint":3}'),
+        ({"x": 3, "input": "hello"}, fan_out(Echo(), takeint), '{"echo":"hello","takeint":3}'),
+        ({"x": 3, "input": "hello"}, choose(lambda values: values["x"] > 5, takeint, Echo()), "hello"),
+        ({"x": 3, "input": "hello"}, choose(lambda values: values["x"] < 5, takeint, Echo()), "3"),
+        ({"input": "hello"}, fan_out(Echo()), '{"echo":"{\\"input\\":\\"hello\\"}"}'),
+        ({"x": 3}, fan_out(Echo(), takeint), '{"echo":"{\\"x\\":3}","takeint":3}'),
+        (["a"], fan_out(Echo()), '{"echo":"[\\"a\\"]"}'),
+    ],
+)
+def test_an_adapters_dict_is_shared_out_among_branches(made, branches, text, repair):
+    assert Box(Step(Echo(), lambda _: made), branches, repair=repair).result().output == text
+
+
+def test_a_value_that_no_branch_takes_is_refused_as_anywhere():
+    made = {"title": "t", "n": 1, "x": 3, "y": 4}
+    result = Box(Step(Echo(), lambda _: made), fan_out(take2, takeint), repair=False).result()
+    assert result.error_message.count("y: not a parameter of this tool") == 2
+
+
+@pytest.mark.parametrize(
+    ("giver", "step", "shown", "edit", "output"),
+    [
+        (Step(Echo(), lambda _: ["1", "2"]), map_over(Echo()), {"items": ["1", "2"]}, '{"items": ["1"]}', '["1"]'),
+        (Step(Echo(), lambda _: '["1"]'), map_over(Echo()), {"items": ["1"]}, '{"items": ["3"]}', '["3"]'),
+        (Step(Echo(), lambda _: ["1"]), fan_out(Echo()), '["1"]', "2", '{"echo":"2"}'),
+        (Step(Echo(), lambda _: {"a": 1}), choose(len, Echo(), Echo()), '{"a":1}', "2", "2"),
+        (Step(Echo(), lambda _: "no list"), map_over(Echo()), "no list", '{"items": ["3"]}', None),
+    ],
+)
+def test_a_reviewer_is_shown_what_can_be_edited(giver, step, shown, edit, output):
+    asked = []
+
+    class Reviewer:
+        def review(self, request):
+            asked.append(request.arguments)
+            return Edit(edit) if len(asked) == 1 else Continue()
+
+    step.requires_approval = True
+    result = Box(giver, step, review=Reviewer()).result()
+    assert asked[0] == shown
+    assert result.output == (output or '["3"]')
+
+
 # --- what is known to be wrong is refused
 
 
@@ -421,6 +491,30 @@ def integers(values: list[int]) -> None: ...
 def options(a: int = 1, b: int = 2) -> None: ...
 
 
+@tool
+def text(text: str) -> None: ...
+
+
+def taking(kind):
+    """A tool with one parameter of a type."""
+
+    def take(value):
+        return "taken"
+
+    take.__annotations__ = {"value": kind}
+    return tool(take)
+
+
+@tool
+def optional_text(text: str = "none") -> str:
+    return f"<{text}>"
+
+
+@tool
+def optional(number: int = 1) -> int:
+    return number
+
+
 @dataclass
 class Page:
     url: int
@@ -450,6 +544,14 @@ class Places(TypedTool[Place]):
     def run(self, input: Place) -> Place: ...
 
 
+def declared(kind):
+    @tool
+    def giver() -> Any: ...
+
+    giver._function.__annotations__["return"] = kind
+    return giver
+
+
 URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "required": ["url", "x"]}
 
 
@@ -464,17 +566,39 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         (an_integer, two, "it is integer, not object; put an adapter between them: Step(an_integer, adapter=...)"),
         (nothing, two, "gives NoneType, but step 'two'"),
         (a_list, number, "Step 'a_list' gives list[str], but step 'number' takes number(number: integer)"),
-        (a_list, integers, "gives list[str], but step 'integers' takes integers(values: array)"),
+        (
+            declared(list[int]),
+            taking(list[Hit]),
+            "gives list[int], but step 'take' takes take(value: array): value[] is integer, not object",
+        ),
+        (declared(None), number, "gives NoneType, but step 'number' takes number(number: integer): number is null"),
+        (declared(list[int]), taking(list[list[Hit]]), "value[][] is integer, not object"),
+        (declared(int), taking(list[Hit]), "value[] is integer, not object"),
+        (a_hit, map_over(text), "gives Hit, but step 'each_text' takes each_text(items: array): it is object, not"),
+        (an_integer, map_over(number), "takes each_number(items: array): it is integer, not array"),
+        (declared(list[int]), map_over(taking(Hit)), "step 'take' takes take(value: object): value is integer, not"),
+        (declared(list[float]), map_over(two), "step 'two' takes two(path: string, content: string): it is number"),
+        (declared(float), fan_out(number, two), "gives float, but step 'two' takes"),
+        (declared(float), choose(len, text, two), "gives float, but step 'two' takes"),
+        (declared(float), ToolPipeline("inner", "", [fan_out(two), Echo()]), "gives float, but step 'two' takes"),
+        (map_over(takeint), take2, "gives list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
+        (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' gives Results, but step 'take2' takes"),
+        (choose(len, takeint, takeint), take2, "gives int, but step 'take2' takes"),
         (anything_listed, number, "gives list[Any], but step 'number' takes"),
         (a_list, options, "gives list[str], but step 'options' takes"),
         (a_hit, two, "but step 'two' takes two(path: string, content: string): path is missing"),
         (a_hit, number, "gives Hit, but step 'number' takes"),
         (
-            Places(),
+            declared(TypedDict("Half", {"url": int})),
             Pages(),
-            "Step 'places' gives Place, but step 'pages' takes Page(url: integer, title: string): url is string",
+            "Step 'giver' gives Half, but step 'pages' takes Page(url: integer, title: string): title is missing",
         ),
-        (a_hit, SchemaTool("schema", "", print, URL_OR_NULL), "x: any): url is string, not integer or null"),
+        (a_hit, SchemaTool("schema", "", print, URL_OR_NULL), "x: any): x is missing"),
+        (
+            declared(TypedDict("Listed", {"url": list[int], "x": int})),
+            SchemaTool("schema", "", print, URL_OR_NULL),
+            "x: any): url is array, not integer or null",
+        ),
     ],
 )
 def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_built(giver, step, problem):
@@ -483,20 +607,8 @@ def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_built(giver, 
     assert Step(giver, lambda result: "x") | step
 
 
-def declared(kind):
-    @tool
-    def giver() -> Any: ...
-
-    giver._function.__annotations__["return"] = kind
-    return giver
-
-
 @tool
 def holder(hit: Hit, more: int = 1) -> None: ...
-
-
-@tool
-def text(text: str) -> None: ...
 
 
 @tool
@@ -547,7 +659,19 @@ class Color(enum.Enum):
         (TypedDict("Both", {"value": int, "other": str}), union),
         (TypedDict("Both", {"value": bytes, "other": str}), anything),
         (Hit, Echo()),
-        (int, map_over(number)),
+        (list[int], map_over(number)),
+        (list, map_over(number)),
+        (dict, map_over(number)),
+        (str | int, map_over(number)),
+        (list[int] | int, map_over(number)),
+        (TypedDict("Items", {"items": list[int]}), map_over(number)),
+        (int, fan_out(number, text)),
+        (None, options),
+        (None, optional),
+        (list[int], taking(list[str])),
+        (list[str], integers),
+        (Hit, taking(list[Hit])),
+        (Hit, Pages()),
         (int, an_integer),
         (int, text),
         (list[int], SchemaTool("array", "", print, {"properties": {"a": {"type": "array"}}})),
@@ -556,6 +680,44 @@ class Color(enum.Enum):
 )
 def test_what_may_be_right_is_let_through(kind, step):
     assert declared(kind) | step
+
+
+@dataclass
+class Text:
+    title: str
+    n: str
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "output"),
+    [
+        (None, options, ""),
+        (None, optional, "1"),
+        ("", optional, "1"),
+        (None, optional_text, "<>"),
+        (None, taking(str), "taken"),
+        ([1, 2], taking(list[str]), "taken"),
+        (["1", "2"], integers, ""),
+        (Hit("t", "u"), taking(list[Hit]), "taken"),
+        (Text("t", "3"), take2, "t3"),
+    ],
+)
+def test_what_is_let_through_because_a_repair_may_help_runs(value, step, output, run):
+    result = run(gives(value) | step, "x")
+    assert (result.error_message, result.output) == (None, output)
+
+
+def test_branches_declare_what_they_give():
+    typed = fan_out(takeint, a_hit, nothing, error_strategy=ErrorStrategy.FAIL_FAST)
+    assert typed | holder_of_results
+    assert fan_out(takeint, merge=len) | two
+    assert choose(len, takeint, Echo()) | two
+    with pytest.raises(ToolDefinitionError, match="gives Results, but step 'holder_of_results' takes"):
+        fan_out(a_list, a_hit, nothing, name="x", error_strategy=ErrorStrategy.FAIL_FAST) | holder_of_results
+
+
+@tool
+def holder_of_results(takeint: int, a_hit: Hit, nothing: str) -> None: ...
 
 
 def test_the_last_step_of_a_pipeline_says_what_it_gives():

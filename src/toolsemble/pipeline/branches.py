@@ -9,7 +9,7 @@ from toolsemble.definition import ToolDefinition, checked_description, checked_n
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import Branch, Choice, Each, Fan
 from toolsemble.pipeline.handoff import as_it_is
-from toolsemble.pipeline.merged import ListArguments, UnitedArguments, shown
+from toolsemble.pipeline.merged import ListArguments, UnitedArguments, shown_text
 from toolsemble.pipeline.step import definition_of
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.result import ToolResult
@@ -45,9 +45,14 @@ class Branches(Tool):
         return self.execute(input)
 
     def _define(self) -> ToolDefinition:
-        shared: dict[str, Any] = {**self._declared(), "flow": self._flow, "hand": as_it_is}
+        shared: dict[str, Any] = {
+            **self._declared(),
+            "flow": self._flow,
+            "hand": as_it_is,
+            "returns": self._flow.returns,
+        }
         if self._arguments is None:
-            return string_definition(self.name, self.description, self.run, present=shown, **shared)
+            return string_definition(self.name, self.description, self.run, present=shown_text, **shared)
         return typed_definition(self.name, self.description, self.run, self._arguments, **shared)
 
 

@@ -7,69 +7,84 @@ from typing import Any, get_args
 
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.pipeline.declared import opaque
+from toolsemble.pipeline.flows import Each
 from toolsemble.pipeline.handoff import Intake
-from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.pipeline.line import Line
+from toolsemble.schema.decode import Arguments
 from toolsemble.schema.field import Field
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import resolved
 from toolsemble.schema.typed import TypedArguments
 
-_OPAQUE = (ToolResult, TextContent, ImageContent, AudioContent, FileContent)
 _DEEPEST = 5
 _NUMBERS = {"integer", "number"}
 
 
 def check_fit(giver: ToolDefinition, taker: ToolDefinition) -> None:
     """Refuse two steps of which the first can never give what the second takes; what is not known is let through."""
-    if taker.arguments is None or taker.hand is not None:
-        return
     given = giver.returns()
-    if (problem := _misfit(given, taker)) is not None:
+    if (root := _schema_of(given)) is None:
+        return
+    if (found := _misfit(root, root["properties"]["value"], taker)) is not None:
+        part, problem = found
         raise ToolDefinitionError(
-            f"Step '{giver.name}' gives {_named(given)}, but step '{taker.name}' takes {_taken(taker)}: {problem}; "
+            f"Step '{giver.name}' gives {_named(given)}, but step '{part.name}' takes {_taken(part)}: {problem}; "
             f"put an adapter between them: Step({giver.name}, adapter=...)"
         )
 
 
-def _misfit(given: Any, taker: ToolDefinition) -> str | None:
-    """Give why the declared type does not fit, or None when it may."""
-    if (root := _schema_of(given)) is None:
+def _misfit(root: Mapping[str, Any], given: Any, taker: ToolDefinition) -> tuple[ToolDefinition, str] | None:
+    """Give the part of the taker that the declared type does not fit, and why; None when it may fit all."""
+    flow = taker.flow
+    if taker.hand is None or flow is None:
+        problem = None if taker.arguments is None else _parameters_misfit(root, given, taker, taker.arguments)
+        return None if problem is None else (taker, problem)
+    if isinstance(flow, Each):
+        return _list_misfit(root, given, taker, flow.branch.definition)
+    parts = flow.parts()[:1] if isinstance(flow, Line) else flow.parts()
+    return next((found for part in parts if (found := _misfit(root, given, part)) is not None), None)
+
+
+def _list_misfit(
+    root: Mapping[str, Any], given: Any, taker: ToolDefinition, item: ToolDefinition
+) -> tuple[ToolDefinition, str] | None:
+    kinds = _kinds(root, given)
+    if kinds is None or "string" in kinds:
         return None
-    arguments = taker.arguments
-    assert arguments is not None  # noqa: S101 - asked for by the caller
+    whole = resolved(root, given)
+    if kinds == {"array"}:
+        return _misfit(root, whole.get("items"), item)
+    listed = "object" in kinds and ("items" in whole.get("properties", ()) or not _closed(whole))
+    return None if listed or "array" in kinds else (taker, f"it is {_listed(kinds)}, not array")
+
+
+def _parameters_misfit(root: Mapping[str, Any], given: Any, taker: ToolDefinition, arguments: Arguments) -> str | None:
+    """Give why the declared type does not fit a step's parameters, or None when it may."""
     schema = arguments.schema
-    whole = {"type": "object", **_resolved(schema, schema)}
-    if not whole.get("properties") and whole.get("additionalProperties") is False:
+    whole = {"type": "object", **resolved(schema, schema)}
+    if not whole.get("properties") and _closed(whole):
         return None
-    value = root["properties"]["value"]
-    kinds = _kinds(root, value)
+    kinds = _kinds(root, given)
     if kinds is None or "string" in kinds:  # any text may be JSON
         return None
-    unfit = _differ(root, value, schema, whole, _DEEPEST)
-    if unfit is None:
+    if "null" in kinds and not whole.get("required"):  # nothing is given, and nothing is needed
         return None
+    unfit = _differ(root, given, schema, whole, _DEEPEST)
     single = Intake(taker, arguments).single
-    if not single:
+    if unfit is None or not single:
         return unfit
-    wanted = whole["properties"][single]
-    accepted = _kinds(schema, wanted)
-    if accepted is None or "string" in accepted:
-        return None  # as text it can be taken
-    return None if _differ(root, value, schema, wanted, _DEEPEST) is None else unfit
+    inner = _differ(root, given, schema, whole["properties"][single], _DEEPEST, single)
+    return unfit if inner is not None and "object" in kinds else inner
 
 
 def _schema_of(kind: Any) -> Mapping[str, Any] | None:
     """Give the JSON Schema of an object whose ``value`` is of the type; None where the type tells nothing."""
-    if kind is Any or kind is object or _opaque(kind):
+    if kind is Any or kind is object or opaque(kind):
         return None
     try:
         return TypedArguments.of_fields("value", [Field("value", kind)], {}, frozenset()).schema
     except Exception:  # noqa: BLE001 - a type that JSON cannot hold may still be handed over as it is
         return None
-
-
-def _opaque(kind: Any) -> bool:
-    """Whether a type tells nothing of what is handed on: results, and contents, which travel beside the text."""
-    return any(kind is each for each in _OPAQUE) or any(map(_opaque, get_args(kind)))
 
 
 def _differ(
@@ -81,24 +96,37 @@ def _differ(
         return None
     both = kinds & accepted
     if not both and not (kinds & _NUMBERS and accepted & _NUMBERS):
-        return f"{place or 'it'} is {_listed(kinds)}, not {_listed(accepted)}"
+        return _unmended(given_root, given, taken_root, taken, depth, place)
     if both == {"array"}:
-        items = _resolved(given_root, given).get("items"), _resolved(taken_root, taken).get("items")
+        items = resolved(given_root, given).get("items"), resolved(taken_root, taken).get("items")
         return _differ(given_root, items[0], taken_root, items[1], depth - 1, f"{place}[]")
     if both == {"object"}:
         return _fields_differ(given_root, given, taken_root, taken, depth, place)
     return None
 
 
+def _unmended(
+    given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str
+) -> str | None:
+    """Give how the kinds of two schemas differ, or None where a repair of arguments may make one of the other."""
+    kinds, accepted = _kinds(given_root, given) or set(), _kinds(taken_root, taken) or set()
+    if "string" in kinds or ("string" in accepted and kinds != {"null"}):
+        return None
+    if accepted == {"array"} and kinds != {"null"}:  # one value may stand for a list of it
+        items = resolved(taken_root, taken).get("items")
+        return _differ(given_root, given, taken_root, items, depth - 1, f"{place}[]")
+    return f"{place or 'it'} is {_listed(kinds)}, not {_listed(accepted)}"
+
+
 def _fields_differ(
     given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str
 ) -> str | None:
-    given, taken = _resolved(given_root, given), _resolved(taken_root, taken)
+    given, taken = resolved(given_root, given), resolved(taken_root, taken)
     fields, wanted = given.get("properties", {}), taken.get("properties", {})
     for name in taken.get("required", ()):
         inner = f"{place}.{name}" if place else name
         if name not in fields:
-            if given.get("additionalProperties") is False:
+            if _closed(given):
                 return f"{inner} is missing"
         elif (found := _differ(given_root, fields[name], taken_root, wanted.get(name), depth - 1, inner)) is not None:
             return found
@@ -109,7 +137,7 @@ def _kinds(root: Mapping[str, Any], schema: Any) -> set[str] | None:
     """Give the JSON types that a schema admits; None when that cannot be told at a glance."""
     if not isinstance(schema, Mapping):
         return None
-    schema = _resolved(root, schema)
+    schema = resolved(root, schema)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         each = [_kinds(root, option) for option in options]
         return None if any(kinds is None for kinds in each) else set().union(*each)  # type: ignore[arg-type]  # none is None
@@ -119,8 +147,8 @@ def _kinds(root: Mapping[str, Any], schema: Any) -> set[str] | None:
     return {kind} if isinstance(kind, str) else None
 
 
-def _resolved(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**pointed(root, schema["$ref"]), **schema} if "$ref" in schema else schema
+def _closed(schema: Mapping[str, Any]) -> bool:
+    return schema.get("additionalProperties") is False
 
 
 def _listed(kinds: set[str]) -> str:
@@ -135,7 +163,7 @@ def _taken(taker: ToolDefinition) -> str:
     """Give what a step takes, as its parameters with their types."""
     assert taker.arguments is not None  # noqa: S101 - asked for by the caller
     root = taker.arguments.schema
-    properties = _resolved(root, root).get("properties", {})
+    properties = resolved(root, root).get("properties", {})
     told = {name: _kinds(root, each) for name, each in properties.items()}
     written = ", ".join(f"{name}: {_listed(kinds) if kinds else 'any'}" for name, kinds in told.items())
     return f"{taker.arguments.owner}({written})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,12 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
-from toolsemble.errors import ToolExecutionError
-from toolsemble.pipeline.handoff import Handed, Read, as_handed, reader, unwrapped
+from toolsemble.pipeline.declared import either, given_by, named
+from toolsemble.pipeline.handoff import Handed, Read, as_handed, items_of, reader, unwrapped
 from toolsemble.pipeline.spread import SideBySide
 from toolsemble.pipeline.undo import StepRecord, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk, failed, passing
+from toolsemble.schema.pointer import resolved
 from toolsemble.shape import shaped
 from toolsemble.work import Apply, Work
 
@@ -42,13 +42,29 @@ class Branch(NamedTuple):
         """Give the same branch with another part."""
         return self._replace(definition=change(self.definition))
 
-    def handed(self, value: Any) -> Handed:
-        """Give the input as the part takes it: it came from the step before, or from a caller."""
-        if isinstance(value, Handed):
-            return value
-        # Among tools with other parameters, a text tool has its own place.
-        own = self.definition.arguments is None and isinstance(value, Mapping) and "input" in value
-        return Handed.value(value["input"] if own else value)
+    def names(self) -> frozenset[str]:
+        """Give the names of the values that the part takes; a text tool's is ``input``."""
+        arguments = self.definition.arguments
+        schema = {"properties": {"input": {}}} if arguments is None else resolved(arguments.schema, arguments.schema)
+        return frozenset(schema.get("properties", ()))
+
+    def share(self, values: Mapping[str, Any], others: frozenset[str], *, exact: bool) -> Handed:
+        """Give the part's own among values that were made for several: without those that only others take."""
+        if self.definition.arguments is None:
+            return Handed.value(values.get("input", values))
+        own = self.names()
+        return Handed(None, {key: each for key, each in values.items() if key in own or key not in others}, exact)
+
+
+def _handed(branches: Sequence[Branch], value: Any) -> list[Handed]:
+    """Give the input as each part takes it: what a caller or an adapter made for all of them is shared out."""
+    handed = as_handed(value)
+    values = handed.payload
+    made = handed.exact or not isinstance(value, Handed)
+    if not made or not isinstance(values, Mapping) or all(each.definition.arguments is None for each in branches):
+        return [handed] * len(branches)
+    known = frozenset[str]().union(*(each.names() for each in branches))
+    return [each.share(values, known, exact=handed.exact) for each in branches]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +88,19 @@ class Fan:
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the parts; give their results by name, or what a function makes of them."""
         check_reviewer(self.asking, context)
-        spread = _Spread([(each, each.handed(value)) for each in self.branches], fail_fast=self.fail_fast)
+        parts = list(zip(self.branches, _handed(self.branches, value), strict=True))
+        spread = _Spread(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
         return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
 
     def _merged(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
-        named = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
+        results_by_name = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
         if self.dry:
-            return _dry(context.tool_name, named, results)
+            return _dry(context.tool_name, results_by_name, results)
         if self.merge is None:
-            return _together(named, results)
+            return _together(results_by_name, results)
         try:
-            return shaped((yield Apply(self.merge, named, context)))
+            return shaped((yield Apply(self.merge, results_by_name, context)))
         except Exception as error:
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
@@ -104,6 +121,12 @@ class Fan:
         return tuple(each.definition for each in self.branches)
 
     tools = parts
+
+    def returns(self) -> Any:
+        """Give the type of the dict of results; of what a function makes of it, nothing is known."""
+        if self.merge is not None:
+            return Any
+        return named({part.name: given_by(part, surely=self.fail_fast) for part in self.parts()})
 
     @property
     def how(self) -> str:
@@ -132,8 +155,8 @@ class Each:
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the part for each item; give the results in the order of the items."""
         check_reviewer(self.asking, context)
-        handed = [(self.branch, Handed.value(item)) for item in _items(as_handed(value))]
-        spread = _Spread(handed, fail_fast=self.fail_fast)
+        parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
+        spread = _Spread(parts, fail_fast=self.fail_fast)
         return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
 
     def _listed(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
@@ -153,6 +176,11 @@ class Each:
         return (self.branch.definition,)
 
     tools = parts
+
+    def returns(self) -> Any:
+        """Give the type of the list of results."""
+        item = given_by(self.branch.definition, surely=self.fail_fast)
+        return list[item]  # type: ignore[valid-type]  # it is only known here
 
     @property
     def how(self) -> str:
@@ -179,9 +207,10 @@ class Choice:
         handed = as_handed(value)
         chosen = yield Apply(self.predicate, handed.written if texts else handed.shown, context)
         branch = self.then if chosen else self.otherwise
+        given = _handed((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
         try:
-            return (yield from walk.path(branch.definition, branch.read, branch.handed(value), context, own, 1))
+            return (yield from walk.path(branch.definition, branch.read, given, context, own, 1))
         finally:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
@@ -194,11 +223,15 @@ class Choice:
         """Give the same for a dry run."""
         return self.mapped(dried)
 
-    def parts(self) -> tuple[ToolDefinition, ...]:
+    def parts(self) -> tuple[ToolDefinition, ToolDefinition]:
         """Give both parts."""
         return self.then.definition, self.otherwise.definition
 
     tools = parts
+
+    def returns(self) -> Any:
+        """Give the type of what one of the parts gives."""
+        return either(*self.parts())
 
     @property
     def how(self) -> str:
@@ -282,18 +315,3 @@ def _dry(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:
     if all(result.is_success for result in results):
         return dry
     return replace(_together(payload, results), attributes=dry.attributes)
-
-
-def _items(handed: Handed) -> Sequence[Any]:
-    """Give the list that an input is, has as its ``items``, or is as JSON text."""
-    found = handed.payload
-    if found is None:
-        try:
-            found = json.loads(handed.written)
-        except (ValueError, RecursionError):
-            found = handed.written
-    if isinstance(found, dict) and isinstance(found.get("items"), (list, tuple)):
-        found = found["items"]
-    if isinstance(found, (list, tuple, set, frozenset)):
-        return list(found)
-    raise ToolExecutionError(f"map_over takes a list of items, not {type(found).__name__}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.definition import ToolDefinition
+from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, plain_input
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import resolved
 from toolsemble.schema.present import names_of, presented
 from toolsemble.schema.problem import UnfitError
 from toolsemble.shape import shaped
@@ -141,8 +143,11 @@ class Intake:
                 continue
         if handed.exact and isinstance(handed.payload, Mapping):
             return self._accept(presented(handed.payload, reveal=True), steps)
+        text = handed.written
+        if not text and not self._schema.get("required") and not self._takes_empty:
+            return self._accept(None, steps)  # nothing was given, and nothing is needed
         # Never read for arguments where a parameter can take it: the text may be somebody else's, such as a web page.
-        return self._accept({self.single: handed.written} if self.single else handed.written, steps)
+        return self._accept({self.single: text} if self.single else text, steps)
 
     @cached_property
     def single(self) -> str:
@@ -150,6 +155,15 @@ class Intake:
         required = [name for name in self._schema.get("required", ()) if name in self._properties]
         names = required or list(self._properties)
         return names[0] if len(names) == 1 else ""
+
+    @cached_property
+    def _takes_empty(self) -> bool:
+        """Whether the one parameter can be the empty text."""
+        try:
+            self._arguments.take({self.single: ""})
+        except UnfitError:
+            return False
+        return True
 
     def _candidates(self, handed: Handed) -> Iterator[Any]:
         payload = handed.payload
@@ -166,8 +180,7 @@ class Intake:
 
     @cached_property
     def _schema(self) -> Mapping[str, Any]:
-        whole = self._arguments.schema
-        return {**pointed(whole, whole["$ref"]), **whole} if "$ref" in whole else whole
+        return resolved(self._arguments.schema, self._arguments.schema)
 
     @cached_property
     def _properties(self) -> Mapping[str, Any]:
@@ -177,6 +190,25 @@ class Intake:
     @cached_property
     def _closed(self) -> bool:
         return self._schema.get("additionalProperties") is False
+
+
+def items_of(handed: Handed) -> list[Any]:
+    """Give the list that an input is, has as its ``items``, or is as JSON text; refuse what is none.
+
+    >>> items_of(Handed("[1, 2]")), items_of(Handed(None, {"items": (1, 2)}))
+    ([1, 2], [1, 2])
+    """
+    found = handed.payload
+    if found is None:
+        try:
+            found = json.loads(handed.written)
+        except (ValueError, RecursionError):
+            found = handed.written
+    if isinstance(found, dict) and isinstance(found.get("items"), (list, tuple)):
+        found = found["items"]
+    if isinstance(found, (list, tuple, set, frozenset)):
+        return list(found)
+    raise ToolExecutionError(f"map_over takes a list of items, not {type(found).__name__}")
 
 
 def fields_of(value: Any) -> dict[str, Any]:

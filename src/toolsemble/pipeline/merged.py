@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from toolsemble.definition import ToolDefinition
-from toolsemble.pipeline.handoff import shown_input
+from toolsemble.errors import ToolExecutionError
+from toolsemble.pipeline.handoff import as_handed, items_of, shown_input
 from toolsemble.schema.emit import portable
 from toolsemble.schema.given import GivenArguments
 from toolsemble.schema.present import presented
@@ -88,10 +89,27 @@ class ListArguments(LaterArguments):
         super().__init__(owner)
         self._item = item
 
+    def present(self, value: Any, *, reveal: bool = False) -> Any:
+        """Give the list as a model would send it, so that a reviewer can edit it; what is none, as it is."""
+        try:
+            return {"items": presented(items_of(as_handed(value)), reveal=reveal)}
+        except ToolExecutionError:
+            return shown(value, reveal=reveal)
+
     def _made(self) -> dict[str, Any]:
         item = {"type": "string"} if self._item.arguments is None else portable(self._item.schema())[0]
         items = {"type": "array", "items": item, "description": "The items, in order"}
         return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+
+
+def shown_text(value: Any, **_: bool) -> str:
+    """Give an input of text tools as the text that they get, so that a reviewer can edit it.
+
+    >>> from toolsemble.pipeline.handoff import Handed
+    >>> shown_text(Handed("3 hits", {"hits": (1, 2, 3)}))
+    '3 hits'
+    """
+    return as_handed(value).written
 
 
 def shown(value: Any, *, reveal: bool = False) -> Any:

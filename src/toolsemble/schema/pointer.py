@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def resolved(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a schema together with what it refers to; its own words stand above those.
+
+    >>> resolved({"$defs": {"a": {"type": "string"}}}, {"$ref": "#/$defs/a", "title": "A"})
+    {'type': 'string', '$ref': '#/$defs/a', 'title': 'A'}
+    """
+    return {**pointed(root, schema["$ref"]), **schema} if "$ref" in schema else schema
+
+
 def pointed(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
     """Give the schema that a reference inside the same document stands for; an empty one when there is none.
 
