@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import logging
+import pickle
 import threading
 import time
 
@@ -255,6 +256,38 @@ def test_a_tool_with_tools_among_its_methods_is_meant_itself():
         def other(self) -> str: ...
 
     assert (Both() | adding("a")).execute("x").output == "xa"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda step: ToolPipeline("p", "", [Step(step)]), fan_out, map_over, lambda step: choose(len, Echo(), step)],
+)
+def test_a_step_of_a_step_is_refused_in_words(make):
+    with pytest.raises(ToolDefinitionError, match="is a Step, which stands in the line of a pipeline only; pass its"):
+        make(Step(Echo()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ToolPipeline("p", "", [Step(Echo(), compensate=print), Plain()], CONTINUE),
+        lambda: Echo() | Plain(),
+        lambda: ToolPipeline("p", "", [Echo()], approve_plan=True, approval_role="boss"),
+        lambda: fan_out(Echo(), Plain(), merge=len, description="Both"),
+        lambda: map_over(Echo(), 3, name="all", requires_approval=True),
+        lambda: choose(len, Echo(), Plain(), metadata={"a": 1}),
+        lambda: Echo() | fan_out(Echo(), Plain(), error_strategy=FAIL_FAST),
+    ],
+)
+def test_pipelines_and_branches_can_be_pickled(make, how):
+    made = make()
+    again = pickle.loads(pickle.dumps(made))
+    context = ToolContext(review=Reviewer())
+    assert type(again) is type(made)
+    assert executed(how, again, "[1]", context).text == executed(how, made, "[1]", context).text
+    settings = ("name", "description", "requires_approval", "approval_role", "metadata")
+    assert [getattr(again, name) for name in settings] == [getattr(made, name) for name in settings]
+    assert len((again | Echo()).steps) == len((made | Echo()).steps)
 
 
 def test_an_unknown_setting_is_refused():

@@ -18,7 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
-from toolsemble.work import CallPredicate, Work
+from toolsemble.work import Apply, Work
 
 _MOST_ASKED = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -65,7 +65,7 @@ def _needed(
     for predicate in predicates:
         try:
             # Each gets a copy of its own, so that none can change what the reviewer sees.
-            told = yield CallPredicate(predicate, definition.present(value), context)
+            told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as error:
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=True)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"

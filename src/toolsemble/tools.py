@@ -197,10 +197,10 @@ class Tool(ABC):
         return await self.context.arequest_approval(description, **terms)
 
     def __or__(self, other: object) -> ToolPipeline:
-        return _pipeline().of(self, other)
+        return pipeline_class().of(self, other)
 
     def __ror__(self, other: object) -> ToolPipeline:
-        return _pipeline().of(other, self)
+        return pipeline_class().of(other, self)
 
     def explain(self, provider: str) -> list[Note]:
         """Give a note for every keyword that a provider's model does not see as it was declared.
@@ -336,7 +336,12 @@ def _checked_input_type(cls: Any) -> Any:
     )
 
 
-def _pipeline() -> type[ToolPipeline]:
+def pipeline_class() -> type[ToolPipeline]:
+    """Give the class of pipelines, for those operands of ``|`` that pipelines are made of.
+
+    >>> pipeline_class().__name__
+    'ToolPipeline'
+    """
     from toolsemble.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - the one import upwards: a pipeline is a tool
 
     return ToolPipeline

@@ -139,16 +139,16 @@ class Apply:
 
     __slots__ = ("_context", "_function", "_given")
 
-    def __init__(self, function: Callable[[Any], Any], given: Any, context: ToolContext) -> None:
+    def __init__(self, function: Callable[..., Any], context: ToolContext, *given: Any) -> None:
         self._function = function
-        self._given = given
         self._context = context
+        self._given = given
 
     def do(self) -> Any:
         """Call it here; one that is async gets an event loop."""
         token = enter(self._context)
         try:
-            made = self._function(self._given)
+            made = self._function(*self._given)
             return finish(made) if awaitable(made) else made
         finally:
             leave(token)
@@ -157,31 +157,10 @@ class Apply:
         """Call it, and await what is to be awaited."""
         token = enter(self._context)
         try:
-            made = self._function(self._given)
+            made = self._function(*self._given)
             return await made if awaitable(made) else made
         finally:
             leave(token)
-
-
-class CallPredicate:
-    """Ask a predicate about a call; a sync one is taken to be quick."""
-
-    __slots__ = ("_arguments", "_context", "_predicate")
-
-    def __init__(self, predicate: Callable[[Any, Any], Any], arguments: Any, context: ToolContext) -> None:
-        self._predicate = predicate
-        self._arguments = arguments
-        self._context = context
-
-    def do(self) -> Any:
-        """Call it here; one that is async gets an event loop."""
-        told = self._predicate(self._arguments, self._context)
-        return finish(told) if awaitable(told) else told
-
-    async def ado(self) -> Any:
-        """Call it, and await what is to be awaited."""
-        told = self._predicate(self._arguments, self._context)
-        return await told if awaitable(told) else told
 
 
 class TakeSlot:

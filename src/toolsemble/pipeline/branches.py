@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble.definition import ToolDefinition, checked_description, checked_name, string_definition, typed_definition
@@ -32,12 +33,18 @@ class Branches(Tool):
         flow: Fan | Each | Choice,
         arguments: Callable[[str], Arguments] | None,
         settings: ToolSettings,
+        recipe: Callable[[], Tool],
     ) -> None:
         self.name = _checked(name)
         self.description = checked_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
+        self._recipe = recipe
         self._apply(settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = {"_flow", "_arguments", "_recipe"}
+        return self._recipe, (), {name: value for name, value in vars(self).items() if name not in made}
 
     @final
     def run(self, input: Any) -> Any:
@@ -68,6 +75,7 @@ def fan_out(
 
     Its structured output is a dict of each tool's name and result, its text the same as JSON. It fails when all of
     them fail; with ``FAIL_FAST``, when one does: then the others are cancelled, and that one's result is the result.
+    Branches share the input: an object that one of them changes is changed for all.
 
     :param tools: the branches; a model that calls the tool is asked for what all of them take together
     :param merge: makes one result of the dict of results; whatever it returns is shaped as a tool's own
@@ -98,7 +106,8 @@ def fan_out(
     fail_fast = checked_strategy("fan_out", error_strategy) is ErrorStrategy.FAIL_FAST
     told = f"Side by side: {', '.join(names)}" if description is None else description
     flow = Fan(tuple(map(Branch.of, parts)), merge, fail_fast=fail_fast)
-    return Branches(name or "_and_".join(names), told, flow, _united(parts, all_run=True), settings)
+    again = partial(fan_out, *tools, merge=merge, error_strategy=error_strategy, name=name)
+    return Branches(name or "_and_".join(names), told, flow, _united(parts, all_run=True), settings, again)
 
 
 def map_over(
@@ -137,7 +146,8 @@ def map_over(
     fail_fast = checked_strategy("map_over", error_strategy) is ErrorStrategy.FAIL_FAST
     told = f"For each item: {part.description}" if description is None else description
     flow = Each(Branch.of(part), limit, fail_fast=fail_fast)
-    return Branches(name or f"each_{part.name}", told, flow, lambda owner: ListArguments(owner, part), settings)
+    again = partial(map_over, tool, max_concurrency, error_strategy=error_strategy, name=name)
+    return Branches(name or f"each_{part.name}", told, flow, lambda owner: ListArguments(owner, part), settings, again)
 
 
 def choose(
@@ -177,7 +187,8 @@ def choose(
     names = [part.name for part in parts]
     told = f"One of: {', '.join(names)}" if description is None else description
     flow = Choice(predicate, *map(Branch.of, parts))
-    return Branches(name or "_or_".join(names), told, flow, _united(parts, all_run=False), settings)
+    again = partial(choose, predicate, then, otherwise, name=name)
+    return Branches(name or "_or_".join(names), told, flow, _united(parts, all_run=False), settings, again)
 
 
 def _united(parts: tuple[ToolDefinition, ...], *, all_run: bool) -> Callable[[str], Arguments] | None:

@@ -100,7 +100,7 @@ class Fan:
         if self.merge is None:
             return _together(results_by_name, results)
         try:
-            return shaped((yield Apply(self.merge, results_by_name, context)))
+            return shaped((yield Apply(self.merge, context, results_by_name)))
         except Exception as error:
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
@@ -205,7 +205,7 @@ class Choice:
         """Walk the part that the predicate says; give its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handed = as_handed(value)
-        chosen = yield Apply(self.predicate, handed.written if texts else handed.shown, context)
+        chosen = yield Apply(self.predicate, context, handed.written if texts else handed.shown)
         branch = self.then if chosen else self.otherwise
         given = _handed((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()

@@ -131,7 +131,7 @@ def _adapted(
 ) -> Generator[Work, Any, tuple[ToolResult, Handed | None]]:
     """Give the step's result and what the next step gets; an adapter that raises makes it a failure."""
     try:
-        return result, Handed.value((yield Apply(adapter, result, context)), exact=True)
+        return result, Handed.value((yield Apply(adapter, context, result)), exact=True)
     except Exception as error:
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)

@@ -65,10 +65,7 @@ class ToolPipeline(Tool):
         owner = f"Pipeline '{self.name}'"
         self._error_strategy = checked_strategy(owner, error_strategy)
         self._steps = _listed(owner, steps)
-        places = enumerate(self._steps, 1)
-        self._line = Line(
-            tuple(part_of(f"Step {number} of '{self.name}'", each, self._error_strategy) for number, each in places)
-        )
+        self._line = self._lined()
         self._joined: tuple[str, str] | None = None
         _check_handoffs(self._line.steps)
         self._define()  # what is wrong with the settings is told here, too
@@ -93,7 +90,7 @@ class ToolPipeline(Tool):
         steps = [step for each in (first, *rest) for step in _flat(each)]
         names = [definition_of(f"Step {number}", _tool(each)).name for number, each in enumerate(steps, 1)]
         made = cls(
-            _joined("_then_".join(names)) if name is None else name,
+            _checked("_then_".join(names)) if name is None else name,
             f"Pipeline: {' -> '.join(names)}" if description is None else description,
             steps,
         )
@@ -109,6 +106,18 @@ class ToolPipeline(Tool):
     def error_strategy(self) -> ErrorStrategy:
         """What becomes of it when a step fails that says nothing itself."""
         return self._error_strategy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_line"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._line = self._lined()
+
+    def _lined(self) -> Line:
+        place, strategy = f"of '{self.name}'", self._error_strategy
+        parts = [part_of(f"Step {number} {place}", each, strategy) for number, each in enumerate(self._steps, 1)]
+        return Line(tuple(parts))
 
     def describe(self) -> Plan:
         """Give the plan as Markdown: a numbered list of the steps, and a Mermaid graph.
@@ -167,7 +176,7 @@ def _tool(source: object) -> object:
     return source.tool if isinstance(source, Step) else source
 
 
-def _joined(name: str) -> str:
+def _checked(name: str) -> str:
     try:
         return checked_name(name)
     except ToolDefinitionError as problem:

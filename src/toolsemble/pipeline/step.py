@@ -14,7 +14,7 @@ from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.pipeline.undo import Compensation, compensation
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
-from toolsemble.tools import Tool
+from toolsemble.tools import Tool, define, pipeline_class
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -49,16 +49,10 @@ class Step:
     """What becomes of the pipeline when this step fails; None for what the pipeline says."""
 
     def __or__(self, other: object) -> ToolPipeline:
-        return _pipeline().of(self, other)
+        return pipeline_class().of(self, other)
 
     def __ror__(self, other: object) -> ToolPipeline:
-        return _pipeline().of(other, self)
-
-
-def _pipeline() -> type[ToolPipeline]:
-    from toolsemble.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - a pipeline is made of steps
-
-    return ToolPipeline
+        return pipeline_class().of(other, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +99,17 @@ def definition_of(place: str, source: object) -> ToolDefinition:
         raise ToolDefinitionError(f"{place} is None; pass a tool")
     if isinstance(source, type):
         raise ToolDefinitionError(f"{place} is the class {source.__name__}; pass an instance: {source.__name__}(...)")
+    if isinstance(source, Step):
+        raise ToolDefinitionError(f"{place} is a Step, which stands in the line of a pipeline only; pass its tool")
     try:
-        found = collected(source)
+        # A tool that has tools among its methods is meant itself.
+        found = [define(source)] if isinstance(source, Tool) else [each for _, each in collected(source)]
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{place}: {problem}") from None
     except Exception as problem:
         # A property of somebody else's object can raise anything.
         raise ToolDefinitionError(f"{place} ({type(source).__name__}): {described(problem)}") from problem
-    if isinstance(source, Tool):
-        found = found[:1]  # a tool that has tools among its methods is meant itself
-    if len(found) != 1:
+    if len(found) != 1 or found[0] is None:
         has = f"has {len(found)} tools; pass one of its methods" if found else "is no tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
-    return found[0][1]
+    return found[0]

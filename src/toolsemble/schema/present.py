@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
@@ -66,12 +67,17 @@ def names_of(kind: type) -> dict[str, str] | None:
     if (infos := getattr(kind, "__pydantic_fields__", None)) is not None:
         aliases = {name: (info.validation_alias, info.alias) for name, info in infos.items()}
         return {name: next((a for a in known if isinstance(a, str)), name) for name, known in aliases.items()}
-    if (read := members_reader(kind)) is None:
-        return None
     try:
-        return {field.name: field.key or field.name for field in read(kind, {})}
+        return _read_names(kind)
     except ToolDefinitionError:  # names in annotations that only the place of the tool's definition knows
         return _declared(kind)
+
+
+@lru_cache(maxsize=1000)
+def _read_names(kind: type) -> dict[str, str] | None:
+    # Annotations take long to read, and a pipeline asks at each call.
+    read = members_reader(kind)
+    return None if read is None else {field.name: field.key or field.name for field in read(kind, {})}
 
 
 def _declared(kind: type) -> dict[str, str]:
