@@ -522,6 +522,7 @@ async def test_cancelling_a_map_leaves_no_task_and_begins_nothing_more():
 def test_what_branches_take_together_can_be_taken_from_values():
     arguments = fan_out(upper, repeat)._define().arguments
     assert arguments.take({"text": "a", "times": 3}) == {"text": "a", "times": 3}
+    assert not arguments.holds({})
 
 
 # --- choose

@@ -452,6 +452,18 @@ def test_a_reviewer_is_shown_what_can_be_edited(giver, step, shown, edit, output
     assert result.output == (output or '["3"]')
 
 
+def test_an_adapters_object_is_taken_whole(run):
+    whole = run(Step(Echo(), lambda _: Hit("t", "u")) | take_title, "x")
+    assert [repair["path"] for repair in whole.attributes["repairs"]] == ["rank"]
+    fields = run(gives(Hit("t", "u")) | take_title, "x")
+    assert (whole.output, fields.output, fields.attributes.get("repairs")) == ("tu", "tu", None)
+
+
+@tool
+def take_title(title: str, url: str) -> str:
+    return title + url
+
+
 # --- what is known to be wrong is refused
 
 

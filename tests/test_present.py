@@ -15,7 +15,7 @@ import pytest
 
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
 from toolsemble.review import CallbackReview
-from toolsemble.schema.present import presented
+from toolsemble.schema.present import names_of, presented
 
 
 class Color(enum.Enum):
@@ -127,3 +127,8 @@ def test_a_type_whose_annotations_only_its_own_place_knows_is_shown_by_its_own_n
     point = namedtuple("Point", "x y")  # noqa: PYI024 - the untyped form is what is tested
     assert presented(Local(3)) == {"size": 3, "other": None}
     assert presented([point(1, 2)]) == [{"x": 1, "y": 2}]
+
+
+def test_the_names_of_a_type_are_read_once():
+    assert names_of(Plain) == {"name": "Name", "size": "size"}
+    assert names_of(Plain) is names_of(Plain)

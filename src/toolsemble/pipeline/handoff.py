@@ -169,9 +169,9 @@ class Intake:
         payload = handed.payload
         if payload is None:
             return
-        if handed.exact or not isinstance(payload, Mapping):
+        if handed.exact or self._arguments.holds(payload):
             yield payload
-        if not handed.exact and (fields := fields_of(payload)):
+        elif fields := fields_of(payload):
             chosen = {key: value for key, value in fields.items() if key in self._properties or not self._closed}
             if chosen:
                 yield chosen

@@ -33,6 +33,10 @@ class LaterArguments(ABC):
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         return self._given.validate(text)
 
+    def holds(self, _: Any) -> bool:
+        """Give False: a schema makes no type of its own."""
+        return False
+
     def take(self, value: Any) -> Any:
         """Give the values that a Python object holds, or raise :class:`UnfitError`."""
         return self._given.take(value)

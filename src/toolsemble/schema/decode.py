@@ -42,6 +42,10 @@ class Arguments(Protocol):
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...
 
+    def holds(self, value: Any) -> bool:
+        """Whether a Python object is of the very type that the arguments make, and is passed on as it is."""
+        ...
+
     def take(self, value: Any) -> Any:
         """Give the values that a Python object holds, or raise :class:`UnfitError`."""
         ...

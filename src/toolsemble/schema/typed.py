@@ -103,9 +103,13 @@ class TypedArguments:
             # A validator of the author's own may raise anything; pydantic lets some kinds through.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
 
+    def holds(self, value: Any) -> bool:
+        """Whether a Python object is of the very type that the arguments make, and is passed on as it is."""
+        return self._made is not None and isinstance(value, self._made)
+
     def take(self, value: Any) -> Any:
         """Give the values that a Python object holds, or raise :class:`UnfitError`; one of the type is passed on."""
-        if self._made is not None and isinstance(value, self._made):
+        if self.holds(value):
             return value
         try:
             return (self._validator or self._build()).validate_python(value, strict=True)
