@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble.definition import ToolDefinition, checked_description, checked_name, string_definition, typed_definition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.flows import Branch, Choice, Each, Fan
+from toolsemble.pipeline.branch import Branch
+from toolsemble.pipeline.flows import Choice, Each, Fan
 from toolsemble.pipeline.handoff import as_it_is
 from toolsemble.pipeline.merged import ListArguments, UnitedArguments, shown_text
 from toolsemble.pipeline.step import definition_of

@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
+from toolsemble.definition import ToolDefinition, asking_in, dried
+from toolsemble.pipeline.branch import Branch, handed_to
 from toolsemble.pipeline.declared import either, given_by, named
-from toolsemble.pipeline.handoff import Handed, Read, as_handed, items_of, reader, unwrapped
-from toolsemble.pipeline.spread import SideBySide
-from toolsemble.pipeline.undo import StepRecord, must_undo, undone, with_undone
+from toolsemble.pipeline.handoff import Handed, as_handed, items_of
+from toolsemble.pipeline.several import Spread, dry_together, together
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk, failed, passing
-from toolsemble.schema.pointer import resolved
 from toolsemble.shape import shaped
-from toolsemble.work import Apply, Work
-
-Change: TypeAlias = Callable[[ToolDefinition], ToolDefinition]
-
-_SHOWN = 3
-
-
-class Branch(NamedTuple):
-    """A part, and how it takes what is handed to it."""
-
-    definition: ToolDefinition
-    """The part."""
-    read: Read
-    """How it takes what is handed to it."""
-
-    @classmethod
-    def of(cls, definition: ToolDefinition) -> Branch:
-        """Give the branch of a part."""
-        return cls(definition, reader(definition))
-
-    def changed(self, change: Change) -> Branch:
-        """Give the same branch with another part."""
-        return self._replace(definition=change(self.definition))
-
-    def names(self) -> frozenset[str]:
-        """Give the names of the values that the part takes; a text tool's is ``input``."""
-        arguments = self.definition.arguments
-        schema = {"properties": {"input": {}}} if arguments is None else resolved(arguments.schema, arguments.schema)
-        return frozenset(schema.get("properties", ()))
-
-    def share(self, values: Mapping[str, Any], others: frozenset[str], *, exact: bool) -> Handed:
-        """Give the part's own among values that were made for several: without those that only others take."""
-        if self.definition.arguments is None:
-            return Handed.value(values.get("input", values))
-        own = self.names()
-        return Handed(None, {key: each for key, each in values.items() if key in own or key not in others}, exact)
-
-
-def _handed(branches: Sequence[Branch], value: Any) -> list[Handed]:
-    """Give the input as each part takes it: what a caller or an adapter made for all of them is shared out."""
-    handed = as_handed(value)
-    values = handed.payload
-    made = handed.exact or not isinstance(value, Handed)
-    if not made or not isinstance(values, Mapping) or all(each.definition.arguments is None for each in branches):
-        return [handed] * len(branches)
-    known = frozenset[str]().union(*(each.names() for each in branches))
-    return [each.share(values, known, exact=handed.exact) for each in branches]
+from toolsemble.work import Apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +41,17 @@ class Fan:
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the parts; give their results by name, or what a function makes of them."""
         check_reviewer(self.asking, context)
-        parts = list(zip(self.branches, _handed(self.branches, value), strict=True))
-        spread = _Spread(parts, fail_fast=self.fail_fast)
+        parts = list(zip(self.branches, handed_to(self.branches, value), strict=True))
+        spread = Spread(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
         return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
 
     def _merged(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
         results_by_name = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
         if self.dry:
-            return _dry(context.tool_name, results_by_name, results)
+            return dry_together(context.tool_name, results_by_name, results)
         if self.merge is None:
-            return _together(results_by_name, results)
+            return together(results_by_name, results)
         try:
             return shaped((yield Apply(self.merge, context, results_by_name)))
         except Exception as error:
@@ -108,7 +61,7 @@ class Fan:
             trace.threw = context.tool_name
             return failed(error)
 
-    def mapped(self, change: Change) -> Fan:
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Fan:
         """Give the same with other parts."""
         return replace(self, branches=tuple(each.changed(change) for each in self.branches))
 
@@ -156,14 +109,14 @@ class Each:
         """Walk the part for each item; give the results in the order of the items."""
         check_reviewer(self.asking, context)
         parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
-        spread = _Spread(parts, fail_fast=self.fail_fast)
+        spread = Spread(parts, fail_fast=self.fail_fast)
         return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
 
     def _listed(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
         yield from ()  # a path, as where results are merged
-        return _dry(context.tool_name, results, results) if self.dry else _together(results, results)
+        return dry_together(context.tool_name, results, results) if self.dry else together(results, results)
 
-    def mapped(self, change: Change) -> Each:
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Each:
         """Give the same with another part."""
         return replace(self, branch=self.branch.changed(change))
 
@@ -207,7 +160,7 @@ class Choice:
         handed = as_handed(value)
         chosen = yield Apply(self.predicate, context, handed.written if texts else handed.shown)
         branch = self.then if chosen else self.otherwise
-        given = _handed((self.then, self.otherwise), value)[0 if chosen else 1]
+        given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
         try:
             return (yield from walk.path(branch.definition, branch.read, given, context, own, 1))
@@ -215,7 +168,7 @@ class Choice:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
 
-    def mapped(self, change: Change) -> Choice:
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
         """Give the same with other parts."""
         return replace(self, then=self.then.changed(change), otherwise=self.otherwise.changed(change))
 
@@ -237,81 +190,3 @@ class Choice:
     def how(self) -> str:
         """How the parts are walked, in words."""
         return "one of these"
-
-
-class _Spread:
-    """Parts with their inputs, walked side by side."""
-
-    def __init__(self, parts: Sequence[tuple[Branch, Handed]], *, fail_fast: bool) -> None:
-        self._parts = parts
-        self._fail_fast = fail_fast
-        self._traces = [Trace() for _ in parts]
-
-    def walk(
-        self,
-        limit: int,
-        context: ToolContext,
-        walk: Walk,
-        trace: Trace,
-        together: Callable[[list[ToolResult]], CallPath],
-    ) -> CallPath:
-        """Walk the parts; give the one result that a path makes of theirs, or the failure that stands for all.
-
-        What was completed inside is undone when the whole fails, and handed up to be undone later when it does not.
-        """
-        starts = [
-            partial(walk.path, branch.definition, branch.read, handed, context, own, number)
-            for number, ((branch, handed), own) in enumerate(zip(self._parts, self._traces, strict=True), 1)
-        ]
-        try:
-            results = yield SideBySide(starts, limit, fail_fast=self._fail_fast)
-            result = self._failure(results, trace) or (yield from together(results))
-        except BaseException as error:
-            if must_undo(error):
-                trace.undone = yield from self._undone(walk)
-            raise
-        if result.is_success:
-            trace.undos = tuple(self._undos())
-            return result
-        return with_undone(result, (yield from self._undone(walk)))
-
-    def _undone(self, walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
-        """Undo what was completed; tell of it, and of what parts that were cut off have undone themselves."""
-        before = [record for own in self._traces for record in own.undone]
-        return (*before, *(yield from undone(self._undos(), walk)))
-
-    def _undos(self) -> list[Any]:
-        return [undo for own in self._traces for undo in own.undos]
-
-    def _failure(self, results: Sequence[ToolResult | None], trace: Trace) -> ToolResult | None:
-        """Give the failure that stands for all, or None when enough succeeded."""
-        failures = [result for result in results if result is not None and not result.is_success]
-        if not failures or (len(failures) < len(results) and not self._fail_fast):
-            return None
-        if self._fail_fast or len(failures) == 1:
-            trace.threw = next(
-                own.threw for own, each in zip(self._traces, results, strict=True) if each is failures[0]
-            )
-            return failures[0]
-        messages = list(dict.fromkeys(str(result.error_message) for result in failures))
-        more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
-        message = f"All {len(failures)} failed: {'; '.join(messages[:_SHOWN])}{more}"
-        return ToolResult.failure(message, structured_output=self._named(failures))
-
-    def _named(self, results: Sequence[ToolResult]) -> Any:
-        names = [branch.definition.name for branch, _ in self._parts]
-        return list(results) if len(set(names)) < len(names) else dict(zip(names, results, strict=True))
-
-
-def _together(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
-    """Give one result of several: their payloads or texts as JSON, and all their contents."""
-    contents = tuple(content for result in results for content in result.contents)
-    return ToolResult(shaped(unwrapped(payload)).output, None, payload, contents)
-
-
-def _dry(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:
-    """Give what stands for the result of parts that were not run; it tells of those that would not have been."""
-    dry = dry_result(name)
-    if all(result.is_success for result in results):
-        return dry
-    return replace(_together(payload, results), attributes=dry.attributes)
