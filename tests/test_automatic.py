@@ -51,7 +51,7 @@ def fail(request):
         (CallbackReview(lambda _: True), "Error: Rejected by reviewer: the answer was not a decision"),
         (CallbackReview(fail), "Error: Rejected by reviewer: the reviewer failed to answer"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 async def test_every_program_decides_for_sync_and_async_boxes_alone_and_in_a_turn(tool, handler, text):
     box = Toolbox([tool], review=handler)
@@ -96,7 +96,9 @@ def test_what_cannot_be_called_is_no_callback(given):
         CallbackReview(given)
 
 
-@pytest.mark.parametrize("handler", [AutoApprove(1.5), AutoReject("no"), CallbackReview(refuse)], ids=repr)
+@pytest.mark.parametrize(
+    "handler", [AutoApprove(1.5), AutoReject("no"), CallbackReview(refuse)], ids=lambda handler: type(handler).__name__
+)
 def test_programs_travel_to_other_processes(handler):
     assert pickle.loads(pickle.dumps(handler)) == handler
 

@@ -137,7 +137,7 @@ def test_the_limit_holds_for_all_members_together(web, size):
 
 
 @pytest.mark.parametrize("end", [1, 5, 12, -9, -8, -1])
-@pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")])
+@pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")], ids=["first", "second"])
 def test_gzip_that_is_cut_short_is_refused(web, before, end):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, before + gzip.compress(b"a long text")[:end])
     with pytest.raises(FetchError, match="The answer is cut short: its gzip has no end"):
