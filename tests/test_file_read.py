@@ -48,7 +48,7 @@ async def test_async_code_reads_the_same(base):
 
 def test_programs_learn_what_was_given(base):
     assert FileReadTool(base).execute('{"path": "five.txt", "offset": 1, "limit": 2}') == ToolResult.success(
-        "two\nthree\n[lines 2-3 of 5]",
+        "two\nthree\n",
         {"path": "five.txt", "offset": 1, "lines": 2, "total_lines": 5, "bytes": 24, "encoding": "utf-8"},
     )
 
@@ -57,10 +57,10 @@ def test_programs_learn_what_was_given(base):
     ("offset", "limit", "given"),
     [
         (0, None, FIVE),
-        (0, 1, "one\n[lines 1-1 of 5]"),
-        (1, 2, "two\nthree\n[lines 2-3 of 5]"),
-        (3, None, "four\nfive\n[lines 4-5 of 5]"),
-        (4, 100, "five\n[lines 5-5 of 5]"),
+        (0, 1, "one\n"),
+        (1, 2, "two\nthree\n"),
+        (3, None, "four\nfive\n"),
+        (4, 100, "five\n"),
         (0, 5, FIVE),
         (0, 10**30, FIVE),
         (5, None, "Error: Offset 5 is past the end: 'five.txt' has 5 lines"),
@@ -109,8 +109,8 @@ def test_a_long_file_is_given_in_parts_that_say_so(base):
     first = FileReadTool(base).execute('{"path": "x.txt"}')
     assert first.output == "".join(f"{n}\n" for n in range(1, 2001)) + "[lines 1-2000 of 5000]"
     assert (first.structured_output["lines"], first.structured_output["total_lines"]) == (2000, 5000)
-    assert read(base, path="x.txt", offset=4999) == "5000\n[lines 5000-5000 of 5000]"
-    assert read(base, path="x.txt", limit=4000).endswith("\n4000\n[lines 1-4000 of 5000]")
+    assert read(base, path="x.txt", offset=4999) == "5000\n"
+    assert read(base, path="x.txt", limit=4000).endswith("\n4000\n")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_long_file_is_given_in_parts_that_say_so(base):
         ("x" * 100_001, 0, "x" * 100_000 + "\n[line 1 of 1, the first 100000 of its 100001 characters]"),
         ("a\n" + "x" * 99_998, 0, "a\n" + "x" * 99_998),
         ("a\n" + "x" * 99_999, 0, "a\n[lines 1-1 of 2]"),
-        ("a\nb", 1, "b\n[lines 2-2 of 2]"),
+        ("a\nb", 1, "b"),
         ("a\n" + "x" * 100_000 + "\n", 1, "x" * 100_000 + "\n[line 2 of 2, the first 100000 of its 100001 characters]"),
     ],
 )  # fmt: skip

@@ -45,8 +45,8 @@ class FileReadInput:
 class FileReadTool(TypedTool[FileReadInput]):
     r"""Reads text files inside one directory; nothing outside can be read or detected.
 
-    What is not the whole file says at its end which lines it is. The structured output says that too, and how the file
-    is encoded.
+    What is less than was asked for says at its end which lines it is. The structured output always says so, and how
+    the file is encoded.
 
     >>> import pathlib, tempfile
     >>> base = pathlib.Path(tempfile.mkdtemp())
@@ -54,7 +54,7 @@ class FileReadTool(TypedTool[FileReadInput]):
     16
     >>> read = FileReadTool(base)
     >>> read.execute('{"path": "list.txt", "offset": 1, "limit": 1}').output
-    'bread\n[lines 2-2 of 3]'
+    'bread\n'
     >>> read.execute('{"path": "../list.txt"}').text
     'Error: Access denied: path is outside the sandbox directory'
     """
@@ -62,8 +62,8 @@ class FileReadTool(TypedTool[FileReadInput]):
     name = "file_read"
     description = (
         "Reads a text file and gives its content. Paths are relative to a base directory, and nothing outside it can "
-        "be read. For a part of a long file, say how many lines to skip (offset) and how many to give (limit); the "
-        "last line of the answer then says which lines these are, and of how many."
+        "be read. For a part of a long file, say how many lines to skip (offset) and how many to give (limit). An "
+        "answer that had to be cut ends with a line that says which lines it holds, and of how many."
     )
 
     def __init__(self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
@@ -83,7 +83,8 @@ class FileReadTool(TypedTool[FileReadInput]):
         lines = _lines(found.text)
         if input.offset and input.offset >= len(lines):
             raise ToolExecutionError(f"Offset {input.offset} is past the end: {input.path!r} has {len(lines)} lines")
-        given = _fitting(lines[input.offset :][: input.limit or MAX_LINES])
+        asked = lines[input.offset :][: input.limit]
+        given = _fitting(asked if input.limit else asked[:MAX_LINES])
         facts = {
             "path": input.path,
             "offset": input.offset,
@@ -92,7 +93,7 @@ class FileReadTool(TypedTool[FileReadInput]):
             "bytes": len(data),
             "encoding": found.encoding,
         }
-        return ToolResult.success("".join(given) + _note(lines, given, input.offset), facts)
+        return ToolResult.success("".join(given) + ("" if given == asked else _note(lines, given, input.offset)), facts)
 
 
 def _lines(text: str) -> list[str]:
@@ -108,9 +109,7 @@ def _fitting(lines: list[str]) -> list[str]:
 
 
 def _note(lines: list[str], given: list[str], offset: int) -> str:
-    """Say which part of a file was given, in a line of its own; nothing when it was all of it."""
-    if given == lines:
-        return ""
+    """Say which part of a file was given, in a line of its own."""
     start = "" if given[-1].endswith("\n") else "\n"
     if given[-1] != (last := lines[offset + len(given) - 1]):
         return f"{start}[line {offset + 1} of {len(lines)}, the first {MAX_CHARACTERS} of its {len(last)} characters]"
