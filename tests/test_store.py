@@ -65,9 +65,8 @@ def asking(arguments="old.log", **given):
 
 
 def tamper(path, statement, *values):
-    connection = sqlite3.connect(path / "reviews.db", isolation_level=None)
-    connection.execute(statement, values)
-    connection.close()
+    with closing(sqlite3.connect(path / "reviews.db", isolation_level=None)) as connection:
+        connection.execute(statement, values)
 
 
 def kinds(store, request_id=None):
