@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolConfigurationError, ToolResult
 from toolsemble.builtin import FileWriteTool
 from toolsemble.guard.paths import DENIED
@@ -26,18 +27,6 @@ def base(tmp_path):
 
 def write(base, /, **arguments):
     return Toolbox([FileWriteTool(base)]).execute(ToolCall("file_write", arguments)).text
-
-
-class Answers:
-    """A reviewer who gives the same answer and keeps what was asked."""
-
-    def __init__(self, decision):
-        self.decision = decision
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        return self.decision
 
 
 def test_what_a_model_is_shown(base):
@@ -233,7 +222,7 @@ class TestApproval:
         assert FileWriteTool.editable == "content"
 
     def test_the_reviewer_sees_path_and_content(self, base):
-        reviewer = Answers(Continue())
+        reviewer = Reviewer(Continue())
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=reviewer)
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
         (request,) = reviewer.requests
@@ -241,7 +230,7 @@ class TestApproval:
         assert (base / "new.txt").read_text() == "new"
 
     def test_what_is_rejected_is_not_written(self, base):
-        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Answers(ExitEarly("no")))
+        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(ExitEarly("no")))
         reply = box.execute(ToolCall("file_write", {"path": "a/new.txt", "content": "new"}))
         assert reply.text == "Error: Rejected by reviewer: no"
         assert [each.name for each in base.iterdir()] == ["old.txt"]
@@ -254,7 +243,7 @@ class TestApproval:
 
     def test_an_edit_replaces_the_content_and_cannot_leave_the_directory(self, base, tmp_path):
         edit = Edit('{"path": "../new.txt", "content": "edited"}')
-        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Answers(edit))
+        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(edit))
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
         assert (base / "new.txt").read_text() == edit.revised
         assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret.txt"]

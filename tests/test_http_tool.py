@@ -12,6 +12,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
+from tools import Reviewer
 from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble.builtin import HttpTool
 from web import serving
@@ -381,16 +382,6 @@ def test_only_what_may_pass_is_tried_again_and_not_for_ever(web, failure, retrie
 def test_the_time_limit_holds_for_the_call(web, method):
     web.answers["/"] = lambda handler: handler.server.web.closing.wait(60)
     assert call(http(web.url(), method=method, timeout=0.3), "x").error_message == "Timed out after 0.3 s"
-
-
-class Reviewer:
-    def __init__(self, decision):
-        self.decision = decision
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        return self.decision
 
 
 def test_approval_shows_method_url_and_body_but_no_secret(web):

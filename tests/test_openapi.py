@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tools import Reviewer
 from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble.builtin import HttpTool
 from web import serving
@@ -388,16 +389,6 @@ def test_a_secret_in_the_url_of_an_operation_is_never_shown(web):
     web.answers["/"] = echoing
     paths = {"/?api_key={KEY}": {"get": {"operationId": "it"}}}
     assert send(web, paths, {}, secrets={"KEY": "t0p-s3cret"}).output == "/?api_key=***"
-
-
-class Reviewer:
-    def __init__(self, decision):
-        self.decision = decision
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        return self.decision
 
 
 def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):

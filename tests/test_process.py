@@ -14,6 +14,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
+from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
 from toolsemble.builtin import ProcessTool, process
 
@@ -50,16 +51,6 @@ def wait_for(path):
             return path.read_text().split()
         time.sleep(0.02)
     raise AssertionError(f"{path} was not written")
-
-
-class Answers:
-    def __init__(self, decision):
-        self.decision = decision
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        return self.decision
 
 
 def test_a_model_is_asked_for_one_text():
@@ -385,7 +376,7 @@ class TestTyped:
         assert reply.text == "Error: Missing required parameter(s) for 'Order': item"
 
     def test_the_reviewer_sees_the_fields(self):
-        reviewer = Answers(Continue())
+        reviewer = Reviewer(Continue())
         Toolbox([self.TOOL(requires_approval=True)], review=reviewer).execute(ToolCall("worker", {"item": "tea"}))
         assert [request.arguments for request in reviewer.requests] == [{"item": "tea", "count": 1}]
 
@@ -398,7 +389,7 @@ class TestApproval:
     ECHO = "import sys, json; print(json.load(sys.stdin)['input'])"
 
     def test_the_reviewer_sees_the_input_and_is_told_the_command(self):
-        reviewer = Answers(Continue())
+        reviewer = Reviewer(Continue())
         tool = ProcessTool("say", "Says it", ["echo", "a b"], requires_approval=True)
         assert Toolbox([tool], review=reviewer).execute(ToolCall("say", {"input": "hi"})).text == "a b"
         assert [request.arguments for request in reviewer.requests] == ["hi"]
@@ -406,13 +397,13 @@ class TestApproval:
         assert tool.description == "Says it"
 
     def test_an_edit_replaces_the_input(self):
-        box = Toolbox([python(self.ECHO, requires_approval=True)], review=Answers(Edit("edited")))
+        box = Toolbox([python(self.ECHO, requires_approval=True)], review=Reviewer(Edit("edited")))
         assert box.execute(ToolCall("worker", {"input": "hi"})).text == "edited"
 
     def test_a_rejected_call_starts_nothing(self, tmp_path):
         program = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
         tool = python(program, str(tmp_path / "ran"), requires_approval=True)
-        reply = Toolbox([tool], review=Answers(ExitEarly("no"))).execute(ToolCall("worker", {"input": "hi"}))
+        reply = Toolbox([tool], review=Reviewer(ExitEarly("no"))).execute(ToolCall("worker", {"input": "hi"}))
         assert reply.text == "Error: Rejected by reviewer: no"
         assert not (tmp_path / "ran").exists()
 

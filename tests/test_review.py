@@ -12,7 +12,7 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_validator
 
-from tools import AsyncFunction, Echo, Function, call
+from tools import AsyncFunction, Echo, Function, Reviewer, call
 from toolsemble import (
     Continue,
     Edit,
@@ -33,21 +33,6 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review.question import ask
-
-
-class Reviewer:
-    """Gives one answer, or one answer after the other, and keeps what it was asked."""
-
-    def __init__(self, *answers):
-        self.answers = answers
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
 
 
 class AsyncReviewer(Reviewer):
