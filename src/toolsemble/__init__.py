@@ -14,6 +14,7 @@ from toolsemble.lazy import loader
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from toolsemble.agent import Agent, AgentResult, ConversationMemory, Prices, Retry
     from toolsemble.call import ToolCall, ToolReply
     from toolsemble.collection import tool_specifications_from
     from toolsemble.context import InvocationParameters, ToolContext
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         AgentExecutionError,
         ExitEarlyError,
         MaxIterationsExceededError,
+        ModelError,
         ReviewRefusedError,
         ReviewTimeoutError,
         ToolArgumentsError,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.function import FunctionTool, tool
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
+    from toolsemble.models import ChatModel
     from toolsemble.note import Note
     from toolsemble.param import MemoryId, Param
     from toolsemble.pipeline.branches import choose, fan_out, map_over
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "agent": ("Agent", "AgentResult", "ConversationMemory", "Prices", "Retry"),
     "call": ("ToolCall", "ToolReply"),
     "collection": ("tool_specifications_from",),
     "context": ("InvocationParameters", "ToolContext"),
@@ -73,6 +77,7 @@ _HOMES = {
         "AgentExecutionError",
         "ExitEarlyError",
         "MaxIterationsExceededError",
+        "ModelError",
         "ReviewRefusedError",
         "ReviewTimeoutError",
         "ToolArgumentsError",
@@ -83,6 +88,7 @@ _HOMES = {
     ),
     "function": ("FunctionTool", "tool"),
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+    "models": ("ChatModel",),
     "note": ("Note",),
     "param": ("MemoryId", "Param"),
     "pipeline.branches": ("choose", "fan_out", "map_over"),
@@ -108,11 +114,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "Agent",
     "AgentExecutionError",
+    "AgentResult",
     "AgentTool",
     "AudioContent",
+    "ChatModel",
     "Content",
     "Continue",
+    "ConversationMemory",
     "Edit",
     "ErrorStrategy",
     "ExitEarly",
@@ -124,9 +134,12 @@ __all__ = [
     "InvocationParameters",
     "MaxIterationsExceededError",
     "MemoryId",
+    "ModelError",
     "Note",
     "OnTimeout",
     "Param",
+    "Prices",
+    "Retry",
     "ReturnBehavior",
     "ReviewDecision",
     "ReviewHandler",

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.review import (
@@ -24,6 +24,7 @@ from toolsemble.review.automatic import AutoReject
 from toolsemble.review.gate import check_terms
 from toolsemble.review.question import Question
 from toolsemble.review.request import TIMEOUT, ReviewTerms
+from toolsemble.watch import tell
 from toolsemble.workers import THREADS
 
 LOGGER = logging.getLogger("toolsemble.tool")
@@ -65,6 +66,25 @@ class InvocationParameters(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"InvocationParameters({dict(self._values)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgress:
+    """How far a call has come, as its tool says.
+
+    >>> CallProgress("scrape", "call_1", 0.4, "page 4 of 10").fraction
+    0.4
+    """
+
+    tool_name: str
+    """The tool that is called."""
+    call_id: str
+    """The call."""
+    fraction: float | None
+    """How much of the work is done, from 0 to 1; None when that is not known."""
+    message: str = ""
+    """What is being done, for people."""
+    kind: ClassVar[str] = "call_progress"
 
 
 # Without slots: a context is made for every call, and copying a dict is several times faster than setting
@@ -118,6 +138,16 @@ class ToolContext:
         """Give the part that can be sent to another process: live objects stay behind, and nobody there can agree."""
         review = None if self.review is None else AutoReject("the reviewer cannot be asked from a worker process")
         return self.derive({"metrics": SILENT, "executor": THREADS, "review": review})
+
+    def progress(self, fraction: float | None, message: str = "") -> None:
+        """Tell whoever watches the run how far the call has come; the model does not hear of it.
+
+        :param fraction: how much of the work is done, from 0 to 1; None when that is not known
+        :param message: what is being done
+
+        >>> ToolContext().progress(0.4, "page 4 of 10")
+        """
+        tell(CallProgress(self.tool_name, self.call_id, fraction, message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer in the middle of a tool's work, and wait in this thread; without a reviewer, go on.

@@ -10,6 +10,7 @@
     ├── ExitEarlyError                    a reviewer stopped the run
     ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
     ├── ReviewRefusedError                an answer to a request for approval was not accepted
+    ├── ModelError                        a model did not answer
     ├── AgentExecutionError               a run failed; ``partial`` holds what was done until then
     └── MaxIterationsExceededError        a run used up its calls, and the model still gave no answer
 
@@ -55,6 +56,8 @@ class ToolConfigurationError(ToolsembleError):
 
     #: The replies of the sibling calls, when several calls were executed together.
     replies: Sequence[ToolReply] = ()
+    #: What was done until then, when it ended an agent's run.
+    partial: Any = None
 
 
 class _CodedError(ToolsembleError):
@@ -90,6 +93,8 @@ class ExitEarlyError(ToolsembleError):
 
     #: The replies of the sibling calls, when several calls were executed together.
     replies: Sequence[ToolReply] = ()
+    #: What was done until then, when it ended an agent's run.
+    partial: Any = None
 
     def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -112,6 +117,22 @@ class ReviewRefusedError(ToolsembleError):
     """
 
 
+class ModelError(ToolsembleError):
+    """A model did not answer; the message is the provider's.
+
+    >>> error = ModelError("Too many requests", retryable=True, retry_after=2.5)
+    >>> error.retryable, error.retry_after
+    (True, 2.5)
+    """
+
+    def __init__(self, message: str = "", *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        #: Whether the same request may be answered when it is sent again.
+        self.retryable = retryable
+        #: How many seconds the provider asks to wait before that; None when it does not say.
+        self.retry_after = retry_after
+
+
 class AgentExecutionError(ToolsembleError):
     """A run failed; what was done until then is kept.
 
@@ -130,3 +151,8 @@ class MaxIterationsExceededError(ToolsembleError):
     >>> str(MaxIterationsExceededError("25 calls, no answer"))
     '25 calls, no answer'
     """
+
+    def __init__(self, message: str = "", *, partial: Any = None) -> None:
+        super().__init__(message)
+        #: What was done until then.
+        self.partial = partial

@@ -25,7 +25,7 @@ def shaped(value: object) -> ToolResult:
     ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
     """
     if isinstance(value, str):
-        text = value if type(value) is str and value.isascii() else _sendable(str.__str__(value))
+        text = value if type(value) is str and value.isascii() else sendable(str.__str__(value))
         return ToolResult(text, None, None, (), NO_ATTRIBUTES)
     if isinstance(value, ToolResult):
         return _sendable_result(value)
@@ -55,7 +55,7 @@ def described(error: BaseException | None) -> str:
         message = str(error)
     except Exception:  # noqa: BLE001 - an exception that cannot be printed must not hide the failure
         message = ""
-    return _sendable(message or type(error).__name__)
+    return sendable(message or type(error).__name__)
 
 
 def _json_text(value: object) -> str:
@@ -85,14 +85,14 @@ def _plain(value: Any) -> Any:
 
 
 def _sendable_result(result: ToolResult) -> ToolResult:
-    output = _sendable(result.output)
-    message = result.error_message and _sendable(result.error_message)
+    output = sendable(result.output)
+    message = result.error_message and sendable(result.error_message)
     if output is result.output and message is result.error_message:
         return result
     return replace(result, output=output, error_message=message)
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """Give the text with each half of a surrogate pair written as an escape: no provider could be sent it."""
     if text.isascii():
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module  # provider modules are loaded when they are used
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.collection import collected
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
-from toolsemble.definition import ToolDefinition, dried, mapped
+from toolsemble.definition import ReturnBehavior, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits import Slots
 from toolsemble.metrics import SilentMetrics, ToolMetrics
@@ -133,6 +133,15 @@ class Toolbox:
         """The names of the tools, in registration order."""
         return list(self._entries)
 
+    def return_behavior(self, name: str) -> ReturnBehavior:
+        """Give who gets the result of a tool; of one that is not there, the model does.
+
+        >>> Toolbox([]).return_behavior("nothing").name
+        'TO_LLM'
+        """
+        entry = self._entries.get(name)
+        return ReturnBehavior.TO_LLM if entry is None else entry.definition.return_behavior
+
     def execute(
         self,
         call: ToolCall,
@@ -205,13 +214,16 @@ class Toolbox:
         parameters: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         dry_run: bool = False,
+        observe: Callable[[int, ToolReply], None] | None = None,
     ) -> list[ToolReply]:
         """Give the replies to the calls of one turn, in request order, running them side by side.
 
         Raises as :meth:`execute_all` does; when it is cancelled, the calls are, too.
+
+        :param observe: is told each reply as soon as it is made, with the index of its call
         """
         run = self._run(memory_id, parameters, run_id)
-        with Turn(calls) as turn:
+        with Turn(calls, observe) as turn:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:

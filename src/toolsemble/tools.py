@@ -175,6 +175,10 @@ class Tool(ABC):
         """Where the tool can do blocking work beside the call."""
         return self.context.executor
 
+    def progress(self, fraction: float | None, message: str = "") -> None:
+        """Tell whoever watches the run how far the call has come: see :meth:`ToolContext.progress`."""
+        self.context.progress(fraction, message)
+
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer in the middle of the work, and wait: see :meth:`ToolContext.request_approval`.
 

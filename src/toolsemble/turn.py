@@ -20,13 +20,16 @@ class Turn:
     []
     """
 
-    def __init__(self, calls: Iterable[ToolCall]) -> None:
+    def __init__(self, calls: Iterable[ToolCall], observe: Callable[[int, ToolReply], None] | None = None) -> None:
         self.calls = list(calls)
+        self._observe = observe
         self._replies: dict[int, ToolReply] = {}
 
     def answer(self, index: int, reply: ToolReply) -> None:
         """Take down the reply to the call at an index."""
         self._replies[index] = reply
+        if self._observe is not None:
+            self._observe(index, reply)
 
     def made(self) -> list[ToolReply]:
         """Give the replies that were made, in request order."""

@@ -15,7 +15,9 @@ from toolsemble.errors import ReviewTimeoutError
 from toolsemble.preview import preview
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.event import LOGGER
+from toolsemble.review.notice import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
+from toolsemble.watch import tell
 from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async
 
 if TYPE_CHECKING:
@@ -79,6 +81,12 @@ class Question:
 
     async def ado(self) -> ReviewDecision:
         """Ask without holding up the event loop."""
+        tell(ReviewRequested(self._request))
+        decision = await self._put()
+        tell(ReviewDecided(self._request, decision))
+        return decision
+
+    async def _put(self) -> ReviewDecision:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         request = self._request

@@ -1,0 +1,80 @@
+"""Agents: a loop in which a model uses tools until it can answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolsemble.lazy import loader
+
+if TYPE_CHECKING:
+    from toolsemble.agent.agent import Agent
+    from toolsemble.agent.budget import Limits, Prices, Usage
+    from toolsemble.agent.event import (
+        ArgumentsDelta,
+        CallDelta,
+        CallProgress,
+        CallReplied,
+        CallRequested,
+        Event,
+        Final,
+        ModelRetried,
+        ReviewDecided,
+        ReviewRequested,
+        TextDelta,
+        TurnEnded,
+    )
+    from toolsemble.agent.memory import ConversationMemory
+    from toolsemble.agent.plan import RunView
+    from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+    from toolsemble.agent.retry import Retry
+
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "ArgumentsDelta",
+    "CallDelta",
+    "CallProgress",
+    "CallReplied",
+    "CallRequested",
+    "ConversationMemory",
+    "Event",
+    "Final",
+    "Limits",
+    "ModelRetried",
+    "Prices",
+    "Retry",
+    "ReviewDecided",
+    "ReviewRequested",
+    "RunView",
+    "TextDelta",
+    "ToolCallRecord",
+    "TraceStep",
+    "TurnEnded",
+    "Usage",
+]
+
+__getattr__ = loader(
+    globals(),
+    {
+        "agent": ("Agent",),
+        "budget": ("Limits", "Prices", "Usage"),
+        "event": (
+            "ArgumentsDelta",
+            "CallDelta",
+            "CallProgress",
+            "CallReplied",
+            "CallRequested",
+            "Event",
+            "Final",
+            "ModelRetried",
+            "ReviewDecided",
+            "ReviewRequested",
+            "TextDelta",
+            "TurnEnded",
+        ),
+        "memory": ("ConversationMemory",),
+        "plan": ("RunView",),
+        "result": ("AgentResult", "ToolCallRecord", "TraceStep"),
+        "retry": ("Retry",),
+    },
+)

@@ -1,0 +1,128 @@
+"""The account of a run: what was said, done and spent so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Literal
+
+from toolsemble.agent.budget import Spending, Stop, current_spending
+from toolsemble.agent.plan import Plan, RunView
+from toolsemble.agent.prompt import opening
+from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+from toolsemble.call import new_id
+from toolsemble.context import InvocationParameters, ToolContext, current_context
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.models.message import Message, UserMessage
+from toolsemble.models.transcript import Transcript
+
+
+class Account:
+    """A conversation that grows, and in which every call has its reply at every moment; and what it took."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        prompt: Sequence[Message],
+        history: Sequence[Message] | None,
+        memory_id: str | None,
+        parameters: MutableMapping[str, Any] | None,
+    ) -> None:
+        """Take up the conversation: the one that was given, the one that is remembered, or a new one."""
+        self.spending = Spending(plan.limits, plan.prices, current_spending.get())
+        self.context = _surroundings(plan, memory_id, parameters, self.spending)
+        self.stop: Stop | None = None
+        self.records: list[ToolCallRecord] = []
+        self._plan = plan
+        self._trace: list[TraceStep] = []
+        kept = Transcript() if plan.memory is None else plan.memory.load(self.context.memory_id)
+        said = opening(plan.system, kept if history is None else history)
+        self._kept = kept if history is None else None
+        self._saved = len(said) if kept else 0
+        self.messages = said.plus(*prompt)
+        self._question = _question(self.messages)
+        if all(message.role == "system" for message in self.messages):
+            raise ToolConfigurationError("There is nothing to answer: give a prompt, or a history that ends in one")
+
+    def shown(self) -> Sequence[Message]:
+        """Give the part of the conversation that the model is shown."""
+        memory = self._plan.memory
+        return self.messages if memory is None else memory.window(self.messages, self._question)
+
+    def view(self) -> RunView:
+        """Give what a function that gives tools can know."""
+        context, spending = self.context, self.spending
+        return RunView(
+            context.run_id, context.memory_id, context.parameters, self.messages, spending.usage(), spending.turns
+        )
+
+    def say(self, *messages: Message) -> None:
+        """Add to the conversation, and to the memory of it; each call comes with its reply."""
+        self.messages = self.messages.plus(*messages)
+        if self._plan.memory is not None:
+            new = len(self.messages) - self._saved
+            self._plan.memory.extend(self.context.memory_id, self._kept, self.messages, new)
+            self._saved = len(self.messages)
+            self._kept = None if self._kept is None else self.messages
+
+    def correct(self, text: str) -> None:
+        """Add what the model is told in a person's place; it is remembered with the answer to it."""
+        self.messages = self.messages.plus(UserMessage(text))
+
+    def end(self, stop: Stop | None) -> None:
+        """Take down that a budget is used up, if one is; the first one counts."""
+        if stop is not None and self.stop is None:
+            self.stop = stop
+            self.note("stop", stop.name, time.monotonic(), 0.0, stop.said)
+
+    def note(
+        self, kind: Literal["model", "tool", "retry", "stop"], name: str, started: float, seconds: float, detail: str
+    ) -> None:
+        """Take down what happened."""
+        self._trace.append(TraceStep(kind, name, started - self.spending.started, seconds, detail))
+
+    def result(self, stop_reason: str, text: str = "", output: Any = None) -> AgentResult:
+        """Give what came of the run, or what was done until now."""
+        return AgentResult(
+            text,
+            output,
+            list(self.records),
+            self.messages,
+            self.spending.usage(),
+            stop_reason,
+            tuple(self._trace),
+            self.context.run_id,
+        )
+
+
+def _surroundings(
+    plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None, spending: Spending
+) -> ToolContext:
+    """Give the context that the calls of the run inherit; a run inside another one inherits it, too."""
+    outer = current_context()
+    base = outer or ToolContext()
+    shared = base.parameters if parameters is None else parameters
+    changes: dict[str, Any] = {
+        "run_id": base.run_id or new_id(),
+        "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
+        "deadline": _sooner(base.deadline, spending.deadline),
+    }
+    if memory_id is not None or outer is None:
+        changes["memory_id"] = plan.memory_id if memory_id is None else memory_id
+    if plan.role:
+        changes["agent_role"] = plan.role
+    if plan.review is not None:
+        changes["review"] = plan.review
+    return base.derive(changes)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else min(one, other)
+
+
+def _question(messages: Transcript) -> int:
+    """Give where the last thing stands that a person said; -1 when there is none."""
+    for back, message in enumerate(reversed(messages), 1):
+        if isinstance(message, UserMessage):
+            return len(messages) - back
+    return -1

@@ -1,0 +1,215 @@
+"""An agent: a model, tools, and a task to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Any, Unpack
+
+from toolsemble.agent.account import Account
+from toolsemble.agent.budget import Limits, Prices
+from toolsemble.agent.channel import Channel
+from toolsemble.agent.delegate import Delegate
+from toolsemble.agent.event import Event, Final, TurnEnded
+from toolsemble.agent.loop import Loop
+from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.output import Output
+from toolsemble.agent.plan import DynamicTools, Plan, checked_box
+from toolsemble.agent.prompt import Prompt, messages_of, system_message
+from toolsemble.agent.result import AgentResult
+from toolsemble.agent.retry import Retry
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.models.chat import ChatModel
+from toolsemble.models.message import Message
+from toolsemble.models.registry import model_of
+from toolsemble.review import ReviewHandler
+from toolsemble.toolbox import Toolbox
+from toolsemble.tools import Tool, ToolSettings
+from toolsemble.workers import finish
+
+
+class Agent:
+    """A model that works with tools until it can answer; it never changes, and serves any number of runs at once.
+
+    >>> from toolsemble import ToolCall, tool
+    >>> from toolsemble.testing import ScriptedModel
+    >>> @tool
+    ... def weather(city: str) -> str:
+    ...     '''The weather in a city.'''
+    ...     return f"sunny in {city}"
+    >>> model = ScriptedModel([ToolCall("weather", {"city": "Rome"}), "Take your sunglasses."])
+    >>> result = Agent(model, [weather], role="a travel guide").run_sync("What do I need in Rome?")
+    >>> result.text, result.stop_reason, [record.reply.text for record in result.tool_calls]
+    ('Take your sunglasses.', 'answer', ['sunny in Rome'])
+    """
+
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
+        self,
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        role: str = "",
+        goal: str = "",
+        background: str = "",
+        max_iterations: int = 25,
+        max_turns: int | None = None,
+        max_tokens: int | None = None,
+        max_seconds: float | None = None,
+        max_cost: float | None = None,
+        max_depth: int = 5,
+        prices: Prices | None = None,
+        review: ReviewHandler | None = None,
+        memory: ConversationMemory | None = None,
+        memory_id: str = "default",
+        output_type: Any = None,
+        output_retries: int = 2,
+        retry: Retry = Retry(),  # noqa: B008 - it never changes
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Check the settings; refuse what cannot work.
+
+        :param model: who is asked: a model, or its name
+        :param tools: what it can use: tools, a toolbox, or a function that is given a :class:`RunView` and gives the
+            tools before each time that the model is asked
+        :param role: who the model is to be, such as "a librarian"
+        :param goal: what it is to achieve
+        :param background: what else it has to know
+        :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
+        :param max_turns: how many times the model is asked
+        :param max_tokens: how many tokens a run may take
+        :param max_seconds: how long a run may work; calls are cut off then, and the model may answer once more
+        :param max_cost: what the tokens of a run may cost, by the prices
+        :param max_depth: how deep agents may use agents as tools
+        :param prices: what tokens cost
+        :param review: who approves calls that need it
+        :param memory: where conversations are kept; None for nowhere
+        :param memory_id: the conversation or user that a run belongs to, unless it says otherwise
+        :param output_type: what the answer must be: any type that a tool's parameter may have; None for text
+        :param output_retries: how many times an answer that does not fit is asked for again
+        :param retry: when a model that failed is asked again
+        :param settings: what else the model is told with each request, such as a temperature
+        """
+        if max_cost is not None and prices is None:
+            raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
+        output = None if output_type is None else Output(output_type)
+        dynamic = callable(tools) and not isinstance(tools, (Tool, Iterable))
+        self._plan = Plan(
+            model=model_of(model),
+            tools=tools if dynamic else checked_box(_box(tools, review, role), output),  # type: ignore[arg-type]  # as asked
+            system=system_message(role, goal, background),
+            role=role,
+            limits=Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries),
+            prices=prices,
+            review=review,
+            memory=memory,
+            memory_id=memory_id,
+            output=output,
+            retry=retry,
+            settings=MappingProxyType(dict(settings or {})),
+        )
+
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        history: Sequence[Message] | None = None,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+    ) -> AgentResult:
+        """Work until there is an answer.
+
+        Failures of tools are told to the model. What is raised is :class:`~toolsemble.AgentExecutionError` when the
+        run failed, :class:`~toolsemble.MaxIterationsExceededError` when a budget is used up and the model gives no
+        answer even then, :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`; each has
+        what was done in ``partial``, from which another run can go on with ``history=error.partial.messages``.
+
+        :param prompt: text, a list of texts and images, or messages
+        :param history: what was said before, in place of what is remembered
+        :param memory_id: the conversation or user that the run belongs to; the agent's own by default
+        :param parameters: what the tools of the run share; the model never sees it
+        """
+        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
+        return await Loop(self._plan, account).run()
+
+    def run_sync(
+        self,
+        prompt: Prompt,
+        *,
+        history: Sequence[Message] | None = None,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+    ) -> AgentResult:
+        """Work until there is an answer, as :meth:`run` does, for code that cannot await."""
+        return finish(self.run(prompt, history=history, memory_id=memory_id, parameters=parameters))
+
+    async def stream(
+        self,
+        prompt: Prompt,
+        *,
+        history: Sequence[Message] | None = None,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Work as :meth:`run` does, and give what happens as it happens; the last event has the result.
+
+        Who stops listening stops the run: leave the loop by way of ``contextlib.aclosing``, so that it stops at once.
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> async def told():
+        ...     agent = Agent(ScriptedModel(["Hello, Ada"]))
+        ...     return [event.kind async for event in agent.stream("I am Ada.")]
+        >>> finish(told())
+        ['text_delta', 'text_delta', 'turn_ended', 'final']
+        """
+        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
+        channel: Channel[Final] = Channel()
+        async with aclosing(channel.follow(Loop(self._plan, account, channel, streaming=True).final())) as events:
+            async for event in events:
+                yield event
+
+    async def iterate(
+        self,
+        prompt: Prompt,
+        *,
+        history: Sequence[Message] | None = None,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+    ) -> AsyncGenerator[TurnEnded | Final, None]:
+        """Work as :meth:`run` does, turn by turn: the run waits until the next turn is asked for.
+
+        >>> from toolsemble import ToolCall
+        >>> from toolsemble.testing import ScriptedModel
+        >>> async def turns():
+        ...     agent = Agent(ScriptedModel([ToolCall("nothing"), "Rome"]))
+        ...     return [event.kind async for event in agent.iterate("Where do all roads lead?")]
+        >>> finish(turns())
+        ['turn_ended', 'turn_ended', 'final']
+        """
+        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
+        channel: Channel[Final] = Channel()
+        async with aclosing(channel.follow(Loop(self._plan, account, channel).final())) as events:
+            async for event in events:
+                if isinstance(event, (TurnEnded, Final)):
+                    yield event
+
+    def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
+        """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.
+
+        What it spends counts for the budgets of the run around it; the reviewer, the shared parameters and the
+        conversation's id of that run are its own, too, unless it has others.
+
+        :param settings: what can be said of a tool, such as ``requires_approval``
+
+        >>> from toolsemble import ToolCall
+        >>> from toolsemble.testing import ScriptedModel
+        >>> poet = Agent(ScriptedModel(["Roses are red"])).as_tool("poet", "Writes a poem")
+        >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
+        'Done'
+        """
+        return Delegate(self, name, description, settings)
+
+
+def _box(tools: Any, review: ReviewHandler | None, role: str) -> Toolbox:
+    """Give the toolbox of an agent: one that was given stays as it is."""
+    return tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")

@@ -1,0 +1,99 @@
+"""Asking a model: as a whole or in pieces, again when it is worth it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from toolsemble.agent.channel import Channel
+from toolsemble.agent.event import ModelRetried
+from toolsemble.agent.retry import Retry
+from toolsemble.call import ToolCall, new_id
+from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd
+from toolsemble.shape import described, sendable
+
+LOGGER = logging.getLogger("toolsemble.agent")
+LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+
+
+async def asked(
+    model: ChatModel,
+    request: ChatRequest,
+    retry: Retry,
+    channel: Channel[Any] | None,
+    retried: Callable[[ModelRetried], None],
+    deadline: float | None,
+) -> ChatReply:
+    """Give the model's reply; in pieces to a channel, if there is one.
+
+    :param retried: is told before each further time that the model is asked
+    :param deadline: when nobody waits for another try any more
+    """
+    tried = 0
+    while True:
+        try:
+            return _checked(await (model.reply(request) if channel is None else _streamed(model, request, channel)))
+        except Exception as error:
+            pause = retry.pause(error, tried)
+            if pause is None or (deadline is not None and time.monotonic() + pause > deadline):
+                raise
+            tried += 1
+            event = ModelRetried(described(error), pause)
+        LOGGER.warning("The model failed and is asked again in %.1f s: %s", event.seconds, event.reason)
+        retried(event)
+        await asyncio.sleep(event.seconds)
+
+
+async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel[Any]) -> ChatReply:
+    assembly = Assembly()
+    chunks: Any = model.stream(request)
+    async with aclosing(chunks) if hasattr(chunks, "aclose") else _Left():
+        async for chunk in chunks:
+            assembly.add(chunk)
+            if not isinstance(chunk, StreamEnd):
+                channel.tell(chunk)
+                await channel.told()
+    return assembly.reply()
+
+
+class _Left:
+    """Leaves an iterator alone that cannot be closed."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+def _checked(reply: Any) -> ChatReply:
+    """Give a reply that can be sent back to any model, with calls that can be told apart."""
+    if not isinstance(reply, ChatReply):
+        raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply")
+    text = sendable(reply.text)
+    calls = tuple(map(_sendable_call, reply.calls))
+    if len({call.id for call in calls}) < len(calls):
+        calls = _distinct(calls)
+    if text is reply.text and calls == reply.calls:
+        return reply
+    return replace(reply, text=text, calls=calls)
+
+
+def _sendable_call(call: ToolCall) -> ToolCall:
+    name, arguments = sendable(call.name), sendable(call.json)
+    unchanged = name is call.name and arguments is call.json
+    return call if unchanged else ToolCall(name, arguments, call.id)
+
+
+def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Give the calls with new ids where one id was given twice: a provider would refuse the conversation for ever."""
+    seen: set[str] = set()
+    told: list[ToolCall] = []
+    for call in calls:
+        twice = call.id is not None and call.id in seen
+        told.append(ToolCall(call.name, call.json, new_id()) if twice else call)
+        seen.update([call.id] if call.id is not None else [])
+    return tuple(told)

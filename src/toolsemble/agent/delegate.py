@@ -1,0 +1,47 @@
+"""An agent as a tool of another."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, Protocol
+
+from toolsemble.agent.result import AgentResult
+from toolsemble.result import ToolResult
+from toolsemble.tools import Tool, ToolSettings
+
+
+class Runs(Protocol):
+    """Whatever can do a run: an agent."""
+
+    async def run(
+        self, prompt: str, *, memory_id: str | None = None, parameters: MutableMapping[str, Any] | None = None
+    ) -> AgentResult:
+        """Work until there is an answer."""
+        ...
+
+
+class Delegate(Tool):
+    """A tool that hands its input to an agent, and gives the agent's answer.
+
+    The answer's object, the whole result and the reason why it ended are for programs.
+
+    >>> from toolsemble import Agent
+    >>> from toolsemble.testing import ScriptedModel
+    >>> poet = Agent(ScriptedModel(["Roses are red"])).as_tool("poet", "Writes a poem")
+    >>> poet.execute("roses").output
+    'Roses are red'
+    """
+
+    def __init__(self, agent: Runs, name: str, description: str, settings: ToolSettings) -> None:
+        self.name = name
+        self.description = description
+        self._apply(settings)
+        self._agent = agent
+
+    async def run(self, input: str) -> ToolResult:
+        """Let the agent work on the input, inside the context of this call."""
+        context = self.context
+        result = await self._agent.run(input, memory_id=context.memory_id, parameters=context.parameters)
+        return ToolResult.success(
+            result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}
+        )

@@ -1,0 +1,124 @@
+"""The calls of one reply, on their way to their replies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toolsemble.agent.account import Account
+from toolsemble.agent.budget import current_spending
+from toolsemble.agent.channel import Channel
+from toolsemble.agent.event import CallReplied, CallRequested
+from toolsemble.agent.result import ToolCallRecord
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.context import enter, leave
+from toolsemble.result import ToolResult
+from toolsemble.shape import described
+from toolsemble.toolbox import Toolbox
+from toolsemble.watch import unwatch, watch
+
+
+class Execution:
+    """The calls of one reply; in the end each of them has exactly one record, whatever happened."""
+
+    def __init__(self, calls: Sequence[ToolCall], account: Account, channel: Channel[Any] | None) -> None:
+        self._calls = calls
+        self._account = account
+        self._channel = channel
+        self._records: dict[int, ToolCallRecord] = {}
+        self._begun = time.monotonic()
+
+    def waiting(self) -> list[int]:
+        """Give the indexes of the calls that have no reply."""
+        return [index for index in range(len(self._calls)) if index not in self._records]
+
+    def records(self) -> list[ToolCallRecord]:
+        """Give the records of the calls, in request order."""
+        return [self._records[index] for index in range(len(self._calls))]
+
+    def answer(self, index: int, result: ToolResult) -> ToolCallRecord:
+        """Reply to a call without running it."""
+        call = self._calls[index]
+        return self._record(index, ToolReply(call, result), 0.0)
+
+    async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
+        """Run calls side by side, and record their replies as they come.
+
+        What is raised is given, so that the others get their replies first.
+        """
+        if self._channel is not None:
+            for index in due:
+                self._channel.tell(CallRequested(self._calls[index]))
+        error: BaseException | None = None
+        try:
+            if self._channel is not None:
+                await self._channel.told()
+            async with asyncio.timeout(self._left()):
+                await self._executed(box, due)
+        except TimeoutError:
+            self._account.end(self._account.spending.out_of_time())
+        except BaseException as raised:  # noqa: BLE001 - raised again when every call has its reply
+            error = raised
+        self._account.spending.add_calls(len(due), time.monotonic() - self._begun)
+        if error is not None:
+            self._cut(due, error)
+        return error
+
+    def stop(self) -> None:
+        """Tell the model, in place of a reply to each call that has none, that a budget is used up."""
+        waiting = self.waiting()
+        if waiting and self._account.stop is not None:
+            result = ToolResult.success(self._account.stop.text)
+            for index in waiting:
+                self._tell(self.answer(index, result))
+
+    async def _executed(self, box: Toolbox, due: Sequence[int]) -> None:
+        context = self._account.context
+        inside, spending = enter(context), current_spending.set(self._account.spending)
+        watching = None if self._channel is None else watch(self._channel.tell)
+        try:
+            await box.aexecute_all(
+                [self._calls[index] for index in due],
+                memory_id=context.memory_id,
+                parameters=context.parameters,
+                run_id=context.run_id,
+                observe=self._replied(due),
+            )
+        finally:
+            if watching is not None:
+                unwatch(watching)
+            current_spending.reset(spending)
+            leave(inside)
+
+    def _replied(self, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
+        def replied(place: int, reply: ToolReply) -> None:
+            seconds = time.monotonic() - self._begun
+            record = self._record(due[place], reply, seconds)
+            outcome = "error" if reply.is_error else "success"
+            self._account.note("tool", reply.call.name, self._begun, seconds, outcome)
+            self._tell(record)
+
+        return replied
+
+    def _cut(self, due: Sequence[int], error: BaseException) -> None:
+        """Reply to the calls that an exception kept from ending."""
+        why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else described(error)
+        result = ToolResult.failure(f"The run ended before this call did: {why}")
+        for index in due:
+            if index not in self._records:
+                self._tell(self._record(index, ToolReply(self._calls[index], result), time.monotonic() - self._begun))
+
+    def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
+        started = self._begun - self._account.spending.started
+        record = self._records[index] = ToolCallRecord(self._calls[index], reply, seconds, started)
+        return record
+
+    def _tell(self, record: ToolCallRecord) -> None:
+        if self._channel is not None:
+            self._channel.tell(CallReplied(record))
+
+    def _left(self) -> float | None:
+        deadline = self._account.spending.deadline
+        return None if deadline is None else deadline - time.monotonic()

@@ -1,0 +1,222 @@
+"""The loop: ask the model, run the calls it asks for, tell it what came of them, until it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from toolsemble.agent.account import Account
+from toolsemble.agent.ask import asked
+from toolsemble.agent.channel import Channel
+from toolsemble.agent.event import Final, ModelRetried, TurnEnded
+from toolsemble.agent.execution import Execution
+from toolsemble.agent.output import FINAL_ANSWER
+from toolsemble.agent.plan import Offer, Plan
+from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.call import ToolCall
+from toolsemble.definition import ReturnBehavior
+from toolsemble.errors import (
+    AgentExecutionError,
+    ExitEarlyError,
+    MaxIterationsExceededError,
+    ToolArgumentsError,
+    ToolConfigurationError,
+)
+from toolsemble.models.chat import ChatReply, ChatRequest
+from toolsemble.models.message import AssistantMessage, ToolMessage
+from toolsemble.result import ToolResult
+from toolsemble.shape import described
+from toolsemble.toolbox import Toolbox
+
+_IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
+
+
+class _Answer(NamedTuple):
+    """What came by the tool for answers: an answer, or what is wrong with it."""
+
+    text: str = ""
+    output: Any = None
+    problem: ToolArgumentsError | None = None
+
+
+class Loop:
+    """One run of an agent, from its account's first message to its result."""
+
+    def __init__(
+        self, plan: Plan, account: Account, channel: Channel[Final] | None = None, *, streaming: bool = False
+    ) -> None:
+        self._plan = plan
+        self._account = account
+        self._channel = channel
+        self._pieces = channel if streaming else None
+        self._offer = Offer(plan)
+        self._misfits = 0
+
+    async def final(self) -> Final:
+        """Go on until there is an answer, and give it as the last event."""
+        return Final(await self.run())
+
+    async def run(self) -> AgentResult:
+        """Go on until there is an answer; what is raised carries away what was done."""
+        account = self._account
+        try:
+            account.spending.check_depth()
+            while True:
+                result = await self._turn()
+                if result is not None:
+                    return result
+        except (ExitEarlyError, ToolConfigurationError) as error:
+            error.partial = account.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
+            raise
+        except MaxIterationsExceededError:
+            raise
+        except Exception as error:
+            raise AgentExecutionError(described(error), partial=account.result("error")) from error
+        except BaseException as error:
+            with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
+                error.partial = account.result("cancelled")  # type: ignore[attr-defined]  # any kind may pass here
+            raise
+
+    async def _turn(self) -> AgentResult | None:
+        """Let the model speak once, and do what it asks for; None when it is to speak again."""
+        account = self._account
+        box = await self._offer.box(account.view)
+        account.end(account.spending.exhausted())
+        if self._channel is not None:
+            await self._channel.told()
+        reply = await self._reply(self._request(box))
+        return await self._act(reply, box) if reply.calls else self._answer(reply)
+
+    def _request(self, box: Toolbox) -> ChatRequest:
+        plan, is_open = self._plan, self._account.stop is None
+        messages, specifications = self._account.shown(), box.specifications
+        if plan.output is None or plan.native_output:
+            schema = None if plan.output is None else plan.output.schema
+            return ChatRequest(messages, specifications, "auto" if is_open else "none", schema, plan.settings)
+        # The tool for the answer stays when the others are switched off: without it the model could not answer.
+        offered = [*(specifications if is_open else ()), plan.output.specification]
+        return ChatRequest(messages, offered, "required", None, plan.settings)
+
+    async def _reply(self, request: ChatRequest) -> ChatReply:
+        account, plan, started = self._account, self._plan, time.monotonic()
+        deadline = None if account.stop is not None else account.spending.deadline
+        reply = await asked(plan.model, request, plan.retry, self._pieces, self._retried, deadline)
+        seconds = time.monotonic() - started
+        account.spending.add_reply(reply.usage, seconds)
+        account.note("model", type(plan.model).__name__, started, seconds, reply.stop_reason)
+        return reply
+
+    def _retried(self, event: ModelRetried) -> None:
+        name = type(self._plan.model).__name__
+        self._account.note("retry", name, time.monotonic(), event.seconds, event.reason)
+        if self._channel is not None:
+            self._channel.tell(event)
+
+    def _answer(self, reply: ChatReply) -> AgentResult | None:
+        """Take an answer in text; None when it does not fit."""
+        account, message = self._account, AssistantMessage(reply.text, (), reply.details)
+        # Providers refuse a conversation in which somebody says nothing at all.
+        account.say(*([message] if reply.text or reply.details else []))
+        self._ended(message, ())
+        if account.stop is not None and not reply.text.strip():
+            raise self._unanswered()
+        if self._plan.output is None:
+            return self._answered(reply.text, reply.text)
+        try:
+            return self._answered(reply.text, self._plan.output.read(reply.text))
+        except ToolArgumentsError as problem:
+            self._count_misfit(problem)
+            account.correct(f"{described(problem)}. Give the whole answer again.")
+            return None
+
+    async def _act(self, reply: ChatReply, box: Toolbox) -> AgentResult | None:
+        """Run the calls of a reply; None when the model is to go on with what came of them."""
+        account, execution = self._account, Execution(reply.calls, self._account, self._channel)
+        closing = account.stop is not None  # the tools were switched off, and it calls some all the same
+        answer = self._final(reply.calls, execution)
+        if answer is None or answer.problem is not None:
+            account.end(account.spending.exhausted())
+        waiting = execution.waiting()
+        due = waiting[: account.spending.calls_left] if account.stop is None else []
+        if len(due) < len(waiting):
+            account.end(account.spending.out_of_calls())
+        error = await execution.run(box, due) if due else None
+        self._commit(reply, execution, error)
+        if answer is not None and answer.problem is None:
+            return account.result(account.stop.name if closing and account.stop else "answer", *answer[:2])
+        if answer is not None and answer.problem is not None:
+            self._count_misfit(answer.problem)
+            return None
+        return self._closed(reply) if closing else self._immediate(box, execution.records())
+
+    def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> None:
+        """Add the turn to the conversation, whole; then raise what a call raised."""
+        execution.stop()
+        made = execution.records()
+        message = AssistantMessage(reply.text, reply.calls, reply.details)
+        self._account.records += (record for record in made if not self._is_final(record.call))
+        try:
+            self._account.say(message, *(ToolMessage(record.reply) for record in made))
+        finally:
+            if error is not None:
+                raise error
+        self._ended(message, made)
+
+    def _final(self, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
+        """Give what came by the tool for answers, of several the first that fits; reply to those calls."""
+        answer: _Answer | None = None
+        for index, call in enumerate(calls):
+            if self._plan.output is None or not self._is_final(call):
+                continue
+            if answer is not None and answer.problem is None:
+                execution.answer(index, ToolResult.failure("There is an answer already"))
+                continue
+            try:
+                answer = _Answer(call.json, self._plan.output.read(call.json))
+                execution.answer(index, ToolResult.success("The answer is taken"))
+            except ToolArgumentsError as problem:
+                answer = _Answer(problem=problem)
+                execution.answer(index, ToolResult.failure(described(problem)))
+        return answer
+
+    def _closed(self, reply: ChatReply) -> AgentResult:
+        """Give the text beside calls that were not run any more."""
+        if self._plan.output is not None or not reply.text.strip():
+            raise self._unanswered()
+        return self._answered(reply.text, reply.text)
+
+    def _immediate(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
+        """Give the result of the last call, when it is for the caller and not for the model."""
+        if self._account.stop is not None or any(record.reply.is_error for record in made):
+            return None
+        behaviors = [box.return_behavior(record.call.name) for record in made]
+        if behaviors[-1] is not ReturnBehavior.IMMEDIATE_IF_LAST and not _IMMEDIATE.issuperset(behaviors):
+            return None
+        result = made[-1].reply.result
+        output = result.text if result.structured_output is None else result.structured_output
+        return self._account.result("immediate", result.text, output)
+
+    def _answered(self, text: str, output: Any) -> AgentResult:
+        stop = self._account.stop
+        return self._account.result("answer" if stop is None else stop.name, text, output)
+
+    def _count_misfit(self, problem: ToolArgumentsError) -> None:
+        self._misfits += 1
+        if self._misfits > self._plan.limits.output_retries:
+            raise ToolArgumentsError(f"The answer did not fit {self._misfits} times: {described(problem)}")
+
+    def _unanswered(self) -> MaxIterationsExceededError:
+        stop = self._account.stop
+        assert stop is not None  # noqa: S101 - asked for an answer only when one is
+        return MaxIterationsExceededError(
+            f"{stop.said} reached, and the model gave no answer even then", partial=self._account.result(stop.name)
+        )
+
+    def _ended(self, message: AssistantMessage, made: Sequence[ToolCallRecord]) -> None:
+        if self._channel is not None:
+            self._channel.tell(TurnEnded(message, tuple(made)))
+
+    def _is_final(self, call: ToolCall) -> bool:
+        return self._plan.output is not None and call.name == FINAL_ANSWER

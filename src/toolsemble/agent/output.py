@@ -1,0 +1,68 @@
+"""Answers of a declared type: what the model is told to give, and how what it gave is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_origin
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.decode import decode_arguments
+from toolsemble.schema.emit import portable
+from toolsemble.schema.field import Field, declared
+from toolsemble.schema.members import members_reader
+from toolsemble.schema.repair import STEPS
+from toolsemble.schema.typed import TypedArguments
+from toolsemble.specification import ToolSpecification
+
+FINAL_ANSWER = "final_answer"
+"""The name of the tool by which a model without a native way gives its answer."""
+
+_KEY = "answer"
+
+
+class Output:
+    """How answers of one type are asked for and read; refuses a type that cannot be.
+
+    >>> Output(list[int]).read("[1, 2, 3]")
+    [1, 2, 3]
+    """
+
+    def __init__(self, kind: Any) -> None:
+        origin = get_origin(kind) or kind
+        # An object is asked for as it is; of anything else, one is made, as tools and providers insist on objects.
+        self._bare = not (
+            isinstance(origin, type) and (members_reader(origin) or hasattr(origin, "__pydantic_fields__"))
+        )
+        try:
+            self._arguments = _wrapped(kind) if self._bare else TypedArguments.of_type(kind, {})
+            self._arguments.check()
+        except ToolDefinitionError as problem:
+            raise ToolDefinitionError(f"Agent output_type: {problem}") from None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema that answers fit: always of an object."""
+        return {"type": "object", **portable(self._arguments.schema)[0]}
+
+    @property
+    def specification(self) -> ToolSpecification:
+        """The tool by which a model gives its answer."""
+        return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", self.schema)
+
+    def read(self, text: str) -> Any:
+        """Give the answer that a text holds, or raise a :class:`ToolArgumentsError` that says what is wrong."""
+        value, _ = decode_arguments(_whole(text) if self._bare else text, self._arguments, STEPS)
+        return value[_KEY] if self._bare else value
+
+
+def _wrapped(kind: Any) -> TypedArguments:
+    return TypedArguments.of_fields(FINAL_ANSWER, [declared(Field(_KEY, kind), {})], {}, frozenset())
+
+
+def _whole(text: str) -> str:
+    """Give the object that was asked for; a model may send only what stands inside."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return json.dumps({_KEY: text})
+    return text if isinstance(value, dict) and value.keys() == {_KEY} else f'{{"{_KEY}":{text}}}'

@@ -1,0 +1,115 @@
+"""What an agent is, as its runs see it; and what a run is, as dynamic tools see it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from toolsemble.agent.budget import Limits, Prices, Usage
+from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.output import FINAL_ANSWER, Output
+from toolsemble.agent.retry import Retry
+from toolsemble.context import InvocationParameters
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.models.chat import ChatModel
+from toolsemble.models.message import Message, SystemMessage
+from toolsemble.review import ReviewHandler
+from toolsemble.toolbox import Toolbox
+from toolsemble.workers import awaitable
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a function that gives an agent's tools can know of the run.
+
+    >>> RunView("r1", "ada", InvocationParameters(), [], Usage(), 0).memory_id
+    'ada'
+    """
+
+    run_id: str
+    """The id that the calls of the run share."""
+    memory_id: str
+    """The conversation or user that the run belongs to."""
+    parameters: InvocationParameters
+    """What the tools of the run share."""
+    messages: Sequence[Message]
+    """The conversation so far."""
+    usage: Usage
+    """What was spent so far."""
+    turn: int
+    """How many times the model has answered."""
+
+
+DynamicTools: TypeAlias = Callable[[RunView], Iterable[object] | Awaitable[Iterable[object]]]
+"""Gives the tools that a run offers, before each time that the model is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that the runs of one agent share; none of it changes."""
+
+    model: ChatModel
+    """Who is asked."""
+    tools: Toolbox | DynamicTools
+    """What is offered."""
+    system: SystemMessage | None
+    """What the model is told of itself."""
+    role: str
+    """The agent's role, for its tools."""
+    limits: Limits
+    """What a run may spend."""
+    prices: Prices | None
+    """What tokens cost."""
+    review: ReviewHandler | None
+    """Who approves calls."""
+    memory: ConversationMemory | None
+    """Where conversations are kept."""
+    memory_id: str
+    """The conversation that a run belongs to, unless it says otherwise."""
+    output: Output | None
+    """What answers must be."""
+    retry: Retry
+    """When a model that failed is asked again."""
+    settings: Mapping[str, Any]
+    """What else the model is told with each request."""
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the model can hold its answers to a schema by itself."""
+        return bool(getattr(self.model, "native_output", False))
+
+
+class Offer:
+    """The tools of one run: always the same, or asked for before each time that the model is asked."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._last: tuple[tuple[object, ...], Toolbox] | None = None
+
+    async def box(self, view: Callable[[], RunView]) -> Toolbox:
+        """Give the tools that are offered now."""
+        tools = self._plan.tools
+        if isinstance(tools, Toolbox):
+            return tools
+        given = tools(view())
+        found = await given if awaitable(given) else given
+        if isinstance(found, Toolbox):
+            return checked_box(found, self._plan.output)
+        # Kept as long as the very same tools are given: a new box would mean new threads and new schemas.
+        offered = tuple(found)  # type: ignore[arg-type]  # awaited where it had to be
+        if self._last is None or not _same(self._last[0], offered):
+            box = Toolbox(offered, review=self._plan.review, agent_role=self._plan.role)
+            self._last = offered, checked_box(box, self._plan.output)
+        return self._last[1]
+
+
+def checked_box(box: Toolbox, output: Output | None) -> Toolbox:
+    """Give the box back, or refuse one in which the name of the tool for answers is taken."""
+    if output is not None and FINAL_ANSWER in box:
+        raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is needed for answers of output_type; rename the tool")
+    return box
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(first is second for first, second in zip(one, other, strict=True))

@@ -1,0 +1,65 @@
+"""From what a run is given to the conversation that it starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.transcript import Transcript
+from toolsemble.result import ImageContent
+
+Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
+"""What a run is given: text, text with images, or messages."""
+
+_MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+
+
+def messages_of(prompt: Prompt) -> list[Message]:
+    """Give a prompt as messages, or refuse it.
+
+    >>> messages_of(["What is this?", ImageContent(b"...", "image/png")])
+    [UserMessage(text='What is this?', images=(ImageContent(<3 bytes>, mime_type='image/png'),))]
+    """
+    if isinstance(prompt, _MESSAGES):
+        return [prompt]
+    parts = [prompt] if isinstance(prompt, (str, ImageContent)) else prompt
+    if isinstance(parts, Sequence):
+        messages = [part for part in parts if isinstance(part, _MESSAGES)]
+        if len(messages) == len(parts):
+            return messages
+        texts = [part for part in parts if isinstance(part, str)]
+        images = tuple(part for part in parts if isinstance(part, ImageContent))
+        if len(texts) + len(images) == len(parts):
+            return [UserMessage("\n".join(texts), images)]
+    raise TypeError(f"A prompt is a text, a list of texts and images, or messages, not {prompt!r:.80}")
+
+
+def system_message(role: str, goal: str, background: str) -> SystemMessage | None:
+    """Give what an agent is told of itself; None when there is nothing to tell.
+
+    >>> print(system_message("a librarian", "find the book", "").text)
+    You are a librarian.
+    Your goal: find the book
+    """
+    lines = [
+        f"You are {role.strip().rstrip('.')}." if role.strip() else "",
+        f"Your goal: {goal.strip()}" if goal.strip() else "",
+        f"Background: {background.strip()}" if background.strip() else "",
+    ]
+    text = "\n".join(filter(None, lines))
+    return SystemMessage(text) if text else None
+
+
+def opening(system: SystemMessage | None, history: Iterable[Message]) -> Transcript:
+    """Give a conversation as it was, with the agent's own system message at its beginning.
+
+    >>> opening(SystemMessage("You are brief."), [SystemMessage("You are wordy."), UserMessage("hello")])
+    [SystemMessage(text='You are brief.'), UserMessage(text='hello', images=())]
+    """
+    transcript = history if isinstance(history, Transcript) else Transcript(history)
+    first = transcript[0] if transcript else None
+    if system is None or first == system:
+        return transcript
+    rest = transcript[1:] if isinstance(first, SystemMessage) else transcript
+    return Transcript([system, *rest])

@@ -1,0 +1,52 @@
+"""When a model that failed is asked again, and after how long.
+
+A loop of our own: what decides is the provider's word about this one error, and the wait is an event of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from toolsemble.errors import ModelError, ToolDefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and after how long.
+
+    >>> Retry(attempts=1, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
+    0.0
+    >>> Retry(attempts=1).pause(ModelError("No such model"), 0) is None
+    True
+    """
+
+    attempts: int = 3
+    """How many times the model is asked again."""
+    wait: float = 0.5
+    """About how many seconds pass before the first time; twice as many before each further one."""
+    longest: float = 60.0
+    """The longest that is waited; a provider that asks for more is not asked again."""
+
+    def __post_init__(self) -> None:
+        for name in ("attempts", "wait", "longest"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+                raise ToolDefinitionError(f"Retry {name} must be a number from 0 on, not {value!r}")
+
+    def pause(self, error: Exception, tried: int) -> float | None:
+        """Give how long to wait before the model is asked again; None for not at all."""
+        if tried >= self.attempts or not _worth(error):
+            return None
+        asked = error.retry_after if isinstance(error, ModelError) else None
+        if asked is not None:
+            return asked if asked <= self.longest else None
+        # Not all at once: those who failed together would fail together again.
+        spread = random.uniform(0.5, 1)  # noqa: S311 - nobody gains by guessing it
+        return min(self.wait * 2.0**tried * spread, self.longest)
+
+
+def _worth(error: Exception) -> bool:
+    """Whether the same request may be answered the next time."""
+    return error.retryable if isinstance(error, ModelError) else isinstance(error, (ConnectionError, TimeoutError))

@@ -1,0 +1,102 @@
+"""Chat models: what one must do, the messages it is given, and models for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolsemble.lazy import loader
+
+if TYPE_CHECKING:
+    from toolsemble.models.chat import (
+        ArgumentsDelta,
+        Assembly,
+        CallDelta,
+        ChatModel,
+        ChatReply,
+        ChatRequest,
+        Chunk,
+        StopReason,
+        StreamEnd,
+        TextDelta,
+        TokenUsage,
+        ToolChoice,
+        chunks_of,
+    )
+    from toolsemble.models.function import FunctionModel
+    from toolsemble.models.message import (
+        AssistantMessage,
+        Message,
+        SystemMessage,
+        ToolMessage,
+        UserMessage,
+        message_from_json,
+        message_to_json,
+    )
+    from toolsemble.models.recorded import RecordedModel
+    from toolsemble.models.registry import model_of
+    from toolsemble.models.scripted import ScriptedModel
+    from toolsemble.models.transcript import Transcript
+
+__all__ = [
+    "ArgumentsDelta",
+    "Assembly",
+    "AssistantMessage",
+    "CallDelta",
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "Chunk",
+    "FunctionModel",
+    "Message",
+    "RecordedModel",
+    "ScriptedModel",
+    "StopReason",
+    "StreamEnd",
+    "SystemMessage",
+    "TextDelta",
+    "TokenUsage",
+    "ToolChoice",
+    "ToolMessage",
+    "Transcript",
+    "UserMessage",
+    "chunks_of",
+    "message_from_json",
+    "message_to_json",
+    "model_of",
+]
+
+# Who talks to one provider does not load the others.
+__getattr__ = loader(
+    globals(),
+    {
+        "chat": (
+            "ArgumentsDelta",
+            "Assembly",
+            "CallDelta",
+            "ChatModel",
+            "ChatReply",
+            "ChatRequest",
+            "Chunk",
+            "StopReason",
+            "StreamEnd",
+            "TextDelta",
+            "TokenUsage",
+            "ToolChoice",
+            "chunks_of",
+        ),
+        "function": ("FunctionModel",),
+        "message": (
+            "AssistantMessage",
+            "Message",
+            "SystemMessage",
+            "ToolMessage",
+            "UserMessage",
+            "message_from_json",
+            "message_to_json",
+        ),
+        "recorded": ("RecordedModel",),
+        "registry": ("model_of",),
+        "scripted": ("ScriptedModel",),
+        "transcript": ("Transcript",),
+    },
+)

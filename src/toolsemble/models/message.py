@@ -1,0 +1,182 @@
+"""What is said in a conversation, by whom: plain data that every provider's format is made from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """What the model is told about itself and its task, before anything else.
+
+    >>> SystemMessage("You are a librarian.").role
+    'system'
+    """
+
+    text: str
+    """The text."""
+    role: ClassVar[str] = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What a person says, with images if there are any.
+
+    >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).images
+    (ImageContent(<3 bytes>, mime_type='image/png'),)
+    """
+
+    text: str = ""
+    """The text."""
+    images: tuple[ImageContent, ...] = ()
+    """Images beside the text."""
+    role: ClassVar[str] = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model says: text, calls, or both.
+
+    >>> AssistantMessage("Let me see.", (ToolCall("search"),)).calls
+    (ToolCall('search', '{}', id=None),)
+    """
+
+    text: str = ""
+    """The text; empty when there are only calls."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls that it asks for, each of which is answered by a :class:`ToolMessage`."""
+    details: Mapping[str, Any] | None = None
+    """What its provider wants back with the message, such as signed thoughts: JSON values, left alone by others."""
+    role: ClassVar[str] = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """What the model is told about one of its calls.
+
+    >>> ToolMessage(ToolReply(ToolCall("now"), ToolResult.success("noon"))).text
+    'noon'
+    """
+
+    reply: ToolReply
+    """The reply, with its call."""
+    role: ClassVar[str] = "tool"
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        return self.reply.text
+
+    @property
+    def call(self) -> ToolCall:
+        """The call that this answers."""
+        return self.reply.call
+
+
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+"""Anything that can stand in a conversation."""
+
+
+def message_to_json(message: Message) -> str:
+    """Give a message as one line of ASCII JSON.
+
+    Of a reply's result only that is kept which a model can see: payloads for programs may be anything.
+
+    >>> message_to_json(UserMessage("hello"))
+    '{"role":"user","text":"hello"}'
+    """
+    return json.dumps(_written(message), separators=(",", ":"))
+
+
+def message_from_json(text: str) -> Message:
+    """Give the message that :func:`message_to_json` wrote; anything else is a ``ValueError``.
+
+    >>> message_from_json('{"role":"user","text":"hello"}')
+    UserMessage(text='hello', images=())
+    """
+    try:
+        fields = json.loads(text)
+        message: Message = _READERS[fields["role"]](fields)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"This is no message: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
+    return message
+
+
+def written_call(call: ToolCall) -> dict[str, Any]:
+    """Give a call as JSON values; :func:`read_call` makes an equal one of them."""
+    return {"name": call.name, "arguments": call.arguments, "id": call.id}
+
+
+def read_call(fields: Mapping[str, Any]) -> ToolCall:
+    """Give the call that :func:`written_call` wrote."""
+    return ToolCall(fields["name"], fields["arguments"], fields["id"])
+
+
+def _written(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role}
+    if isinstance(message, ToolMessage):
+        return {**fields, "call": written_call(message.call), **_written_result(message.reply)}
+    fields["text"] = message.text
+    if isinstance(message, UserMessage) and message.images:
+        fields["images"] = [_written_content(image) for image in message.images]
+    if isinstance(message, AssistantMessage):
+        fields["calls"] = [written_call(call) for call in message.calls]
+        if message.details is not None:
+            fields["details"] = dict(message.details)
+    return fields
+
+
+def _written_result(reply: ToolReply) -> dict[str, Any]:
+    result = reply.result
+    return {
+        "output": result.output,
+        "error": result.error_message,
+        "contents": [_written_content(content) for content in result.contents],
+        "limit": reply.limit,
+    }
+
+
+def _written_content(content: Content) -> dict[str, Any]:
+    kind = type(content).__name__
+    if isinstance(content, TextContent):
+        return {"kind": kind, "text": content.text}
+    named = {"name": content.name} if isinstance(content, FileContent) else {}
+    data = base64.b64encode(content.data).decode()
+    return {"kind": kind, "data": data, "mime_type": content.mime_type, **named}
+
+
+def _read_content(fields: Mapping[str, Any]) -> Any:
+    values = {name: value for name, value in fields.items() if name != "kind"}
+    if "data" in values:
+        values["data"] = base64.b64decode(values["data"])
+    return _CONTENTS[fields["kind"]](**values)
+
+
+def _read_user(fields: Mapping[str, Any]) -> UserMessage:
+    return UserMessage(fields["text"], tuple(map(_read_content, fields.get("images", ()))))
+
+
+def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
+    return AssistantMessage(fields["text"], tuple(map(read_call, fields["calls"])), fields.get("details"))
+
+
+def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
+    contents = tuple(map(_read_content, fields["contents"]))
+    result = ToolResult(fields["output"], fields["error"], contents=contents)
+    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"]))
+
+
+_READERS: dict[str, Any] = {
+    "system": lambda fields: SystemMessage(fields["text"]),
+    "user": _read_user,
+    "assistant": _read_assistant,
+    "tool": _read_tool,
+}
+_CONTENTS: dict[str, Any] = {kind.__name__: kind for kind in (TextContent, ImageContent, AudioContent, FileContent)}
