@@ -163,7 +163,7 @@ class Agent:
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
         account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
-        channel: Channel[Final] = Channel()
+        channel: Channel = Channel()
         async with aclosing(channel.follow(Loop(self._plan, account, channel, streaming=True).final())) as events:
             async for event in events:
                 yield event
@@ -187,7 +187,7 @@ class Agent:
         ['turn_ended', 'turn_ended', 'final']
         """
         account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
-        channel: Channel[Final] = Channel()
+        channel: Channel = Channel()
         async with aclosing(channel.follow(Loop(self._plan, account, channel).final())) as events:
             async for event in events:
                 if isinstance(event, (TurnEnded, Final)):

@@ -25,7 +25,7 @@ async def asked(
     model: ChatModel,
     request: ChatRequest,
     retry: Retry,
-    channel: Channel[Any] | None,
+    channel: Channel | None,
     retried: Callable[[ModelRetried], None],
     deadline: float | None,
 ) -> ChatReply:
@@ -49,7 +49,7 @@ async def asked(
         await asyncio.sleep(event.seconds)
 
 
-async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel[Any]) -> ChatReply:
+async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
     assembly = Assembly()
     chunks: Any = model.stream(request)
     async with aclosing(chunks) if hasattr(chunks, "aclose") else _Left():
@@ -75,7 +75,7 @@ def _checked(reply: Any) -> ChatReply:
         raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply")
     text = sendable(reply.text)
     calls = tuple(map(_sendable_call, reply.calls))
-    if len({call.id for call in calls}) < len(calls):
+    if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
         calls = _distinct(calls)
     if text is reply.text and calls == reply.calls:
         return reply

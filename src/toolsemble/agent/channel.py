@@ -6,12 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-class Channel(Generic[T]):
+class Channel:
     """Hands the events of a run over; the run waits at its turns until the next event is wanted."""
 
     def __init__(self) -> None:
@@ -19,6 +17,7 @@ class Channel(Generic[T]):
         self._events: deque[Any] = deque()
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
+        self._raised: BaseException | None = None
 
     def tell(self, event: object) -> None:
         """Take an event, in any thread."""
@@ -36,13 +35,12 @@ class Channel(Generic[T]):
         """Wait until every event was taken and the next one is wanted."""
         await self._wanted.wait()
 
-    async def follow(self, work: Awaitable[T]) -> AsyncGenerator[Any, None]:
-        """Give the events as they come, then what the work gives, or raise what it raises.
+    async def follow(self, work: Awaitable[Any]) -> AsyncGenerator[Any, None]:
+        """Give the events as they come, the last of which the work gives, or raise what it raises.
 
         Who stops listening stops the work.
         """
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda _: self._arrived.set())
+        task = asyncio.create_task(self._ended(work))
         try:
             while True:
                 while self._events:
@@ -52,13 +50,23 @@ class Channel(Generic[T]):
                 self._arrived.clear()
                 self._wanted.set()
                 await self._arrived.wait()
-            yield await task
         except asyncio.CancelledError as error:
-            await _ended(task)
-            error.partial = getattr(_raised(task), "partial", None)  # type: ignore[attr-defined]  # as other errors
+            await _left(task)
+            error.partial = getattr(self._raised, "partial", None)  # type: ignore[attr-defined]  # as other errors
             raise
         finally:
-            await _ended(task)
+            await _left(task)
+        if self._raised is not None:
+            raise self._raised
+
+    async def _ended(self, work: Awaitable[Any]) -> None:
+        """Do the work; what it raises is kept, as a task would forget what a cancellation carries."""
+        try:
+            self._take(await work)
+        except BaseException as error:  # noqa: BLE001 - whoever follows gets it
+            self._raised = error
+        finally:
+            self._arrived.set()
 
     def _take(self, event: object) -> None:
         self._events.append(event)
@@ -66,16 +74,8 @@ class Channel(Generic[T]):
         self._arrived.set()
 
 
-async def _ended(task: asyncio.Future[Any]) -> None:
+async def _left(task: asyncio.Task[None]) -> None:
     """Cancel what is still at work, and wait for its end."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
-    _raised(task)  # asked for, so that asyncio does not complain that nobody did
-
-
-def _raised(task: asyncio.Future[Any]) -> BaseException | None:
-    try:
-        return task.exception()
-    except asyncio.CancelledError as error:
-        return error

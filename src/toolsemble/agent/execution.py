@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from toolsemble.agent.account import Account
 from toolsemble.agent.budget import current_spending
@@ -23,7 +22,7 @@ from toolsemble.watch import unwatch, watch
 class Execution:
     """The calls of one reply; in the end each of them has exactly one record, whatever happened."""
 
-    def __init__(self, calls: Sequence[ToolCall], account: Account, channel: Channel[Any] | None) -> None:
+    def __init__(self, calls: Sequence[ToolCall], account: Account, channel: Channel | None) -> None:
         self._calls = calls
         self._account = account
         self._channel = channel
@@ -55,8 +54,7 @@ class Execution:
         try:
             if self._channel is not None:
                 await self._channel.told()
-            async with asyncio.timeout(self._left()):
-                await self._executed(box, due)
+            await self._in_time(box, due)
         except TimeoutError:
             self._account.end(self._account.spending.out_of_time())
         except BaseException as raised:  # noqa: BLE001 - raised again when every call has its reply
@@ -73,6 +71,14 @@ class Execution:
             result = ToolResult.success(self._account.stop.text)
             for index in waiting:
                 self._tell(self.answer(index, result))
+
+    async def _in_time(self, box: Toolbox, due: Sequence[int]) -> None:
+        deadline = self._account.spending.deadline
+        if deadline is None:
+            await self._executed(box, due)
+        else:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._executed(box, due)
 
     async def _executed(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._account.context
@@ -118,7 +124,3 @@ class Execution:
     def _tell(self, record: ToolCallRecord) -> None:
         if self._channel is not None:
             self._channel.tell(CallReplied(record))
-
-    def _left(self) -> float | None:
-        deadline = self._account.spending.deadline
-        return None if deadline is None else deadline - time.monotonic()

@@ -45,7 +45,7 @@ class Loop:
     """One run of an agent, from its account's first message to its result."""
 
     def __init__(
-        self, plan: Plan, account: Account, channel: Channel[Final] | None = None, *, streaming: bool = False
+        self, plan: Plan, account: Account, channel: Channel | None = None, *, streaming: bool = False
     ) -> None:
         self._plan = plan
         self._account = account

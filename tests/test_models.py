@@ -1,0 +1,451 @@
+import asyncio
+import copy
+import json
+import pickle
+import threading
+
+import pytest
+
+from toolsemble import (
+    AudioContent,
+    ChatModel,
+    FileContent,
+    ImageContent,
+    ModelError,
+    TextContent,
+    ToolCall,
+    ToolConfigurationError,
+    ToolReply,
+    ToolResult,
+    ToolSpecification,
+)
+from toolsemble.models import (
+    ArgumentsDelta,
+    Assembly,
+    AssistantMessage,
+    CallDelta,
+    ChatReply,
+    ChatRequest,
+    FunctionModel,
+    RecordedModel,
+    ScriptedModel,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    TokenUsage,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    chunks_of,
+    message_from_json,
+    message_to_json,
+    model_of,
+    registry,
+)
+from toolsemble.workers import finish
+
+CALL = ToolCall("add", {"a": 1}, id="c1")
+IMAGE = ImageContent(b"\x00\xff", "image/png")
+HELLO = ChatRequest([UserMessage("hello")])
+
+
+def replied(call, text="done"):
+    return ToolMessage(ToolReply(call, ToolResult.success(text)))
+
+
+async def chunks(model, request=HELLO):
+    return [chunk async for chunk in model.stream(request)]
+
+
+MESSAGES = [
+    SystemMessage("You are brief."),
+    UserMessage("hello"),
+    UserMessage("what is this?", (IMAGE,)),
+    UserMessage("half a pair: \ud800"),
+    AssistantMessage("hi"),
+    AssistantMessage("", (CALL, ToolCall("add", "not JSON"))),
+    AssistantMessage("thought", (), {"signature": "abc"}),
+    replied(CALL),
+    ToolMessage(ToolReply(CALL, ToolResult.failure("no"), 100)),
+    ToolMessage(
+        ToolReply(
+            CALL,
+            ToolResult.success(
+                "all",
+                contents=[
+                    IMAGE,
+                    TextContent("t"),
+                    AudioContent(b"a", "audio/wav"),
+                    FileContent(b"f", "text/plain", "f.txt"),
+                ],
+            ),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.role)
+def test_a_message_goes_to_json_and_back(message):
+    text = message_to_json(message)
+    assert text.isascii()
+    assert "\n" not in text
+    assert message_from_json(text) == message
+
+
+def test_payloads_for_programs_are_not_written_down():
+    reply = ToolReply(CALL, ToolResult.success("text", object(), attributes={"lock": threading.Lock()}))
+    assert message_from_json(message_to_json(ToolMessage(reply))) == replied(CALL, "text")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
+def test_what_is_no_message_is_refused(text):
+    with pytest.raises(ValueError, match="This is no message"):
+        message_from_json(text)
+
+
+def test_every_message_has_a_role_and_a_text():
+    assert [(message.role, message.text) for message in MESSAGES[:2]] == [
+        ("system", "You are brief."),
+        ("user", "hello"),
+    ]
+    assert (replied(CALL).role, replied(CALL).text, replied(CALL).call) == ("tool", "done", CALL)
+
+
+# --- transcripts
+
+
+def test_a_longer_transcript_shares_its_messages_and_leaves_the_shorter_one_alone():
+    first = Transcript([UserMessage("a")])
+    second = first.plus(AssistantMessage("b"))
+    third = second.plus(UserMessage("c"))
+    assert (first, second) == ([UserMessage("a")], (UserMessage("a"), AssistantMessage("b")))
+    assert third == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
+
+
+def test_two_continuations_of_one_transcript_know_nothing_of_each_other():
+    first = Transcript([UserMessage("a")])
+    one, other = first.plus(UserMessage("b")), first.plus(UserMessage("c"))
+    assert (one, other) == ([UserMessage("a"), UserMessage("b")], [UserMessage("a"), UserMessage("c")])
+
+
+def test_continuations_by_many_threads_know_nothing_of_each_other():
+    base = Transcript([UserMessage("base")])
+    made = {}
+
+    def go_on(name):
+        transcript = base
+        for number in range(200):
+            transcript = transcript.plus(UserMessage(f"{name}-{number}"))
+        made[name] = transcript
+
+    threads = [threading.Thread(target=go_on, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for name in range(8):
+        assert [message.text for message in made[name]] == ["base", *(f"{name}-{number}" for number in range(200))]
+
+
+def test_a_transcript_is_a_sequence():
+    messages = [UserMessage(text) for text in "abcd"]
+    transcript = Transcript(messages[:3])
+    transcript.plus(messages[3])
+    assert (len(transcript), transcript[0], transcript[-1]) == (3, messages[0], messages[2])
+    assert (transcript[1:], transcript[::-1]) == (messages[1:3], messages[2::-1])
+    assert list(reversed(transcript)) == messages[2::-1]
+    assert transcript + [messages[3]] == messages  # noqa: RUF005 - the operator is what is tried
+    assert repr(transcript) == repr(messages[:3])
+    assert (transcript == "abc", transcript == messages, messages[1] in transcript) == (False, False, True)
+    for index in (3, -4):
+        with pytest.raises(IndexError, match="There are 3 messages"):
+            transcript[index]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(transcript)
+
+
+def test_a_transcript_can_be_copied_and_pickled():
+    transcript = Transcript([UserMessage("a"), AssistantMessage("", (CALL,)), replied(CALL)])
+    assert copy.deepcopy(transcript) == transcript
+    assert pickle.loads(pickle.dumps(transcript)) == transcript
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([AssistantMessage("", (CALL,))], "The call of 'add' has no reply before message 1"),
+        ([AssistantMessage("", (CALL,)), UserMessage("go on")], "The call of 'add' has no reply before message 1"),
+        ([AssistantMessage("", (CALL, CALL)), replied(CALL)], "has no reply before message 2"),
+        ([replied(CALL)], "Message 0 answers a call of 'add' that nobody made"),
+        ([AssistantMessage("", (CALL,)), replied(ToolCall("add", {"a": 1}))], "Message 1 answers a call of 'add'"),
+        ([UserMessage("a"), "b"], "Message 1 is no message but a str"),
+    ],
+)
+def test_a_transcript_in_which_a_call_has_no_reply_is_refused(messages, problem):
+    with pytest.raises(ToolConfigurationError, match=problem):
+        Transcript(messages)
+    with pytest.raises(ToolConfigurationError):
+        Transcript().plus(*messages)
+
+
+def test_replies_may_stand_in_any_order():
+    other = ToolCall("sub", id="c2")
+    messages = [AssistantMessage("", (CALL, other)), replied(other), replied(CALL)]
+    assert Transcript(messages) == messages
+
+
+# --- pieces
+
+
+def test_a_reply_is_put_together_from_its_pieces():
+    reply = ChatReply("two words", (CALL, ToolCall("now", "{}")), TokenUsage(5, 7, 3), "calls", {"signature": "abc"})
+    assembly = Assembly()
+    for chunk in chunks_of(reply):
+        assembly.add(chunk)
+    assert assembly.reply() == reply
+
+
+def test_calls_whose_arguments_come_in_turns_are_kept_apart():
+    assembly = Assembly()
+    for chunk in (
+        CallDelta(3, "a", "c1"),
+        CallDelta(1, "b"),
+        ArgumentsDelta(1, '{"x":'),
+        ArgumentsDelta(3, "{}"),
+        ArgumentsDelta(1, "1}"),
+        StreamEnd(),
+    ):
+        assembly.add(chunk)
+    assert assembly.reply().calls == (ToolCall("a", "{}", "c1"), ToolCall("b", '{"x":1}'))
+
+
+def test_a_stream_that_is_cut_off_is_worth_another_try():
+    assembly = Assembly()
+    assembly.add(TextDelta("All roads"))
+    with pytest.raises(ModelError, match="cut off") as caught:
+        assembly.reply()
+    assert caught.value.retryable
+
+
+def test_arguments_of_a_call_that_was_never_begun_are_an_error_of_the_model():
+    with pytest.raises(ModelError, match="had not begun"):
+        Assembly().add(ArgumentsDelta(0, "{}"))
+
+
+# --- models for tests
+
+
+@pytest.mark.parametrize("make", [ScriptedModel, lambda replies: FunctionModel(lambda _: replies[0])])
+@pytest.mark.parametrize(
+    ("said", "reply"),
+    [
+        ("hi", ChatReply("hi")),
+        ("", ChatReply("")),
+        (CALL, ChatReply("", (CALL,), stop_reason="calls")),
+        ([CALL, CALL], ChatReply("", (CALL, CALL), stop_reason="calls")),
+        (ChatReply("as it is", (CALL,)), ChatReply("as it is", (CALL,))),
+    ],
+)
+async def test_a_model_for_tests_says_what_it_was_told(make, said, reply):
+    assert await make([said]).reply(HELLO) == reply
+    assert await chunks(make([said])) == list(chunks_of(reply))
+
+
+async def test_a_function_in_a_script_is_given_the_messages():
+    async def later(messages):
+        return f"{messages[-1].text} later"
+
+    model = ScriptedModel([lambda messages: messages[-1].text.upper(), later, lambda _: CALL, lambda _: OSError("no")])
+    assert [(await model.reply(HELLO)).text for _ in range(3)] == ["HELLO", "hello later", ""]
+    with pytest.raises(OSError, match="no"):
+        await model.reply(HELLO)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), ValueError, KeyboardInterrupt()])
+async def test_an_exception_in_a_script_is_raised(error):
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        await ScriptedModel([error]).reply(HELLO)
+
+
+async def test_a_script_that_is_used_up_says_so():
+    model = ScriptedModel(["one"])
+    await model.reply(HELLO)
+    with pytest.raises(ModelError, match="The script is used up: this is request 2"):
+        await model.reply(HELLO)
+    assert model.requests == [HELLO.messages, HELLO.messages]
+    assert model.asked == [HELLO, HELLO]
+
+
+async def test_a_script_may_have_no_end():
+    model = ScriptedModel(f"line {number}" for number in iter(int, 1))
+    assert [(await model.reply(HELLO)).text for _ in range(3)] == ["line 0"] * 3
+
+
+async def test_an_async_function_can_be_a_model():
+    async def answer(request):
+        await asyncio.sleep(0)
+        return f"{len(request.messages)} message"
+
+    assert await FunctionModel(answer, usage=TokenUsage(1, 2)).reply(HELLO) == ChatReply(
+        "1 message", usage=TokenUsage(1, 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: ScriptedModel("hi"), r"write ScriptedModel\(\[...\]\)"),
+        (lambda: ScriptedModel(CALL), "A script is a list of replies, not ToolCall"),
+        (lambda: ScriptedModel(None), "A script is a list of replies, not NoneType"),
+        (lambda: ScriptedModel([1]), "Line 0 of the script must be a str, a ToolCall"),
+        (lambda: ScriptedModel(["a", [CALL, "b"]]), "Line 1 of the script"),
+        (lambda: FunctionModel("hi"), "FunctionModel needs a function, not str"),
+        (lambda: finish(ScriptedModel([lambda _: 7]).reply(HELLO)), "The reply must be a str"),
+    ],
+)
+def test_what_no_model_can_say_is_refused(make, problem):
+    with pytest.raises(TypeError, match=problem):
+        make()
+
+
+def test_tokens_are_added_up():
+    assert TokenUsage(3, 4, 2).total == 7
+
+
+def test_models_fit_the_protocol(tmp_path):
+    for model in (ScriptedModel([]), FunctionModel(str), RecordedModel(tmp_path / "x.jsonl", ScriptedModel([]))):
+        assert isinstance(model, ChatModel)
+
+
+# --- recordings
+
+SEVERAL = [
+    HELLO,
+    ChatRequest([UserMessage("hello")], [ToolSpecification("add", "Adds")]),
+    ChatRequest([UserMessage("hello")], tool_choice="none"),
+    ChatRequest([UserMessage("hello")], output_schema={"type": "object"}),
+    ChatRequest([UserMessage("hello")], settings={"temperature": 0}),
+    ChatRequest([UserMessage("hello", (IMAGE,))]),
+    ChatRequest([]),
+]
+
+
+def recording(path, lines):
+    return RecordedModel(path, ScriptedModel(lines, usage=TokenUsage(1, 2, 3)))
+
+
+@pytest.mark.parametrize("streamed_first", [False, True])
+@pytest.mark.parametrize("streamed_then", [False, True])
+async def test_a_recording_says_again_what_was_said(tmp_path, streamed_first, streamed_then):
+    async def ask(model, request, streamed):
+        if not streamed:
+            return await model.reply(request)
+        assembly = Assembly()
+        async for chunk in model.stream(request):
+            assembly.add(chunk)
+        return assembly.reply()
+
+    path = tmp_path / "talk.jsonl"
+    lines = ["one", CALL, [CALL, ToolCall("now")], ChatReply("x", details={"a": 1}), "five", "six", "seven"]
+    recorder = recording(path, lines)
+    said = [await ask(recorder, request, streamed_first) for request in SEVERAL]
+    player = RecordedModel(path)
+    backwards = [await ask(player, request, streamed_then) for request in reversed(SEVERAL)]
+    assert backwards[::-1] == said
+    assert [reply.text for reply in said] == ["one", "", "", "x", "five", "six", "seven"]
+
+
+async def test_equal_requests_are_answered_in_the_order_of_the_recording(tmp_path):
+    recorder = recording(tmp_path / "talk.jsonl", ["one", "two"])
+    await recorder.reply(HELLO)
+    await recorder.reply(HELLO)
+    player = RecordedModel(tmp_path / "talk.jsonl")
+    assert [(await player.reply(HELLO)).text, (await player.reply(HELLO)).text] == ["one", "two"]
+    for ask in (player.reply, lambda request: chunks(player, request)):
+        with pytest.raises(ModelError, match=r"has no recording of this request \(1 messages, the last: 'hello'\)"):
+            await ask(HELLO)
+
+
+async def test_what_is_missing_in_a_recording_is_added_to_it(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    await recording(path, ["one"]).reply(HELLO)
+    behind = ScriptedModel(["two"])
+    model = RecordedModel(path, behind)
+    assert [(await model.reply(HELLO)).text, (await model.reply(SEVERAL[1])).text] == ["one", "two"]
+    assert behind.asked == [SEVERAL[1]]
+    assert (await RecordedModel(path).reply(SEVERAL[1])).text == "two"
+
+
+async def test_errors_are_recorded_too(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    error = ModelError("Too many requests", retryable=True, retry_after=2.5)
+    recorder = recording(path, [error, error, ValueError("not the model's")])
+    with pytest.raises(ModelError):
+        await recorder.reply(HELLO)
+    with pytest.raises(ModelError):
+        await chunks(recorder)
+    with pytest.raises(ValueError, match="not the model's"):
+        await recorder.reply(HELLO)
+    player = RecordedModel(path)
+    for ask in (player.reply, lambda request: chunks(player, request)):
+        with pytest.raises(ModelError, match="Too many requests") as caught:
+            await ask(HELLO)
+        assert (caught.value.retryable, caught.value.retry_after) == (True, 2.5)
+    with pytest.raises(ModelError, match="has no recording"):
+        await player.reply(HELLO)
+
+
+async def test_a_recording_knows_whether_its_model_takes_schemas(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    assert not RecordedModel(path, ScriptedModel([])).native_output
+    await RecordedModel(path, ScriptedModel(["hi"], native_output=True)).reply(HELLO)
+    assert RecordedModel(path).native_output
+
+
+@pytest.mark.parametrize("content", [None, "not JSON", "[]\n", "{}\n", "7\n", "é"])
+def test_a_recording_that_cannot_be_read_is_refused(tmp_path, content):
+    path = tmp_path / "talk.jsonl"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(ToolConfigurationError, match=r"The recording '.*talk.jsonl' cannot be used"):
+        RecordedModel(path)
+
+
+async def test_a_recording_holds_whole_lines_of_json(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    await recording(path, ["ü\u2028"]).reply(ChatRequest([UserMessage("line\nbreak")]))
+    (line,) = path.read_text(encoding="ascii").splitlines()
+    assert json.loads(line)["asked"] == "line\\nbreak"
+
+
+# --- names
+
+
+def test_a_model_object_is_taken_as_it_is():
+    model = ScriptedModel([])
+    assert model_of(model) is model
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (None, "The agent has no model; pass one"),
+        ("", "Unknown model ''"),
+        ("nobody:nothing", "Unknown model 'nobody:nothing'"),
+        (7, "7 is no ChatModel: pass an object with the methods reply and stream"),
+        (ScriptedModel, "is no ChatModel"),
+    ],
+)
+def test_what_is_no_model_is_refused(source, problem):
+    with pytest.raises(ToolConfigurationError, match=problem):
+        model_of(source)
+
+
+def test_a_name_is_resolved_by_its_first_part(monkeypatch):
+    monkeypatch.setitem(registry.PROVIDERS, "echo", "toolsemble.models.scripted:ScriptedModel")
+    with pytest.raises(TypeError, match="A script is a list of replies, not str"):
+        model_of("echo:text:more")  # what it makes of the rest is its own matter
+    with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
+        model_of("nobody")
+    monkeypatch.setitem(registry.PROVIDERS, "typed", "builtins:str")
+    assert model_of("typed:text:more") == "text:more"
