@@ -346,3 +346,23 @@ async def test_a_tool_made_of_an_agent_takes_a_tools_settings():
     assert gated.requires_approval is True
     with pytest.raises(TypeError, match="A tool has no setting 'colour'"):
         Agent(ScriptedModel(["x"])).as_tool("inner", "", colour="red")
+
+
+async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_outside():
+    ended: asyncio.Queue = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    async def forever() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool
+    def delegate() -> str:
+        result = Agent(ScriptedModel([ToolCall("forever"), "best"]), [forever], max_seconds=50).run_sync("go")
+        loop.call_soon_threadsafe(ended.put_nowait, result)
+        return result.text
+
+    await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate], max_seconds=0.3).run("go")
+    result = await asyncio.wait_for(ended.get(), 30)
+    assert (result.stop_reason, told(result.messages)) == ("max_seconds", [stop("Maximum time (0.3 s)")])
