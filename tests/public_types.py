@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from toolsemble import (
+    Agent,
+    AgentResult,
     AgentTool,
+    ChatModel,
     Content,
     InMemoryMetrics,
     Note,
@@ -26,6 +29,8 @@ from toolsemble import (
     tool,
     tool_specifications_from,
 )
+from toolsemble.agent import Event, Final, ToolCallRecord, TurnEnded, Usage
+from toolsemble.models import FunctionModel, Message, ScriptedModel, Transcript
 from toolsemble.providers import openai
 from toolsemble.providers.wire import Offer
 
@@ -121,3 +126,30 @@ async def check() -> None:
     assert_type(box.execute(call).result.contents, tuple[Content, ...])
     assert_type(box.execute(call).result.attributes, Mapping[str, Any])
     assert_type(call.arguments, str | dict[str, Any])
+
+
+async def check_agents() -> None:
+    models: list[ChatModel] = [
+        ScriptedModel(["hi", call_of("add"), [call_of("add")], ValueError()]),
+        FunctionModel(str),
+    ]
+    agent = Agent(models[0], [Shout(), Plain()], role="a clerk", max_seconds=10)
+    assert_type(agent.run_sync("hello"), AgentResult)
+    result = await agent.run(["hello"], parameters={"user": "ada"})
+    assert_type(result.text, str)
+    assert_type(result.tool_calls, list[ToolCallRecord])
+    assert_type(result.tool_calls[0].reply, ToolReply)
+    assert_type(result.messages, Transcript)
+    assert_type(result.messages[0], Message)
+    assert_type(result.usage, Usage)
+    await agent.run("more", history=result.messages)
+    async for event in agent.stream("hello"):
+        assert_type(event, Event)
+    async for turn in agent.iterate("hello"):
+        assert_type(turn, TurnEnded | Final)
+    assert_type(agent.as_tool("clerk", "Helps", requires_approval=True), Tool)
+    Agent(models[1], lambda run: [Shout()] if run.turn else [])
+
+
+def call_of(name: str) -> ToolCall:
+    return ToolCall(name)

@@ -15,10 +15,12 @@ from toolsemble import (
     AgentExecutionError,
     ConversationMemory,
     ImageContent,
+    ToolCall,
     ToolConfigurationError,
     ToolDefinitionError,
     ToolReply,
     ToolResult,
+    tool,
 )
 from toolsemble.agent.window import estimated_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
@@ -404,3 +406,31 @@ async def test_what_models_are_given_is_shared_not_copied():
     assert [len(messages) for messages in model.requests] == list(range(1, 53, 2))
     assert all(isinstance(messages, Transcript) for messages in model.requests)
     assert all(messages[0] is result.messages[0] for messages in model.requests)
+
+
+# --- agents inside agents
+
+
+async def test_an_agent_inside_has_a_conversation_of_its_own_in_a_shared_memory(memory):
+    seen = []
+
+    @tool
+    def look() -> str:
+        seen.append(look.context.memory_id)
+        return "seen"
+
+    poet = Agent(ScriptedModel([ToolCall("look"), "one", "two"]), [look], memory=memory).as_tool("poet", "")
+    ask = ToolCall("poet", {"input": "a poem"})
+    boss = Agent(ScriptedModel([ask, "a", ask, "b"]), [poet], memory=memory)
+    await boss.run("go", memory_id="ada")
+    await boss.run("again", memory_id="ada")
+    assert memory.ids() == ["ada/poet", "ada"]
+    assert [message.text for message in memory.load("ada/poet")] == ["a poem", "", "seen", "one", "a poem", "two"]
+    assert [message.text for message in memory.load("ada")] == ["go", "", "one", "a", "again", "", "two", "b"]
+    assert seen == ["ada"]
+
+
+async def test_an_agent_inside_keeps_an_id_that_was_chosen_for_it(memory):
+    poet = Agent(ScriptedModel(["one"]), memory=memory, memory_id="poems").as_tool("poet", "")
+    await Agent(ScriptedModel([ToolCall("poet", {"input": "x"}), "a"]), [poet]).run("go", memory_id="ada")
+    assert memory.ids() == ["poems/poet"]

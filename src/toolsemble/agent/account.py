@@ -29,13 +29,17 @@ class Account:
         parameters: MutableMapping[str, Any] | None,
     ) -> None:
         """Take up the conversation: the one that was given, the one that is remembered, or a new one."""
-        self.spending = Spending(plan.limits, plan.prices, current_spending.get())
+        around = current_spending.get()
+        self.spending = Spending(plan.limits, plan.prices, around)
         self.context = _surroundings(plan, memory_id, parameters, self.spending)
         self.stop: Stop | None = None
         self.records: list[ToolCallRecord] = []
         self._plan = plan
         self._trace: list[TraceStep] = []
-        kept = Transcript() if plan.memory is None else plan.memory.load(self.context.memory_id)
+        # What an agent inside another one talks about is a conversation of its own, also where they share a memory.
+        inside = around is not None and memory_id is None
+        self._topic = f"{self.context.memory_id}/{self.context.tool_name}" if inside else self.context.memory_id
+        kept = Transcript() if plan.memory is None else plan.memory.load(self._topic)
         said = opening(plan.system, kept if history is None else history)
         self._kept = kept if history is None else None
         self._saved = len(said) if kept else 0
@@ -61,7 +65,7 @@ class Account:
         self.messages = self.messages.plus(*messages)
         if self._plan.memory is not None:
             new = len(self.messages) - self._saved
-            self._plan.memory.extend(self.context.memory_id, self._kept, self.messages, new)
+            self._plan.memory.extend(self._topic, self._kept, self.messages, new)
             self._saved = len(self.messages)
             self._kept = None if self._kept is None else self.messages
 
@@ -99,16 +103,17 @@ def _surroundings(
     plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None, spending: Spending
 ) -> ToolContext:
     """Give the context that the calls of the run inherit; a run inside another one inherits it, too."""
-    outer = current_context()
-    base = outer or ToolContext()
+    base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
         "run_id": base.run_id or new_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
         "deadline": _sooner(base.deadline, spending.deadline),
     }
-    if memory_id is not None or outer is None:
-        changes["memory_id"] = plan.memory_id if memory_id is None else memory_id
+    if memory_id is not None:
+        changes["memory_id"] = memory_id
+    elif plan.memory_id != ToolContext.memory_id:  # one that somebody chose
+        changes["memory_id"] = plan.memory_id
     if plan.role:
         changes["agent_role"] = plan.role
     if plan.review is not None:

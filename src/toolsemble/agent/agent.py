@@ -78,7 +78,8 @@ class Agent:
         :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
         :param max_turns: how many times the model is asked
         :param max_tokens: how many tokens a run may take
-        :param max_seconds: how long a run may work; calls are cut off then, and the model may answer once more
+        :param max_seconds: how long a run may work; calls are cut off then, and the model may
+            answer once more; how long a model may take for one answer is the model's own setting
         :param max_cost: what the tokens of a run may cost, by the prices
         :param max_depth: how deep agents may use agents as tools
         :param prices: what tokens cost
@@ -197,7 +198,8 @@ class Agent:
         """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.
 
         What it spends counts for the budgets of the run around it; the reviewer, the shared parameters and the
-        conversation's id of that run are its own, too, unless it has others.
+        ``memory_id`` of that run are its own, too, unless it has others. If it has a memory, it remembers its
+        conversation under that id and the tool's name: ``ada/poet``.
 
         :param settings: what can be said of a tool, such as ``requires_approval``
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from toolsemble.agent.result import AgentResult
 from toolsemble.result import ToolResult
@@ -13,9 +12,7 @@ from toolsemble.tools import Tool, ToolSettings
 class Runs(Protocol):
     """Whatever can do a run: an agent."""
 
-    async def run(
-        self, prompt: str, *, memory_id: str | None = None, parameters: MutableMapping[str, Any] | None = None
-    ) -> AgentResult:
+    async def run(self, prompt: str) -> AgentResult:
         """Work until there is an answer."""
         ...
 
@@ -40,8 +37,7 @@ class Delegate(Tool):
 
     async def run(self, input: str) -> ToolResult:
         """Let the agent work on the input, inside the context of this call."""
-        context = self.context
-        result = await self._agent.run(input, memory_id=context.memory_id, parameters=context.parameters)
+        result = await self._agent.run(input)
         return ToolResult.success(
             result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}
         )

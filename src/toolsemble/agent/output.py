@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, get_origin
 
 from toolsemble.errors import ToolDefinitionError
@@ -40,14 +41,15 @@ class Output:
             raise ToolDefinitionError(f"Agent output_type: {problem}") from None
 
     @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema that answers fit: always of an object."""
-        return {"type": "object", **portable(self._arguments.schema)[0]}
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON Schema that answers fit, always of an object, as a fresh dict."""
+        return self.specification.parameters
 
-    @property
+    @cached_property
     def specification(self) -> ToolSpecification:
         """The tool by which a model gives its answer."""
-        return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", self.schema)
+        schema = {"type": "object", **portable(self._arguments.schema)[0]}
+        return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", schema)
 
     def read(self, text: str) -> Any:
         """Give the answer that a text holds, or raise a :class:`ToolArgumentsError` that says what is wrong."""
