@@ -18,7 +18,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest --cov --numprocesses auto
+	@$(BIN)/python -m pytest --cov --numprocesses auto --dist loadfile
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet

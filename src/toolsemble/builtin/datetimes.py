@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Callable
 from typing import TypeAlias
 
-from toolsemble.builtin.extra import required
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolExecutionError
+from toolsemble.extra import required
 from toolsemble.result import ToolResult
 from toolsemble.tools import Tool
 
@@ -49,7 +49,7 @@ class DateTimeTool(Tool):
         if clock is not None and not callable(clock):
             raise ToolDefinitionError(f"clock must be a function without arguments, not {type(clock).__name__}")
         for package in ("whenever", "tzdata"):
-            required(package, extra="datetime", tool=type(self).__name__)
+            required(package, extra="datetime", user=type(self).__name__)
         self._clock = clock or _system_clock
 
     def run(self, input: str) -> ToolResult:

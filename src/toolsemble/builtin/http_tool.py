@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, endpoint
-from toolsemble.builtin.extra import required
 from toolsemble.builtin.openapi import Operation, operations
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
@@ -85,7 +85,7 @@ class HttpTool(Tool):
         operation: Operation | None = None,
         **settings: Unpack[HttpSettings],
     ) -> None:
-        fetch = required("toolsemble.builtin.fetch", extra="http", tool="HttpTool")
+        fetch = required("toolsemble.builtin.fetch", extra="http", user="HttpTool")
         _check_settings(settings)
         self.name = name
         self.description = description

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import Field
 
 from toolsemble.builtin.dot_path import value_at
-from toolsemble.builtin.extra import required
 from toolsemble.errors import ToolExecutionError
+from toolsemble.extra import required
 from toolsemble.result import ToolResult
 from toolsemble.tools import TypedTool
 
@@ -65,7 +65,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
 
         :param timeout: how many seconds a JSONPath query may take
         """
-        required("jsonpath_rfc9535", extra="json", tool="JsonParserTool")
+        required("jsonpath_rfc9535", extra="json", user="JsonParserTool")
         self._timeout = timeout
 
     def run(self, input: JsonParserInput) -> ToolResult:

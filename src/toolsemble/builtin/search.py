@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import FORM, Endpoint, Redactor, endpoint
-from toolsemble.builtin.extra import required
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.extra import required
 from toolsemble.guard.urls import UrlGuard
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Service:
     label = ""
 
     def __init__(self, place: Endpoint, timeout: float, tls: SSLContext | None) -> None:
-        fetch = required("toolsemble.builtin.fetch", extra="web", tool=type(self).__name__)
+        fetch = required("toolsemble.builtin.fetch", extra="web", user=type(self).__name__)
         # Whoever configures a place trusts it; where it redirects to is another matter.
         guard = UrlGuard([str(urlsplit(place.url).hostname)])
         self._place = place

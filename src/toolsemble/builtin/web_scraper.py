@@ -13,8 +13,8 @@ from pydantic import Field
 
 from toolsemble.builtin.article import Article, article
 from toolsemble.builtin.charset import decoded
-from toolsemble.builtin.extra import required
 from toolsemble.errors import ToolExecutionError
+from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.tools import TypedTool
@@ -92,8 +92,8 @@ class WebScraperTool(TypedTool[WebScraperInput]):
         tls: SSLContext | None = None,
         resolver: Resolver = resolve,
     ) -> None:
-        required("trafilatura", extra="web", tool="WebScraperTool")
-        fetch = required("toolsemble.builtin.fetch", extra="web", tool="WebScraperTool")
+        required("trafilatura", extra="web", user="WebScraperTool")
+        fetch = required("toolsemble.builtin.fetch", extra="web", user="WebScraperTool")
         self._request = fetch.Request
         self._timeout = timeout
         self._max_bytes = max_bytes

@@ -9,7 +9,7 @@ from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {}
 """For each first part of a name, such as ``openai`` in ``openai:gpt-5-mini``, the ``module:function`` that makes the
-model of the rest of the name."""
+model; it is given both parts of the name."""
 
 
 def model_of(source: ChatModel | str | None) -> ChatModel:
@@ -40,5 +40,5 @@ def _named(name: str) -> ChatModel:
         known = ", ".join(sorted(PROVIDERS)) or "none"
         raise ToolConfigurationError(f"Unknown model {name!r:.80}; known providers: {known}; or pass a ChatModel")
     module, _, function = maker.partition(":")
-    model: ChatModel = getattr(import_module(module), function)(rest)
+    model: ChatModel = getattr(import_module(module), function)(provider, rest)
     return model

@@ -1,4 +1,4 @@
-"""Packages that only some tools need."""
+"""Packages that only some tools and models need."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import ModuleType
 from toolsemble.errors import ToolDefinitionError
 
 
-def required(module: str, *, extra: str, tool: str) -> ModuleType:
+def required(module: str, *, extra: str, user: str) -> ModuleType:
     """Give a module of an optional package; refuse, naming the extra that installs it, when it is not there.
 
-    A tool's constructor calls it, so that a program learns of it while it is built, not in the middle of a call.
+    Constructors call it, so that a program learns of it while it is built, not in the middle of a call.
 
-    >>> required("json", extra="web", tool="WebScraperTool").__name__
+    >>> required("json", extra="web", user="WebScraperTool").__name__
     'json'
-    >>> required("missing", extra="web", tool="WebScraperTool")
+    >>> required("missing", extra="web", user="WebScraperTool")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: WebScraperTool needs the package 'missing': pip install 'toolsemble[web]'
@@ -26,5 +26,5 @@ def required(module: str, *, extra: str, tool: str) -> ModuleType:
         # What is missing may be something that the package itself needs.
         missing = problem.name or module
         raise ToolDefinitionError(
-            f"{tool} needs the package {missing!r}: pip install 'toolsemble[{extra}]'"
+            f"{user} needs the package {missing!r}: pip install 'toolsemble[{extra}]'"
         ) from problem
