@@ -1,5 +1,8 @@
 import asyncio
 import logging
+import os
+import signal
+import threading
 
 import pytest
 
@@ -11,6 +14,7 @@ from toolsemble import (
     ExitEarlyError,
     ImageContent,
     InvocationParameters,
+    MaxIterationsExceededError,
     ModelError,
     Retry,
     Tool,
@@ -570,6 +574,24 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
     assert told(caught.value.partial.messages) == ["3"]
 
 
+@pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
+async def test_a_function_that_gives_no_tools_is_told_what_it_must_give(tools):
+    with pytest.raises(AgentExecutionError, match="must give a list of tools, not"):
+        await Agent(ScriptedModel([]), tools).run("go")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("role", "seen"), [("", "unknown"), ("a clerk", "a clerk")])
+async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
+    @tool
+    def whose(context: ToolContext) -> str:
+        return context.agent_role
+
+    tools = (lambda run: [whose]) if dynamic else [whose]
+    result = await Agent(ScriptedModel([ToolCall("whose"), "done"]), tools, role=role).run("go")
+    assert told(result.messages) == [seen]
+
+
 # --- settings
 
 
@@ -583,8 +605,9 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
         (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be a whole number"),
         (lambda: agent_of(max_depth=1.5), ToolDefinitionError, "max_depth must be a whole number from 0 on, not 1.5"),
         (lambda: agent_of(output_retries=-1), ToolDefinitionError, "output_retries must be a whole number from 0 on"),
-        (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be a number above 0, not 0"),
-        (lambda: agent_of(max_tokens="9"), ToolDefinitionError, "max_tokens must be a number above 0, not '9'"),
+        (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be a whole number above 0, not 0"),
+        (lambda: agent_of(max_tokens="9"), ToolDefinitionError, "max_tokens must be a whole number above 0, not '9'"),
+        (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number above 0, not 1.5"),
         (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number above 0"),
         (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
@@ -608,3 +631,70 @@ async def test_one_agent_serves_many_runs_at_once():
 
 async def test_run_sync_works_inside_an_event_loop_too():
     assert agent_of(sum_of(1, 2), "3").run_sync("go").text == "3"
+
+
+@pytest.mark.parametrize(
+    ("tools", "shown"),
+    [
+        ((), "Agent(ScriptedModel, tools: none)"),
+        ([add, later], "Agent(ScriptedModel, tools: add, later)"),
+        (lambda run: [], "Agent(ScriptedModel, tools: a function of the run)"),
+    ],
+)
+def test_an_agent_shows_its_model_and_tools(tools, shown):
+    assert repr(Agent(ScriptedModel([]), tools)) == shown
+
+
+async def test_half_a_surrogate_pair_in_a_prompt_is_written_as_an_escape():
+    model = ScriptedModel(["done"])
+    await Agent(model).run("caf\udce9")
+    assert model.requests == [[UserMessage("caf\\udce9")]]
+
+
+async def test_an_error_of_another_run_is_not_taken_for_the_own_one():
+    def tools(run):
+        if run.turn:
+            raise MaxIterationsExceededError("another run", partial="of another run")
+        return [add]
+
+    with pytest.raises(MaxIterationsExceededError, match="another run") as caught:
+        await Agent(ScriptedModel([sum_of(1, 2)]), tools).run("go")
+    assert (caught.value.partial.stop_reason, told(caught.value.partial.messages)) == ("error", ["3"])
+
+
+RELEASED = threading.Event()
+
+
+@tool
+async def interrupted() -> str:
+    """Be interrupted."""
+    raise KeyboardInterrupt
+
+
+@tool
+async def interrupted_while_waiting() -> str:
+    """Be interrupted on the event loop."""
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.Event().wait()
+    return "never"
+
+
+@tool
+def interrupted_while_blocking() -> str:
+    """Be interrupted in a thread."""
+    os.kill(os.getpid(), signal.SIGINT)
+    return str(RELEASED.wait(30))
+
+
+@pytest.mark.parametrize(
+    "tool", [interrupted, interrupted_while_waiting, interrupted_while_blocking], ids=lambda tool: tool.name
+)
+def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
+    agent = Agent(ScriptedModel([sum_of(1, 2), ToolCall(tool.name)]), [add, tool])
+    with pytest.raises(KeyboardInterrupt) as caught:
+        agent.run_sync("go")
+    RELEASED.set()
+    partial = caught.value.partial
+    assert_valid(partial.messages)
+    assert (partial.stop_reason, told(partial.messages)[0]) == ("cancelled", "3")
+    assert Agent(ScriptedModel(["on"])).run_sync("go on", history=partial.messages).text == "on"

@@ -261,6 +261,30 @@ async def test_a_budget_holds_for_agents_inside(settings, reason):
     assert model.asked[-1].tool_choice == "none"
 
 
+async def test_the_calls_of_agents_inside_count_for_the_run_outside():
+    def worker():
+        inside = FunctionModel(lambda request: sum_of(1, 2) if request.tool_choice == "auto" else "best inside")
+        return inner(inside, max_iterations=10)
+
+    outside = FunctionModel(lambda request: INNER if request.tool_choice == "auto" else "best outside")
+    result = await Agent(outside, [worker()], max_iterations=15).run("go")
+    assert (result.text, result.stop_reason, result.usage.tool_calls) == ("best outside", "max_iterations", 15)
+    first, second = (record.reply.result.attributes["result"] for record in result.tool_calls[:2])
+    assert (told(first.messages), told(second.messages)) == (
+        ["3"] * 10 + [stop("Maximum tool iterations (10)")],
+        ["3"] * 3 + [stop("Maximum tool iterations (15)")],
+    )
+    assert told(result.messages) == ["best inside", "best inside", stop("Maximum tool iterations (15)")]
+
+
+async def test_agents_side_by_side_share_the_calls_that_are_left():
+    inside = FunctionModel(lambda request: [sum_of(1, 2)] * 3 if request.tool_choice == "auto" else "best")
+    agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [inner(inside)], max_iterations=10)
+    result = await agent.run("go")
+    assert (result.usage.tool_calls, result.stop_reason) == (10, "answer")
+    assert told(result.messages) == ["best"] * 4
+
+
 async def test_the_time_of_a_run_holds_for_agents_inside():
     seen = []
 

@@ -111,6 +111,28 @@ async def test_a_history_stands_in_place_of_what_is_remembered(memory):
     assert [message.text for message in model.requests[-1]] == ["a", "zero", "b", "one", "d", "two", "e"]
 
 
+@pytest.mark.parametrize("role", ["", "a clerk"])
+async def test_who_goes_on_from_what_was_done_is_remembered_with_the_question(memory, role):
+    agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, role=role)
+    await agent.run("a")
+    with pytest.raises(AgentExecutionError) as caught:
+        await agent.run("b")
+    await agent.run("go on", history=caught.value.partial.messages)
+    said = [message for message in memory.load("default") if message.role != "system"]
+    assert said == [*talk("a", "one"), UserMessage("b"), *talk("go on", "two")]
+
+
+@pytest.mark.parametrize("history", [None, talk("a", "one")])
+async def test_a_memory_that_cannot_be_read_fails_the_run(history):
+    class Lost(ConversationMemory):
+        def load(self, memory_id):
+            raise OSError("no disk")
+
+    with pytest.raises(AgentExecutionError, match="no disk") as caught:
+        await Agent(ScriptedModel([]), memory=Lost()).run("b", history=history)
+    assert caught.value.partial.messages == [*(history or []), UserMessage("b")]
+
+
 async def test_an_answer_of_nothing_leaves_the_question(memory):
     agent = Agent(ScriptedModel(["", "two"]), memory=memory)
     await agent.run("a")

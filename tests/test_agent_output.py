@@ -16,6 +16,11 @@ class Person:
     age: int = 0
 
 
+@dataclass
+class Defaults:
+    name: str = "nobody"
+
+
 class Model(pydantic.BaseModel):
     name: str
 
@@ -40,6 +45,11 @@ ANSWERS = [
     (int, '{"answer": 42}', 42),
     (int, "'42'", None),
     (list[int], "[1, 2]", [1, 2]),
+    (list[int], "```json\n[1, 2]\n```", [1, 2]),
+    (list[int], '```\n{"answer": [1, 2]}\n```', [1, 2]),
+    (list[int], "{'answer': [1, 2],}", [1, 2]),
+    (Literal["yes", "no"], "```\nyes\n```", "yes"),
+    (str, "```\nprint()\n```", "```\nprint()\n```"),
     (list[Person], f"[{ADA_JSON}]", [ADA]),
     (dict[str, int], '{"a": 1}', {"a": 1}),
     (dict[str, int], '{"answer": {"a": 1}}', {"a": 1}),
@@ -59,7 +69,7 @@ async def test_an_answer_in_text_becomes_an_object(native, kind, text, output):
     model = ScriptedModel([text], native_output=native)
     agent = Agent(model, output_type=kind, output_retries=0)
     if text == "'42'":
-        with pytest.raises(AgentExecutionError, match="The answer did not fit 1 times: Invalid arguments"):
+        with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
             await agent.run("go")
         return
     result = await agent.run("go")
@@ -158,11 +168,29 @@ async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
     assert [request.tool_choice for request in model.asked] == ["auto", "auto", "none"]
 
 
-@pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply(ADA_JSON, (sum_of(5, 6),))])
+@pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
 async def test_no_answer_at_the_end_of_a_budget_is_an_error(last):
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
     with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
         await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_an_answer_beside_calls_that_are_not_run_any_more_is_the_answer(native):
+    last = ChatReply(ADA_JSON, (sum_of(5, 6),))
+    model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last], native_output=native)
+    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    assert (result.output, result.stop_reason, result.usage.tool_calls) == (ADA, "max_iterations", 1)
+    assert_valid(result.messages)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("kind", [Person, Defaults, str, Person | None])
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_empty_answer_is_no_object_of_any_type(native, kind, text):
+    agent = Agent(ScriptedModel([text], native_output=native), output_type=kind, output_retries=0)
+    with pytest.raises(AgentExecutionError, match="The answer did not fit once: The answer is empty"):
+        await agent.run("go")
 
 
 async def test_an_answer_in_the_last_turn_is_an_answer():

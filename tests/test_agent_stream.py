@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import time
 from contextlib import aclosing
 
 import pytest
@@ -15,6 +16,8 @@ from toolsemble import (
     ReviewTimeoutError,
     Tool,
     ToolCall,
+    ToolConfigurationError,
+    ToolContext,
     ToolReply,
     ToolResult,
     tool,
@@ -285,12 +288,15 @@ async def test_who_stops_listening_stops_the_run_and_the_memory_is_valid():
 
 
 async def started(work, turns):
-    """Start work as a task, and cancel it after a number of turns of the loop."""
+    """Start work as a task, cancel it after a number of turns of the loop, and give what came of it."""
     task = asyncio.ensure_future(work)
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
-    return await asyncio.gather(task, return_exceptions=True)
+    try:
+        return await task  # not by way of gather, which makes a new exception of a cancellation
+    except asyncio.CancelledError as error:
+        return error
 
 
 @pytest.mark.parametrize("way", ["run", "stream", "iterate"])
@@ -307,16 +313,18 @@ async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
             return await super().reply(request)
 
     ends = set()
-    for turns in range(60):
+    for turns in range(80):
         memory = ConversationMemory(tmp_path / f"{turns}.db" if in_file else None)
-        calls = [ToolCall("later", {"text": "x"}), ToolCall("later", {"text": "y"}), ToolCall("nothing")]
-        agent = Agent(Slow([calls, calls[:1], "done", "on"]), [later], memory=memory)
-        (outcome,) = await started(drained(agent), turns)
+        calls = [ToolCall("later", {"text": "x"}), ToolCall("inner", {"input": "y"}), ToolCall("nothing")]
+        inner = Agent(Slow([calls[:1], "inside"]), [later], memory=memory).as_tool("inner", "Repeats")
+        agent = Agent(Slow([calls, calls[:1], "done", "on"]), [later, inner], memory=memory)
+        outcome = await started(drained(agent), turns)
         kept = memory.load("default")
         assert_valid(kept)
+        assert_valid(memory.load("default/inner"))
         if isinstance(outcome, asyncio.CancelledError):
-            partial = getattr(outcome, "partial", None)
-            if partial is not None:
+            if turns:  # something had begun
+                partial = outcome.partial
                 assert partial.stop_reason == "cancelled"
                 assert_valid(partial.messages)
                 assert list(kept) in ([], list(partial.messages))
@@ -393,3 +401,80 @@ async def test_a_memory_that_fails_hides_neither_the_history_nor_the_first_excep
         await Agent(ScriptedModel([ToolCall("interrupt")]), [interrupt], memory=Full()).run("go")
     assert isinstance(interrupted.value.__context__, OSError)
     assert isinstance(interrupted.value.partial.messages[-1], ToolMessage)
+
+
+async def test_progress_of_a_body_that_outlives_its_run_never_follows_the_end():
+    told_late, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def outlive(context: ToolContext) -> str:
+        context.progress(0.1)
+        go_on.wait(30)
+        context.progress(0.9)
+        told_late.set()
+        return "late"
+
+    kinds = []
+    async for event in Agent(ScriptedModel([ToolCall("outlive"), "best"]), [outlive], max_seconds=0.2).stream("go"):
+        kinds.append(event.kind)
+        if event.kind == "turn_ended" and not event.tool_calls:
+            # The run is over now, and this is not its last event.
+            await asyncio.sleep(0)
+            go_on.set()
+            assert await asyncio.to_thread(told_late.wait, 30)
+            await asyncio.sleep(0)
+    assert (kinds[-1], kinds.count("call_progress")) == ("final", 1)
+
+
+async def test_the_time_of_whoever_follows_is_not_that_of_the_calls():
+    async for event in Agent(ScriptedModel([sum_of(1, 2), "done"]), [add]).stream("go"):
+        if isinstance(event, CallRequested):
+            await asyncio.sleep(0.2)
+            went_on = time.monotonic()
+    since = time.monotonic() - went_on
+    assert event.result.usage.tool_seconds <= since
+    assert event.result.tool_calls[0].duration <= since
+
+
+async def test_calls_that_are_cut_off_are_in_the_trace():
+    @tool
+    async def forever() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    result = await Agent(ScriptedModel([ToolCall("forever"), "best"]), [forever], max_seconds=0.05).run("go")
+    (step,) = (step for step in result.trace if step.kind == "tool")
+    assert (step.name, step.detail, step.duration > 0) == ("forever", "out of time", True)
+    assert result.tool_calls[0].duration == pytest.approx(step.duration, abs=0.05)
+
+
+async def test_what_is_no_prompt_is_refused_before_the_stream_begins():
+    agent = Agent(ScriptedModel([]))
+    for way in (agent.stream, agent.iterate):
+        with pytest.raises(TypeError, match="A prompt is a text"):
+            way(7)
+        with pytest.raises(ToolConfigurationError, match="has no reply"):
+            way("go", history=[AssistantMessage("", (sum_of(1, 2),))])
+        with pytest.raises(TypeError, match="unexpected keyword argument 'histori'"):
+            way("go", histori=[])
+
+
+def test_a_stream_can_be_made_outside_of_an_event_loop():
+    events = Agent(ScriptedModel(["done"])).stream("go")
+
+    async def kinds():
+        return [event.kind async for event in events]
+
+    assert asyncio.run(kinds()) == ["text_delta", "turn_ended", "final"]
+
+
+async def test_a_stream_of_something_else_is_refused():
+    class Wrong:
+        async def reply(self, request):
+            raise NotImplementedError
+
+        async def stream(self, request):
+            yield "text"
+
+    with pytest.raises(AgentExecutionError, match="The model gave 'text' in place of a Chunk"):
+        await events_of(Agent(Wrong()))

@@ -3,6 +3,7 @@ import copy
 import json
 import pickle
 import threading
+from contextlib import aclosing
 
 import pytest
 
@@ -418,6 +419,23 @@ async def test_a_recording_holds_whole_lines_of_json(tmp_path):
     assert json.loads(line)["asked"] == "line\\nbreak"
 
 
+async def test_who_leaves_a_recording_in_the_middle_closes_the_models_stream(tmp_path):
+    closed = []
+
+    class Watched(ScriptedModel):
+        async def stream(self, request):
+            try:
+                async for chunk in super().stream(request):
+                    yield chunk
+            finally:
+                closed.append(True)
+
+    path = tmp_path / "talk.jsonl"
+    async with aclosing(RecordedModel(path, Watched(["one two three"])).stream(ChatRequest([]))) as chunks:
+        assert await anext(chunks) == TextDelta("one ")
+    assert (closed, path.exists()) == ([True], False)
+
+
 # --- names
 
 
@@ -442,10 +460,7 @@ def test_what_is_no_model_is_refused(source, problem):
 
 
 def test_a_name_is_resolved_by_its_first_part(monkeypatch):
-    monkeypatch.setitem(registry.PROVIDERS, "echo", "toolsemble.models.scripted:ScriptedModel")
-    with pytest.raises(TypeError, match="A script is a list of replies, not str"):
-        model_of("echo:text:more")  # what it makes of the rest is its own matter
+    monkeypatch.setitem(registry.PROVIDERS, "echo", "operator:concat")
+    assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter
     with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
         model_of("nobody")
-    monkeypatch.setitem(registry.PROVIDERS, "typed", "builtins:str")
-    assert model_of("typed:text:more") == "text:more"

@@ -6,14 +6,15 @@ import time
 from collections.abc import MutableMapping, Sequence
 from typing import Any, Literal
 
-from toolsemble.agent.budget import Spending, Stop, current_spending
+from toolsemble.agent.budget import Stop
 from toolsemble.agent.plan import Plan, RunView
 from toolsemble.agent.prompt import opening
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.models.message import Message, UserMessage
+from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 
 
@@ -24,11 +25,12 @@ class Account:
         self,
         plan: Plan,
         prompt: Sequence[Message],
-        history: Sequence[Message] | None,
-        memory_id: str | None,
-        parameters: MutableMapping[str, Any] | None,
+        *,
+        history: Sequence[Message] | None = None,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
     ) -> None:
-        """Take up the conversation: the one that was given, the one that is remembered, or a new one."""
+        """Take down what was given; refuse a history in which a call has no reply."""
         around = current_spending.get()
         self.spending = Spending(plan.limits, plan.prices, around)
         self.context = _surroundings(plan, memory_id, parameters, self.spending)
@@ -39,11 +41,22 @@ class Account:
         # What an agent inside another one talks about is a conversation of its own, also where they share a memory.
         inside = around is not None and memory_id is None
         self._topic = f"{self.context.memory_id}/{self.context.tool_name}" if inside else self.context.memory_id
-        kept = Transcript() if plan.memory is None else plan.memory.load(self._topic)
-        said = opening(plan.system, kept if history is None else history)
-        self._kept = kept if history is None else None
-        self._saved = len(said) if kept else 0
-        self.messages = said.plus(*prompt)
+        self._prompt = prompt
+        self._goes_on = history is None
+        self._kept: Transcript | None = None
+        self._saved = 0
+        self._question = -1
+        self.messages = opening(plan.system, history or ()).plus(*prompt)
+
+    def begin(self) -> None:
+        """Take up the conversation that is remembered, unless another one was given."""
+        if self._plan.memory is not None:
+            kept = self._plan.memory.load(self._topic)
+            if self._goes_on:
+                said = opening(self._plan.system, kept)
+                self._kept, self._saved, self.messages = kept, len(said), said.plus(*self._prompt)
+            else:
+                self._saved = _saved(kept, self.messages, len(self.messages) - len(self._prompt))
         self._question = _question(self.messages)
         if all(message.role == "system" for message in self.messages):
             raise ToolConfigurationError("There is nothing to answer: give a prompt, or a history that ends in one")
@@ -108,7 +121,7 @@ def _surroundings(
     changes: dict[str, Any] = {
         "run_id": base.run_id or new_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
-        "deadline": _sooner(base.deadline, spending.deadline),
+        "deadline": min((each for each in (base.deadline, spending.deadline) if each is not None), default=None),
     }
     if memory_id is not None:
         changes["memory_id"] = memory_id
@@ -121,8 +134,18 @@ def _surroundings(
     return base.derive(changes)
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return one if other is None else other if one is None else min(one, other)
+def _saved(kept: Transcript, messages: Transcript, history: int) -> int:
+    """Give how many messages are not to be remembered again: what is kept already, or else the whole history."""
+    was = kept[_beginning(kept) :]
+    start = _beginning(messages)
+    said = messages[start : start + len(was)]
+    # A history that goes on from what is kept may end in a question that never had an answer, and was not kept.
+    return start + len(was) if said == was else history
+
+
+def _beginning(messages: Transcript) -> int:
+    """Give where a conversation begins: after the agent's own system message."""
+    return 1 if messages and isinstance(messages[0], SystemMessage) else 0
 
 
 def _question(messages: Transcript) -> int:

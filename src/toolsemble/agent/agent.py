@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Unpack
 
@@ -15,13 +14,12 @@ from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
-from toolsemble.agent.plan import DynamicTools, Plan, checked_box
+from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, box_of
 from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
-from toolsemble.models.message import Message
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
 from toolsemble.toolbox import Toolbox
@@ -97,7 +95,7 @@ class Agent:
         dynamic = callable(tools) and not isinstance(tools, (Tool, Iterable))
         self._plan = Plan(
             model=model_of(model),
-            tools=tools if dynamic else checked_box(_box(tools, review, role), output),  # type: ignore[arg-type]  # as asked
+            tools=tools if dynamic else box_of(tools, review, role, output),  # type: ignore[arg-type]  # as asked
             system=system_message(role, goal, background),
             role=role,
             limits=Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries),
@@ -110,14 +108,7 @@ class Agent:
             settings=MappingProxyType(dict(settings or {})),
         )
 
-    async def run(
-        self,
-        prompt: Prompt,
-        *,
-        history: Sequence[Message] | None = None,
-        memory_id: str | None = None,
-        parameters: MutableMapping[str, Any] | None = None,
-    ) -> AgentResult:
+    async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
         """Work until there is an answer.
 
         Failures of tools are told to the model. What is raised is :class:`~toolsemble.AgentExecutionError` when the
@@ -126,32 +117,23 @@ class Agent:
         what was done in ``partial``, from which another run can go on with ``history=error.partial.messages``.
 
         :param prompt: text, a list of texts and images, or messages
-        :param history: what was said before, in place of what is remembered
-        :param memory_id: the conversation or user that the run belongs to; the agent's own by default
-        :param parameters: what the tools of the run share; the model never sees it
+        :param settings: ``history``: what was said before, in place of what is remembered; ``memory_id``: the
+            conversation or user that the run belongs to (the agent's own); ``parameters``: what the tools of the run
+            share, and the model never sees
         """
-        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
-        return await Loop(self._plan, account).run()
+        return await Loop(self._plan, self._account(prompt, settings)).run()
 
-    def run_sync(
-        self,
-        prompt: Prompt,
-        *,
-        history: Sequence[Message] | None = None,
-        memory_id: str | None = None,
-        parameters: MutableMapping[str, Any] | None = None,
-    ) -> AgentResult:
+    def run_sync(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
         """Work until there is an answer, as :meth:`run` does, for code that cannot await."""
-        return finish(self.run(prompt, history=history, memory_id=memory_id, parameters=parameters))
+        account = self._account(prompt, settings)
+        try:
+            return finish(Loop(self._plan, account).run())
+        except KeyboardInterrupt as error:
+            # The event loop makes a new one of the cancellation, and would lose what that carries.
+            error.partial = account.result("cancelled")  # type: ignore[attr-defined]  # as other errors
+            raise
 
-    async def stream(
-        self,
-        prompt: Prompt,
-        *,
-        history: Sequence[Message] | None = None,
-        memory_id: str | None = None,
-        parameters: MutableMapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Event, None]:
+    def stream(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[Event, None]:
         """Work as :meth:`run` does, and give what happens as it happens; the last event has the result.
 
         Who stops listening stops the run: leave the loop by way of ``contextlib.aclosing``, so that it stops at once.
@@ -163,20 +145,9 @@ class Agent:
         >>> finish(told())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
-        channel: Channel = Channel()
-        async with aclosing(channel.follow(Loop(self._plan, account, channel, streaming=True).final())) as events:
-            async for event in events:
-                yield event
+        return self._followed(prompt, settings, Channel(), streaming=True)
 
-    async def iterate(
-        self,
-        prompt: Prompt,
-        *,
-        history: Sequence[Message] | None = None,
-        memory_id: str | None = None,
-        parameters: MutableMapping[str, Any] | None = None,
-    ) -> AsyncGenerator[TurnEnded | Final, None]:
+    def iterate(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[TurnEnded | Final, None]:
         """Work as :meth:`run` does, turn by turn: the run waits until the next turn is asked for.
 
         >>> from toolsemble import ToolCall
@@ -187,12 +158,7 @@ class Agent:
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        account = Account(self._plan, messages_of(prompt), history, memory_id, parameters)
-        channel: Channel = Channel()
-        async with aclosing(channel.follow(Loop(self._plan, account, channel).final())) as events:
-            async for event in events:
-                if isinstance(event, (TurnEnded, Final)):
-                    yield event
+        return self._followed(prompt, settings, Channel(TurnEnded, Final), streaming=False)
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
         """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.
@@ -211,7 +177,17 @@ class Agent:
         """
         return Delegate(self, name, description, settings)
 
+    def __repr__(self) -> str:
+        plan = self._plan
+        tools = ", ".join(plan.tools.names) if isinstance(plan.tools, Toolbox) else "a function of the run"
+        return f"Agent({type(plan.model).__name__}, tools: {tools or 'none'})"
 
-def _box(tools: Any, review: ReviewHandler | None, role: str) -> Toolbox:
-    """Give the toolbox of an agent: one that was given stays as it is."""
-    return tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
+    def _account(self, prompt: Prompt, settings: RunSettings) -> Account:
+        return Account(self._plan, messages_of(prompt), **settings)
+
+    def _followed(
+        self, prompt: Prompt, settings: RunSettings, channel: Channel, *, streaming: bool
+    ) -> AsyncGenerator[Any, None]:
+        account = self._account(prompt, settings)
+        loop = Loop(self._plan, account, channel, streaming=streaming)
+        return channel.follow(loop.final, lambda: account.result("cancelled"))

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
-from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd
+from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, closing
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")
@@ -51,22 +50,13 @@ async def asked(
 
 async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
     assembly = Assembly()
-    chunks: Any = model.stream(request)
-    async with aclosing(chunks) if hasattr(chunks, "aclose") else _Left():
+    async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
             if not isinstance(chunk, StreamEnd):
                 channel.tell(chunk)
                 await channel.told()
     return assembly.reply()
-
-
-class _Left:
-    """Leaves an iterator alone that cannot be closed."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
 
 
 def _checked(reply: Any) -> ChatReply:

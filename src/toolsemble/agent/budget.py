@@ -1,11 +1,8 @@
-"""What a run may spend, what it has spent, and what it is told when nothing is left."""
+"""What a run may spend, what it has spent, and what a model is told when nothing is left."""
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,7 +72,7 @@ class Limits:
     >>> Limits(max_tokens=0)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be a number above 0, not 0
+    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be a whole number above 0, not 0
     """
 
     max_iterations: int = 25
@@ -98,11 +95,16 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ToolDefinitionError(f"Agent {name} must be a whole number from 0 on, not {value!r}")
-        for name in ("max_turns", "max_tokens", "max_seconds", "max_cost"):
+        for name, kinds, what in (
+            ("max_turns", int, "a whole number"),
+            ("max_tokens", int, "a whole number"),
+            ("max_seconds", (int, float), "a number"),
+            ("max_cost", (int, float), "a number"),
+        ):
             value = getattr(self, name)
-            fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            fits = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
             if value is not None and not (fits and value > 0):
-                raise ToolDefinitionError(f"Agent {name} must be a number above 0, not {value!r}")
+                raise ToolDefinitionError(f"Agent {name} must be {what} above 0, not {value!r}")
 
 
 class Stop(NamedTuple):
@@ -120,121 +122,3 @@ class Stop(NamedTuple):
             f"STOP: {self.said} reached. You must provide your best final answer now based on information "
             "gathered so far."
         )
-
-
-class Spending:
-    """What one run has spent; what an agent inside spends counts for those around it, too.
-
-    >>> spending = Spending(Limits(max_tokens=100), None, None)
-    >>> spending.add_reply(TokenUsage(90, 20), 0.5)
-    >>> spending.exhausted().name
-    'max_tokens'
-    """
-
-    def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
-        self.limits = limits
-        self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
-        self._depth: int = 0 if parent is None else parent._depth + 1  # noqa: SLF001 - of this class
-        self._max_depth: int = limits.max_depth
-        if parent is not None:
-            self._max_depth = min(limits.max_depth, parent._max_depth)  # noqa: SLF001 - of this class
-        self.started = time.monotonic()
-        self._parent = parent
-        self._lock = threading.Lock()  # agents inside may run in other threads
-        self._turns = 0
-        self._iterations = 0
-        self._input = self._output = self._cached = self._models = self._tools = 0
-        self._cost = self._model_seconds = self._tool_seconds = 0.0
-
-    @property
-    def deadline(self) -> float | None:
-        """When the time is up, here or around it, on the clock of ``time.monotonic``."""
-        own = None if self.limits.max_seconds is None else self.started + self.limits.max_seconds
-        outer = None if self._parent is None else self._parent.deadline
-        return own if outer is None else outer if own is None else min(own, outer)
-
-    @property
-    def turns(self) -> int:
-        """How many times the model has answered."""
-        return self._turns
-
-    @property
-    def calls_left(self) -> int:
-        """How many calls may still be made."""
-        return self.limits.max_iterations - self._iterations
-
-    def check_depth(self) -> None:
-        """Refuse a run that is too deep inside others."""
-        if self._depth > self._max_depth:
-            raise RecursionError(f"Agents use agents as tools more than {self._max_depth} deep")
-
-    def add_reply(self, usage: TokenUsage, seconds: float) -> None:
-        """Count a reply of the run's own model."""
-        self._turns += 1
-        self._model_seconds += seconds
-        self.count(usage, 0.0 if self.prices is None else self.prices.cost(usage), models=1)
-
-    def add_calls(self, count: int, seconds: float) -> None:
-        """Count calls of tools that were made side by side."""
-        self._iterations += count
-        self._tool_seconds += seconds
-        self.count(TokenUsage(), 0.0, tools=count)
-
-    def exhausted(self) -> Stop | None:
-        """Give the first budget that is used up, other than that of calls."""
-        limits = self.limits
-        if limits.max_turns is not None and self._turns >= limits.max_turns:
-            return Stop("max_turns", f"Maximum turns ({limits.max_turns})")
-        return self.over()
-
-    def out_of_calls(self) -> Stop:
-        """Give the budget of calls as one that is used up."""
-        return Stop("max_iterations", f"Maximum tool iterations ({self.limits.max_iterations})")
-
-    def out_of_time(self) -> Stop:
-        """Give the time as used up, whoever's it is."""
-        limit = self.limits.max_seconds
-        if self._parent is not None and (limit is None or self.started + limit != self.deadline):
-            return self._parent.out_of_time()
-        return Stop("max_seconds", f"Maximum time ({limit:g} s)")
-
-    def usage(self) -> Usage:
-        """Give what has been spent so far."""
-        with self._lock:
-            return Usage(
-                self._input,
-                self._output,
-                self._cached,
-                self._models,
-                self._tools,
-                self._cost,
-                self._model_seconds,
-                self._tool_seconds,
-            )
-
-    def count(self, usage: TokenUsage, cost: float, *, models: int = 0, tools: int = 0) -> None:
-        """Count what was spent, here and around it."""
-        with self._lock:
-            self._models += models
-            self._tools += tools
-            self._input += usage.input
-            self._output += usage.output
-            self._cached += usage.cached
-            self._cost += cost
-        if self._parent is not None:
-            self._parent.count(usage, cost, models=models, tools=tools)
-
-    def over(self) -> Stop | None:
-        """Give the first budget that is used up, of those that agents inside share."""
-        limits = self.limits
-        if limits.max_tokens is not None and self._input + self._output >= limits.max_tokens:
-            return Stop("max_tokens", f"Maximum tokens ({limits.max_tokens})")
-        if limits.max_seconds is not None and time.monotonic() >= self.started + limits.max_seconds:
-            return Stop("max_seconds", f"Maximum time ({limits.max_seconds:g} s)")
-        if limits.max_cost is not None and self._cost >= limits.max_cost:
-            return Stop("max_cost", f"Maximum cost ({limits.max_cost:g})")
-        return None if self._parent is None else self._parent.over()
-
-
-current_spending: ContextVar[Spending | None] = ContextVar("toolsemble.spending", default=None)
-"""What the run around this code spends; None outside of one."""

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from toolsemble.agent.account import Account
-from toolsemble.agent.budget import current_spending
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.result import ToolCallRecord
+from toolsemble.agent.spending import current_spending
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import enter, leave
 from toolsemble.result import ToolResult
@@ -50,19 +50,22 @@ class Execution:
         if self._channel is not None:
             for index in due:
                 self._channel.tell(CallRequested(self._calls[index]))
-        error: BaseException | None = None
         try:
             if self._channel is not None:
                 await self._channel.told()
+            self._begun = time.monotonic()  # who follows the run may have taken their time
             await self._in_time(box, due)
         except TimeoutError:
-            self._account.end(self._account.spending.out_of_time())
-        except BaseException as raised:  # noqa: BLE001 - raised again when every call has its reply
-            error = raised
-        self._account.spending.add_calls(len(due), time.monotonic() - self._begun)
-        if error is not None:
-            self._cut(due, error)
-        return error
+            stop = self._account.spending.out_of_time()
+            self._account.end(stop)
+            self._cut(due, ToolResult.success(stop.text), "out of time")
+        except BaseException as error:  # noqa: BLE001 - raised again when every call has its reply
+            why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else described(error)
+            self._cut(due, ToolResult.failure(f"The run ended before this call did: {why}"), why)
+            return error
+        finally:
+            self._account.spending.add_tool_seconds(time.monotonic() - self._begun)
+        return None
 
     def stop(self) -> None:
         """Tell the model, in place of a reply to each call that has none, that a budget is used up."""
@@ -100,21 +103,21 @@ class Execution:
 
     def _replied(self, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
         def replied(place: int, reply: ToolReply) -> None:
-            seconds = time.monotonic() - self._begun
-            record = self._record(due[place], reply, seconds)
-            outcome = "error" if reply.is_error else "success"
-            self._account.note("tool", reply.call.name, self._begun, seconds, outcome)
-            self._tell(record)
+            self._ended(due[place], reply, "error" if reply.is_error else "success")
 
         return replied
 
-    def _cut(self, due: Sequence[int], error: BaseException) -> None:
-        """Reply to the calls that an exception kept from ending."""
-        why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else described(error)
-        result = ToolResult.failure(f"The run ended before this call did: {why}")
+    def _cut(self, due: Sequence[int], result: ToolResult, why: str) -> None:
+        """Reply to the calls that were kept from ending."""
         for index in due:
             if index not in self._records:
-                self._tell(self._record(index, ToolReply(self._calls[index], result), time.monotonic() - self._begun))
+                self._ended(index, ToolReply(self._calls[index], result), why)
+
+    def _ended(self, index: int, reply: ToolReply, how: str) -> None:
+        """Take down the end of a call that was run."""
+        seconds = time.monotonic() - self._begun
+        self._account.note("tool", reply.call.name, self._begun, seconds, how)
+        self._tell(self._record(index, reply, seconds))
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
         started = self._begun - self._account.spending.started

@@ -63,6 +63,7 @@ class Loop:
         account = self._account
         try:
             account.spending.check_depth()
+            account.begin()
             while True:
                 result = await self._turn()
                 if result is not None:
@@ -70,7 +71,8 @@ class Loop:
         except (ExitEarlyError, ToolConfigurationError) as error:
             error.partial = account.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
             raise
-        except MaxIterationsExceededError:
+        except MaxIterationsExceededError as error:
+            error.partial = account.result("error" if account.stop is None else account.stop.name)
             raise
         except Exception as error:
             raise AgentExecutionError(described(error), partial=account.result("error")) from error
@@ -122,10 +124,8 @@ class Loop:
         self._ended(message, ())
         if account.stop is not None and not reply.text.strip():
             raise self._unanswered()
-        if self._plan.output is None:
-            return self._answered(reply.text, reply.text)
         try:
-            return self._answered(reply.text, self._plan.output.read(reply.text))
+            return self._answered(reply.text)
         except ToolArgumentsError as problem:
             self._count_misfit(problem)
             account.correct(f"{described(problem)}. Give the whole answer again.")
@@ -139,7 +139,7 @@ class Loop:
         if answer is None or answer.problem is not None:
             account.end(account.spending.exhausted())
         waiting = execution.waiting()
-        due = waiting[: account.spending.calls_left] if account.stop is None else []
+        due = waiting[: account.spending.claim(len(waiting))] if account.stop is None else []
         if len(due) < len(waiting):
             account.end(account.spending.out_of_calls())
         error = await execution.run(box, due) if due else None
@@ -183,9 +183,12 @@ class Loop:
 
     def _closed(self, reply: ChatReply) -> AgentResult:
         """Give the text beside calls that were not run any more."""
-        if self._plan.output is not None or not reply.text.strip():
+        if not reply.text.strip():
             raise self._unanswered()
-        return self._answered(reply.text, reply.text)
+        try:
+            return self._answered(reply.text)
+        except ToolArgumentsError as problem:
+            raise self._unanswered() from problem
 
     def _immediate(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
         """Give the result of the last call, when it is for the caller and not for the model."""
@@ -198,21 +201,22 @@ class Loop:
         output = result.text if result.structured_output is None else result.structured_output
         return self._account.result("immediate", result.text, output)
 
-    def _answered(self, text: str, output: Any) -> AgentResult:
-        stop = self._account.stop
-        return self._account.result("answer" if stop is None else stop.name, text, output)
+    def _answered(self, text: str) -> AgentResult:
+        """Give an answer in text as the result, or raise a :class:`ToolArgumentsError` when it does not fit."""
+        stop, output = self._account.stop, self._plan.output
+        answer = text if output is None else output.read_text(text)
+        return self._account.result("answer" if stop is None else stop.name, text, answer)
 
     def _count_misfit(self, problem: ToolArgumentsError) -> None:
         self._misfits += 1
         if self._misfits > self._plan.limits.output_retries:
-            raise ToolArgumentsError(f"The answer did not fit {self._misfits} times: {described(problem)}")
+            times = "once" if self._misfits == 1 else f"{self._misfits} times"
+            raise ToolArgumentsError(f"The answer did not fit {times}: {described(problem)}")
 
     def _unanswered(self) -> MaxIterationsExceededError:
         stop = self._account.stop
         assert stop is not None  # noqa: S101 - asked for an answer only when one is
-        return MaxIterationsExceededError(
-            f"{stop.said} reached, and the model gave no answer even then", partial=self._account.result(stop.name)
-        )
+        return MaxIterationsExceededError(f"{stop.said} reached, and the model gave no answer even then")
 
     def _ended(self, message: AssistantMessage, made: Sequence[ToolCallRecord]) -> None:
         if self._channel is not None:

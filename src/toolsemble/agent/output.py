@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, get_origin
 
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.schema.decode import decode_arguments
 from toolsemble.schema.emit import portable
 from toolsemble.schema.field import Field, declared
@@ -19,6 +20,7 @@ FINAL_ANSWER = "final_answer"
 """The name of the tool by which a model without a native way gives its answer."""
 
 _KEY = "answer"
+_FENCE = "```"
 
 
 class Output:
@@ -52,13 +54,38 @@ class Output:
         return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", schema)
 
     def read(self, text: str) -> Any:
-        """Give the answer that a text holds, or raise a :class:`ToolArgumentsError` that says what is wrong."""
-        value, _ = decode_arguments(_whole(text) if self._bare else text, self._arguments, STEPS)
-        return value[_KEY] if self._bare else value
+        """Give the answer that JSON text holds, or raise a :class:`ToolArgumentsError` that says what is wrong."""
+        if not self._bare:
+            return self._decoded(text)
+        try:
+            return self._decoded(_whole(text))[_KEY]
+        except ToolArgumentsError:
+            # What stands in a fence, or is nearly JSON; text that was asked for as it is never comes here.
+            for inner in (text, _whole(_unfenced(text))):
+                with suppress(ToolArgumentsError):
+                    return self._decoded(inner)[_KEY]
+            raise
+
+    def read_text(self, text: str) -> Any:
+        """Give the answer that a model wrote as plain text; nothing at all is none."""
+        if not text.strip():
+            raise ToolArgumentsError("The answer is empty")
+        return self.read(text)
+
+    def _decoded(self, text: str) -> Any:
+        return decode_arguments(text, self._arguments, STEPS)[0]
 
 
 def _wrapped(kind: Any) -> TypedArguments:
     return TypedArguments.of_fields(FINAL_ANSWER, [declared(Field(_KEY, kind), {})], {}, frozenset())
+
+
+def _unfenced(text: str) -> str:
+    """Give what stands in a Markdown fence that is all of a text; the first line names a language."""
+    stripped = text.strip()
+    if not (stripped.startswith(_FENCE) and stripped.endswith(_FENCE)):
+        return text
+    return stripped.removesuffix(_FENCE).partition("\n")[2]
 
 
 def _whole(text: str) -> str:

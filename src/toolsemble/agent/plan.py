@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
 from toolsemble.agent.memory import ConversationMemory
@@ -17,6 +17,17 @@ from toolsemble.models.message import Message, SystemMessage
 from toolsemble.review import ReviewHandler
 from toolsemble.toolbox import Toolbox
 from toolsemble.workers import awaitable
+
+
+class RunSettings(TypedDict, total=False):
+    """What can be said about one run, by keyword."""
+
+    history: Sequence[Message] | None
+    """What was said before, in place of what is remembered."""
+    memory_id: str | None
+    """The conversation or user that the run belongs to; the agent's own by default."""
+    parameters: MutableMapping[str, Any] | None
+    """What the tools of the run share; the model never sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +106,29 @@ class Offer:
         given = tools(view())
         found = await given if awaitable(given) else given
         if isinstance(found, Toolbox):
-            return checked_box(found, self._plan.output)
+            return self._box_of(found)
         # Kept as long as the very same tools are given: a new box would mean new threads and new schemas.
-        offered = tuple(found)  # type: ignore[arg-type]  # awaited where it had to be
+        offered = _listed(found)
         if self._last is None or not _same(self._last[0], offered):
-            box = Toolbox(offered, review=self._plan.review, agent_role=self._plan.role)
-            self._last = offered, checked_box(box, self._plan.output)
+            self._last = offered, self._box_of(offered)
         return self._last[1]
 
+    def _box_of(self, tools: Iterable[object]) -> Toolbox:
+        return box_of(tools, self._plan.review, self._plan.role, self._plan.output)
 
-def checked_box(box: Toolbox, output: Output | None) -> Toolbox:
-    """Give the box back, or refuse one in which the name of the tool for answers is taken."""
+
+def box_of(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
+    """Give the toolbox of an agent: one that was given stays as it is, unless it takes the name of the answer."""
+    box = tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
     if output is not None and FINAL_ANSWER in box:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is needed for answers of output_type; rename the tool")
     return box
+
+
+def _listed(found: object) -> tuple[object, ...]:
+    if not isinstance(found, Iterable):
+        raise TypeError(f"The function for an agent's tools must give a list of tools, not {found!r:.80}")
+    return tuple(found)
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:

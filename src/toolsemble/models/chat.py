@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -202,8 +203,10 @@ class Assembly:
             if chunk.index not in self._calls:
                 raise ModelError(f"The model sent arguments of a call ({chunk.index}) that it had not begun")
             self._calls[chunk.index][1].append(chunk.text)
-        else:
+        elif isinstance(chunk, StreamEnd):
             self._end = chunk
+        else:
+            raise TypeError(f"The model gave {chunk!r:.80} in place of a Chunk")
 
     def reply(self) -> ChatReply:
         """Give the whole reply, or raise a :class:`~toolsemble.ModelError` when the stream was cut off."""
@@ -211,6 +214,22 @@ class Assembly:
             raise ModelError("The model's answer was cut off before its end", retryable=True)
         calls = tuple(ToolCall(begin.name, "".join(pieces), begin.id) for begin, pieces in self._calls.values())
         return ChatReply("".join(self._text), calls, self._end.usage, self._end.stop_reason, self._end.details)
+
+
+@asynccontextmanager
+async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
+    """Give a stream, and close it at once when it is left, so that no connection stays open; not all can be closed.
+
+    >>> from contextlib import AbstractAsyncContextManager
+    >>> isinstance(closing(iter([])), AbstractAsyncContextManager)
+    True
+    """
+    try:
+        yield chunks
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def chunks_of(reply: ChatReply) -> Iterator[Chunk]:

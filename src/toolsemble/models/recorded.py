@@ -24,6 +24,7 @@ from toolsemble.models.chat import (
     TextDelta,
     TokenUsage,
     chunks_of,
+    closing,
 )
 from toolsemble.models.message import message_to_json, read_call, written_call
 from toolsemble.preview import preview
@@ -83,9 +84,10 @@ class RecordedModel:
         if entry is None and self._model is not None:
             chunks: list[Chunk] = []
             try:
-                async for chunk in self._model.stream(request):
-                    chunks.append(chunk)
-                    yield chunk
+                async with closing(self._model.stream(request)) as stream:
+                    async for chunk in stream:
+                        chunks.append(chunk)
+                        yield chunk
             except ModelError as error:
                 self._add(request, _written_error(error))
                 raise

@@ -1,0 +1,145 @@
+"""What a run has spent, with what agents inside it have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextvars import ContextVar
+
+from toolsemble.agent.budget import Limits, Prices, Stop, Usage
+from toolsemble.models.chat import TokenUsage
+
+
+class _Tally:
+    """The limits of one run, and what counts against them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.started = time.monotonic()
+        self.ends = None if limits.max_seconds is None else self.started + limits.max_seconds
+        self.input = self.output = self.cached = self.replies = self.calls = 0
+        self.cost = 0.0
+
+    def calls_left(self) -> int:
+        """How many calls may still be made."""
+        return self.limits.max_iterations - self.calls
+
+    def over(self) -> Stop | None:
+        """Give the first budget that is used up, of those that agents inside share."""
+        limits = self.limits
+        if limits.max_tokens is not None and self.input + self.output >= limits.max_tokens:
+            return Stop("max_tokens", f"Maximum tokens ({limits.max_tokens})")
+        if self.ends is not None and time.monotonic() >= self.ends:
+            return self.out_of_time()
+        if limits.max_cost is not None and self.cost >= limits.max_cost:
+            return Stop("max_cost", f"Maximum cost ({limits.max_cost:g})")
+        return None
+
+    def out_of_time(self) -> Stop:
+        """Give the time as used up."""
+        return Stop("max_seconds", f"Maximum time ({self.limits.max_seconds:g} s)")
+
+
+class Spending:
+    """What one run has spent; what an agent inside spends counts for the runs around it, too.
+
+    >>> spending = Spending(Limits(max_iterations=3), None, None)
+    >>> spending.claim(2), spending.claim(2)
+    (2, 1)
+    >>> spending.out_of_calls().said
+    'Maximum tool iterations (3)'
+    """
+
+    def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
+        self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
+        # One lock for all that count together: agents inside may run side by side, in other threads.
+        self.lock: threading.Lock = threading.Lock() if parent is None else parent.lock
+        self._own = _Tally(limits)
+        self.line: tuple[_Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
+        self._turns = 0
+        self._model_seconds = self._tool_seconds = 0.0
+
+    @property
+    def started(self) -> float:
+        """When the run began, on the clock of ``time.monotonic``."""
+        return self._own.started
+
+    @property
+    def deadline(self) -> float | None:
+        """When the time is up, here or around it, on the clock of ``time.monotonic``."""
+        return min((each.ends for each in self.line if each.ends is not None), default=None)
+
+    @property
+    def turns(self) -> int:
+        """How many times the model has answered."""
+        return self._turns
+
+    def check_depth(self) -> None:
+        """Refuse a run that is too deep inside others."""
+        deepest = min(each.limits.max_depth for each in self.line)
+        if len(self.line) - 1 > deepest:
+            raise RecursionError(f"Agents use agents as tools more than {deepest} deep")
+
+    def add_reply(self, usage: TokenUsage, seconds: float) -> None:
+        """Count a reply of the run's own model."""
+        cost = 0.0 if self.prices is None else self.prices.cost(usage)
+        self._turns += 1
+        self._model_seconds += seconds
+        with self.lock:
+            for each in self.line:
+                each.replies += 1
+                each.input += usage.input
+                each.output += usage.output
+                each.cached += usage.cached
+                each.cost += cost
+
+    def claim(self, count: int) -> int:
+        """Count calls that are about to be made, as many as may still be; give how many those are."""
+        with self.lock:
+            granted = max(min(count, *(each.calls_left() for each in self.line)), 0)
+            for each in self.line:
+                each.calls += granted
+        return granted
+
+    def add_tool_seconds(self, seconds: float) -> None:
+        """Count the time that calls side by side took."""
+        self._tool_seconds += seconds
+
+    def exhausted(self) -> Stop | None:
+        """Give the first budget that is used up, other than that of calls."""
+        most = self._own.limits.max_turns
+        if most is not None and self._turns >= most:
+            return Stop("max_turns", f"Maximum turns ({most})")
+        for each in self.line:
+            stop = each.over()
+            if stop is not None:
+                return stop
+        return None
+
+    def out_of_calls(self) -> Stop:
+        """Give the budget of calls as used up, whoever's it is."""
+        most = min(self.line, key=_Tally.calls_left).limits.max_iterations
+        return Stop("max_iterations", f"Maximum tool iterations ({most})")
+
+    def out_of_time(self) -> Stop:
+        """Give the time as used up, whoever's it is."""
+        return next(each for each in self.line if each.ends == self.deadline).out_of_time()
+
+    def usage(self) -> Usage:
+        """Give what has been spent so far."""
+        own = self._own
+        with self.lock:
+            return Usage(
+                own.input,
+                own.output,
+                own.cached,
+                own.replies,
+                own.calls,
+                own.cost,
+                self._model_seconds,
+                self._tool_seconds,
+            )
+
+
+current_spending: ContextVar[Spending | None] = ContextVar("toolsemble.spending", default=None)
+"""What the run around this code spends; None outside of one."""
