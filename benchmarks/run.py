@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolsemble import Tool, Toolbox, ToolCall, ToolPipeline, __version__, map_over
+from toolsemble import Agent, ConversationMemory, Tool, Toolbox, ToolCall, ToolPipeline, __version__, map_over, tool
+from toolsemble.models import ChatRequest, ScriptedModel, UserMessage
 
 ARGUMENTS = '{"input": "what is the weather in Rome?"}'
 
@@ -41,6 +42,12 @@ class Nap(Tool):
         """Sleep, then give the input back."""
         await asyncio.sleep(0.01)
         return input
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,70 @@ def one_map() -> Comparison:
     )
 
 
+def one_agent_turn() -> Comparison:
+    """Compare a turn of an agent, in which the model calls a typed tool, with the model's own time for its reply."""
+    turns, box = 100, Toolbox([add])
+    call = ToolCall("add", {"a": 1, "b": 2}, id="call_1")
+    request = ChatRequest([UserMessage("go")])
+
+    async def bare() -> None:
+        model = ScriptedModel([call] * turns)
+        for _ in range(turns):
+            await model.reply(request)
+
+    async def ours() -> None:
+        await Agent(ScriptedModel([*[call] * turns, "done"]), box, max_iterations=turns).run("go")
+
+    runner = asyncio.Runner()
+    return Comparison(
+        "a turn of an agent with one typed tool / the model's reply",
+        ours=lambda: _timed(lambda: runner.run(ours()), 1) / turns,
+        bare=lambda: _timed(lambda: runner.run(bare()), 1) / turns,
+        rounds=50,
+        aim="< 100 µs more",
+    )
+
+
+def many_calls_of_an_agent() -> Comparison:
+    """Compare a turn of an agent with 200 waiting calls with a bare gather."""
+    tool = Nap()
+    calls = [ToolCall("nap", ARGUMENTS, id=f"call_{number}") for number in range(200)]
+
+    async def bare() -> None:
+        await asyncio.gather(*(tool.run("x") for _ in range(200)))
+
+    async def ours() -> None:
+        await Agent(ScriptedModel([calls, "done"]), [tool], max_iterations=200).run("go")
+
+    runner = asyncio.Runner()
+    return Comparison(
+        "an agent's turn of 200 calls that sleep 10 ms / asyncio.gather",
+        ours=lambda: _timed(lambda: runner.run(ours()), 1),
+        bare=lambda: _timed(lambda: runner.run(bare()), 1),
+        rounds=50,
+        aim="< 1.5",
+    )
+
+
+def long_conversation() -> Comparison:
+    """Compare a turn of a conversation of 1,000 turns with one of a conversation of 100."""
+    call = ToolCall("add", {"a": 1, "b": 2}, id="call_1")
+
+    async def talk(turns: int) -> None:
+        agent = Agent(ScriptedModel([call, "done"] * turns), [add], role="a clerk", memory=ConversationMemory())
+        for _ in range(turns):
+            await agent.run("go")
+
+    runner = asyncio.Runner()
+    return Comparison(
+        "a turn of a conversation of 1,000 turns / of 100",
+        ours=lambda: _timed(lambda: runner.run(talk(1000)), 1) / 1000,
+        bare=lambda: _timed(lambda: runner.run(talk(100)), 1) / 100,
+        rounds=10,
+        aim="< 1.2",
+    )
+
+
 def cold_import() -> Comparison:
     """Compare importing the package with importing pydantic, each in a fresh process."""
 
@@ -196,14 +267,27 @@ def cold_import() -> Comparison:
     )
 
 
+COMPARISONS = (
+    one_call,
+    one_turn,
+    one_pipeline,
+    three_by_hand,
+    one_map,
+    one_agent_turn,
+    many_calls_of_an_agent,
+    long_conversation,
+    cold_import,
+)
+
+
 def main() -> None:
     """Print the table."""
     print(f"toolsemble {__version__}, Python {platform.python_version()}, {platform.machine()}\n")
     headings = ("ratio", "10 to 90 %", "ours", "other", "aim")
     print(f"| {'what':<63} |" + "".join(f" {heading:>13} |" for heading in headings))
     print(f"| {'-' * 63} |" + f" {'-' * 12}: |" * len(headings))
-    for comparison in (one_call(), one_turn(), one_pipeline(), three_by_hand(), one_map(), cold_import()):
-        print(comparison.row(), flush=True)
+    for compared in COMPARISONS:
+        print(compared().row(), flush=True)
 
 
 if __name__ == "__main__":

@@ -275,9 +275,10 @@ async def test_two_runs_that_go_on_from_one_history_know_nothing_of_each_other()
     )
 
 
-async def test_an_empty_answer_is_not_put_into_the_conversation():
-    result = await agent_of("").run("hello")
-    assert (result.messages, result.text) == ([UserMessage("hello")], "")
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_empty_answer_is_not_put_into_the_conversation(text):
+    result = await agent_of(text).run("hello")
+    assert (result.messages, result.text) == ([UserMessage("hello")], text)
 
 
 # --- results

@@ -12,7 +12,7 @@ from toolsemble.agent.ask import asked
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
-from toolsemble.agent.output import FINAL_ANSWER
+from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.plan import Offer, Plan
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
@@ -119,8 +119,8 @@ class Loop:
     def _answer(self, reply: ChatReply) -> AgentResult | None:
         """Take an answer in text; None when it does not fit."""
         account, message = self._account, AssistantMessage(reply.text, (), reply.details)
-        # Providers refuse a conversation in which somebody says nothing at all.
-        account.say(*([message] if reply.text or reply.details else []))
+        # Providers refuse a conversation in which somebody says nothing at all, or only blanks.
+        account.say(*([message] if reply.text.strip() or reply.details else []))
         self._ended(message, ())
         if account.stop is not None and not reply.text.strip():
             raise self._unanswered()
@@ -135,7 +135,7 @@ class Loop:
         """Run the calls of a reply; None when the model is to go on with what came of them."""
         account, execution = self._account, Execution(reply.calls, self._account, self._channel)
         closing = account.stop is not None  # the tools were switched off, and it calls some all the same
-        answer = self._final(reply.calls, execution)
+        answer = None if self._plan.output is None else self._final(self._plan.output, reply.calls, execution)
         if answer is None or answer.problem is not None:
             account.end(account.spending.exhausted())
         waiting = execution.waiting()
@@ -143,38 +143,39 @@ class Loop:
         if len(due) < len(waiting):
             account.end(account.spending.out_of_calls())
         error = await execution.run(box, due) if due else None
-        self._commit(reply, execution, error)
-        if answer is not None and answer.problem is None:
-            return account.result(account.stop.name if closing and account.stop else "answer", *answer[:2])
+        made = self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
             self._count_misfit(answer.problem)
             return None
-        return self._closed(reply) if closing else self._immediate(box, execution.records())
+        if answer is not None:
+            return account.result(account.stop.name if closing and account.stop else "answer", *answer[:2])
+        return self._closed(reply) if closing else self._immediate(box, made)
 
-    def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> None:
+    def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> list[ToolCallRecord]:
         """Add the turn to the conversation, whole; then raise what a call raised."""
         execution.stop()
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
-        self._account.records += (record for record in made if not self._is_final(record.call))
+        self._account.records += [record for record in made if not self._is_final(record.call)]
         try:
-            self._account.say(message, *(ToolMessage(record.reply) for record in made))
+            self._account.say(message, *[ToolMessage(record.reply) for record in made])
         finally:
             if error is not None:
                 raise error
         self._ended(message, made)
+        return made
 
-    def _final(self, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
+    def _final(self, output: Output, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
         """Give what came by the tool for answers, of several the first that fits; reply to those calls."""
         answer: _Answer | None = None
         for index, call in enumerate(calls):
-            if self._plan.output is None or not self._is_final(call):
+            if not self._is_final(call):
                 continue
             if answer is not None and answer.problem is None:
                 execution.answer(index, ToolResult.failure("There is an answer already"))
                 continue
             try:
-                answer = _Answer(call.json, self._plan.output.read(call.json))
+                answer = _Answer(call.json, output.read(call.json))
                 execution.answer(index, ToolResult.success("The answer is taken"))
             except ToolArgumentsError as problem:
                 answer = _Answer(problem=problem)

@@ -56,6 +56,8 @@ class Spending:
         self.lock: threading.Lock = threading.Lock() if parent is None else parent.lock
         self._own = _Tally(limits)
         self.line: tuple[_Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
+        self.deadline = min((each.ends for each in self.line if each.ends is not None), default=None)
+        """When the time is up, here or around it, on the clock of ``time.monotonic``."""
         self._turns = 0
         self._model_seconds = self._tool_seconds = 0.0
 
@@ -63,11 +65,6 @@ class Spending:
     def started(self) -> float:
         """When the run began, on the clock of ``time.monotonic``."""
         return self._own.started
-
-    @property
-    def deadline(self) -> float | None:
-        """When the time is up, here or around it, on the clock of ``time.monotonic``."""
-        return min((each.ends for each in self.line if each.ends is not None), default=None)
 
     @property
     def turns(self) -> int:
@@ -96,7 +93,7 @@ class Spending:
     def claim(self, count: int) -> int:
         """Count calls that are about to be made, as many as may still be; give how many those are."""
         with self.lock:
-            granted = max(min(count, *(each.calls_left() for each in self.line)), 0)
+            granted = max(min(count, *[each.calls_left() for each in self.line]), 0)
             for each in self.line:
                 each.calls += granted
         return granted
