@@ -213,13 +213,14 @@ def one_agent_turn() -> Comparison:
 def many_calls_of_an_agent() -> Comparison:
     """Compare a turn of an agent with 200 waiting calls with a bare gather."""
     tool = Nap()
+    box = Toolbox([tool])
     calls = [ToolCall("nap", ARGUMENTS, id=f"call_{number}") for number in range(200)]
 
     async def bare() -> None:
         await asyncio.gather(*(tool.run("x") for _ in range(200)))
 
     async def ours() -> None:
-        await Agent(ScriptedModel([calls, "done"]), [tool], max_iterations=200).run("go")
+        await Agent(ScriptedModel([calls, "done"]), box, max_iterations=200).run("go")
 
     runner = asyncio.Runner()
     return Comparison(

@@ -165,6 +165,18 @@ def test_a_transcript_is_a_sequence():
         hash(transcript)
 
 
+@pytest.mark.parametrize("cut", range(4))
+def test_a_system_message_stands_apart_and_counts_all_the_same(cut):
+    system, *rest = messages = [SystemMessage("s"), UserMessage("a"), UserMessage("b")]
+    transcript = Transcript(messages[:cut]).plus(*messages[cut:])
+    assert (list(transcript), list(reversed(transcript)), len(transcript)) == (messages, messages[::-1], 3)
+    assert [transcript[index] for index in range(-3, 3)] == messages * 2
+    for part in (slice(None), slice(1, None), slice(0, 1), slice(-2, None), slice(None, None, -2)):
+        assert transcript[part] == messages[part]
+    assert (transcript.under(None), transcript.under(SystemMessage("t"))) == (rest, [SystemMessage("t"), *rest])
+    assert transcript.under(system) is transcript
+
+
 def test_a_transcript_can_be_copied_and_pickled():
     transcript = Transcript([UserMessage("a"), AssistantMessage("", (CALL,)), replied(CALL)])
     assert copy.deepcopy(transcript) == transcript

@@ -53,7 +53,7 @@ class Account:
         if self._plan.memory is not None:
             kept = self._plan.memory.load(self._topic)
             if self._goes_on:
-                said = opening(self._plan.system, kept)
+                said = kept.under(self._plan.system)
                 self._kept, self._saved, self.messages = kept, len(said), said.plus(*self._prompt)
             else:
                 self._saved = _saved(kept, self.messages, len(self.messages) - len(self._prompt))
@@ -136,16 +136,10 @@ def _surroundings(
 
 def _saved(kept: Transcript, messages: Transcript, history: int) -> int:
     """Give how many messages are not to be remembered again: what is kept already, or else the whole history."""
-    was = kept[_beginning(kept) :]
-    start = _beginning(messages)
-    said = messages[start : start + len(was)]
+    start = 1 if messages and isinstance(messages[0], SystemMessage) else 0
+    known = start + len(kept)
     # A history that goes on from what is kept may end in a question that never had an answer, and was not kept.
-    return start + len(was) if said == was else history
-
-
-def _beginning(messages: Transcript) -> int:
-    """Give where a conversation begins: after the agent's own system message."""
-    return 1 if messages and isinstance(messages[0], SystemMessage) else 0
+    return known if kept == messages[start:known] else history
 
 
 def _question(messages: Transcript) -> int:

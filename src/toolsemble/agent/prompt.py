@@ -59,8 +59,4 @@ def opening(system: SystemMessage | None, history: Iterable[Message]) -> Transcr
     [SystemMessage(text='You are brief.'), UserMessage(text='hello', images=())]
     """
     transcript = history if isinstance(history, Transcript) else Transcript(history)
-    first = transcript[0] if transcript else None
-    if system is None or first == system:
-        return transcript
-    rest = transcript[1:] if isinstance(first, SystemMessage) else transcript
-    return Transcript([system, *rest])
+    return transcript if system is None else transcript.under(system)

@@ -17,10 +17,11 @@ def continued(kept: Transcript, before: Transcript | None, after: Transcript, co
     >>> continued(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
     [UserMessage(text='a', images=()), UserMessage(text='c', images=())]
     """
+    new = new_messages(after, count)
     # Most often nobody else has written, and the longer form of what is here already stands ready.
-    if before is not None and (kept is before or not (kept or before)):
-        return after
-    return kept.plus(*new_messages(after, count))
+    if before is not None and kept.is_same(before) and len(new) == count:
+        return after.under(None)
+    return kept.plus(*new)
 
 
 def new_messages(after: Transcript, count: int) -> list[Message]:

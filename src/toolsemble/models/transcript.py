@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, overload
 
 from toolsemble.call import ToolCall
@@ -30,43 +30,65 @@ class Transcript(Sequence[Message]):
     toolsemble.errors.ToolConfigurationError: Message 0 answers a call of 'now' that nobody made just before it
     """
 
-    __slots__ = ("_length", "_roll")
+    __slots__ = ("_head", "_length", "_roll")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         items = list(messages)
         _check(items)
+        # The system message stands apart: agents of several roles can share the rest.
+        self._head: tuple[Message, ...] = (items.pop(0),) if items and isinstance(items[0], SystemMessage) else ()
         self._roll = _Roll(items)
         self._length = len(items)
 
     def plus(self, *messages: Message) -> Transcript:
         """Give the conversation with these messages at its end; refuse calls without replies."""
+        if not self._length:
+            return Transcript([*self._head, *messages])
         _check(messages)
-        longer = object.__new__(Transcript)
-        longer._roll = self._roll.extended(self._length, messages)
-        longer._length = self._length + len(messages)
-        return longer
+        return self._made(self._head, self._roll.extended(self._length, messages), self._length + len(messages))
+
+    def under(self, system: SystemMessage | None) -> Transcript:
+        """Give the same conversation with this system message at its beginning, in place of any other.
+
+        >>> Transcript([SystemMessage("You are brief."), UserMessage("hello")]).under(None)
+        [UserMessage(text='hello', images=())]
+        """
+        head = () if system is None else (system,)
+        return self if head == self._head else self._made(head, self._roll, self._length)
+
+    def is_same(self, other: Transcript) -> bool:
+        """Whether the other is the very same conversation, and not just an equal one; whatever the system message."""
+        return self._length == other._length and (self._roll is other._roll or not self._length)
+
+    @staticmethod
+    def _made(head: tuple[Message, ...], roll: _Roll, length: int) -> Transcript:
+        made = object.__new__(Transcript)
+        made._head, made._roll, made._length = head, roll, length
+        return made
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._head) + self._length
 
     def __iter__(self) -> Iterator[Message]:
-        return islice(self._roll.items, self._length)
+        return chain(self._head, islice(self._roll.items, self._length))
 
     def __reversed__(self) -> Iterator[Message]:
         items = self._roll.items
-        return (items[index] for index in range(self._length - 1, -1, -1))
+        return chain((items[index] for index in range(self._length - 1, -1, -1)), self._head)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        length, before, items = len(self), len(self._head), self._roll.items
         if isinstance(index, slice):
-            items = self._roll.items
-            return [items[place] for place in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(f"There are {self._length} messages, none at {index}")
-        return self._roll.items[index if index >= 0 else self._length + index]
+            places = range(*index.indices(length))
+            return [items[place - before] if place >= before else self._head[place] for place in places]
+        if not -length <= index < length:
+            raise IndexError(f"There are {length} messages, none at {index}")
+        place = index % length
+        return items[place - before] if place >= before else self._head[place]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Transcript, list, tuple)):
