@@ -1,0 +1,91 @@
+"""Clients that belong to an event loop."""
+
+import asyncio
+import gc
+
+import pytest
+
+from toolsemble.models.per_loop import PerLoop
+from toolsemble.workers import finish
+
+
+class Client:
+    """Notes what becomes of it."""
+
+    def __init__(self, notes, problem=None):
+        self._notes = notes
+        self._problem = problem
+
+    async def __aenter__(self):
+        if self._problem is not None:
+            raise self._problem
+        self._notes.append("opened")
+        return self
+
+    async def __aexit__(self, *_):
+        await asyncio.sleep(0)
+        self._notes.append("closed")
+
+
+async def test_tasks_of_one_loop_share_a_client():
+    clients = PerLoop(lambda: Client([]))
+    first, *others = await asyncio.gather(*(clients.get() for _ in range(5)))
+    assert all(client is first for client in others)
+
+
+def test_each_loop_has_its_own_which_is_closed_at_its_end():
+    notes = []
+    clients = PerLoop(lambda: Client(notes))
+    first, second = finish(clients.get()), finish(clients.get())
+    assert first is not second
+    assert notes == ["opened", "closed"] * 2
+
+
+def test_what_cannot_be_opened_is_tried_anew():
+    notes, problems = [], [OSError("no certificates"), None]
+    clients = PerLoop(lambda: Client(notes, problems.pop(0)))
+
+    async def twice():
+        with pytest.raises(OSError, match="no certificates"):
+            await clients.get()
+        await clients.get()
+
+    finish(twice())
+    assert notes == ["opened", "closed"]
+
+
+def test_a_client_is_closed_when_nobody_can_ask_for_it_any_more():
+    notes = []
+
+    async def dropped():
+        clients = PerLoop(lambda: Client(notes))
+        clients.itself = clients
+        await clients.get()
+        del clients
+        gc.collect()
+        async with asyncio.timeout(60):
+            while notes != ["opened", "closed"]:
+                await asyncio.sleep(0)
+
+    finish(dropped())
+
+
+def test_a_client_is_closed_that_is_dropped_in_the_last_moment():
+    notes = []
+
+    async def dropped():
+        await PerLoop(lambda: Client(notes)).get()
+
+    finish(dropped())
+    gc.collect()
+    assert notes == ["opened", "closed"]
+
+
+def test_a_loop_that_was_closed_by_hand_is_let_go():
+    notes = []
+    clients = PerLoop(lambda: Client(notes))
+    loop = asyncio.new_event_loop()
+    first = loop.run_until_complete(clients.get())
+    loop.close()
+    assert finish(clients.get()) is not first
+    assert notes == ["opened", "opened", "closed"]
