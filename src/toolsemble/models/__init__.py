@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from toolsemble.lazy import loader
 
 if TYPE_CHECKING:
+    from toolsemble.models.anthropic import AnthropicModel
     from toolsemble.models.chat import (
         ArgumentsDelta,
         Assembly,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from toolsemble.models.transcript import Transcript
 
 __all__ = [
+    "AnthropicModel",
     "ArgumentsDelta",
     "Assembly",
     "AssistantMessage",
@@ -69,6 +71,7 @@ __all__ = [
 __getattr__ = loader(
     globals(),
     {
+        "anthropic": ("AnthropicModel",),
         "chat": (
             "ArgumentsDelta",
             "Assembly",

@@ -7,7 +7,9 @@ from importlib import import_module  # the modules of providers are loaded when 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 
-PROVIDERS: dict[str, str] = {}
+PROVIDERS: dict[str, str] = {
+    "anthropic": "toolsemble.models.anthropic:named",
+}
 """For each first part of a name, such as ``openai`` in ``openai:gpt-5-mini``, the ``module:function`` that makes the
 model; it is given both parts of the name."""
 
@@ -15,10 +17,10 @@ model; it is given both parts of the name."""
 def model_of(source: ChatModel | str | None) -> ChatModel:
     """Give the model that an agent is to use: the object itself, or what its name means.
 
-    >>> model_of("nobody:nothing")
+    >>> model_of("nobody:nothing")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: Unknown model 'nobody:nothing'; known providers: none; or pass a ChatModel
+    toolsemble.errors.ToolConfigurationError: Unknown model 'nobody:nothing'; known providers: ...; or pass a ChatModel
     """
     if source is None:
         raise ToolConfigurationError(

@@ -18,10 +18,12 @@ from toolsemble.providers.wire import (
     decoded,
     field,
     file_name,
+    left_out,
     media_type,
     parameters_of,
     unexpected,
 )
+from toolsemble.result import ImageContent
 
 _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
@@ -75,6 +77,17 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     content = blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
     block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
     return {**block, "is_error": True} if answer.is_error else block
+
+
+def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+    """Give the content blocks of what a person says; blank text has none.
+
+    >>> write_prompt("hello")
+    [{'type': 'text', 'text': 'hello'}]
+    """
+    # Images go first: Anthropic says that its models understand them better so.
+    written = [_block(image) or _text(left_out(image)) for image in images]
+    return [*written, _text(text)] if text.strip() else written
 
 
 def _text(text: str) -> dict[str, Any]:
