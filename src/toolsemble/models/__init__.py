@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         message_from_json,
         message_to_json,
     )
+    from toolsemble.models.mistral import MistralModel
     from toolsemble.models.recorded import RecordedModel
     from toolsemble.models.registry import model_of
     from toolsemble.models.scripted import ScriptedModel
@@ -50,6 +51,7 @@ __all__ = [
     "Chunk",
     "FunctionModel",
     "Message",
+    "MistralModel",
     "RecordedModel",
     "ScriptedModel",
     "StopReason",
@@ -97,6 +99,7 @@ __getattr__ = loader(
             "message_from_json",
             "message_to_json",
         ),
+        "mistral": ("MistralModel",),
         "recorded": ("RecordedModel",),
         "registry": ("model_of",),
         "scripted": ("ScriptedModel",),

@@ -9,6 +9,7 @@ from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "toolsemble.models.anthropic:named",
+    "mistral": "toolsemble.models.mistral:named",
 }
 """For each first part of a name, such as ``openai`` in ``openai:gpt-5-mini``, the ``module:function`` that makes the
 model; it is given both parts of the name."""

@@ -16,9 +16,11 @@ from toolsemble.providers.wire import (
     data_url,
     function_call_of,
     function_tool,
+    left_out,
     media_type,
     parameters_of,
 )
+from toolsemble.result import ImageContent
 
 _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
@@ -69,6 +71,18 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     content = blocks(answer, _text, _image) if answer.contents else ""
     found = {"tool_call_id": answer.call_id} if answer.call_id else {}
     return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
+
+
+def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> str | list[dict[str, Any]]:
+    """Give the content of what a person says: its text, or chunks when there are images.
+
+    >>> write_prompt("hello")
+    'hello'
+    """
+    chunks = [_image(image) or _text(left_out(image)) for image in images]
+    if not chunks:
+        return text
+    return [_text(text), *chunks] if text.strip() else chunks
 
 
 def _text(text: str) -> dict[str, Any]:
