@@ -1,4 +1,4 @@
-"""Chat models: what one must do, the messages it is given, and models for tests."""
+"""Chat models: what one must do, the messages it is given, models of providers, and models for tests."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolChoice,
         chunks_of,
     )
+    from toolsemble.models.environment import Offer, found, offers
     from toolsemble.models.function import FunctionModel
     from toolsemble.models.message import (
         AssistantMessage,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         message_to_json,
     )
     from toolsemble.models.mistral import MistralModel
+    from toolsemble.models.openai import OpenAIModel
     from toolsemble.models.recorded import RecordedModel
     from toolsemble.models.registry import model_of
     from toolsemble.models.scripted import ScriptedModel
@@ -52,6 +54,8 @@ __all__ = [
     "FunctionModel",
     "Message",
     "MistralModel",
+    "Offer",
+    "OpenAIModel",
     "RecordedModel",
     "ScriptedModel",
     "StopReason",
@@ -64,9 +68,11 @@ __all__ = [
     "Transcript",
     "UserMessage",
     "chunks_of",
+    "found",
     "message_from_json",
     "message_to_json",
     "model_of",
+    "offers",
 ]
 
 # Who talks to one provider does not load the others.
@@ -89,6 +95,7 @@ __getattr__ = loader(
             "ToolChoice",
             "chunks_of",
         ),
+        "environment": ("Offer", "found", "offers"),
         "function": ("FunctionModel",),
         "message": (
             "AssistantMessage",
@@ -100,6 +107,7 @@ __getattr__ = loader(
             "message_to_json",
         ),
         "mistral": ("MistralModel",),
+        "openai": ("OpenAIModel",),
         "recorded": ("RecordedModel",),
         "registry": ("model_of",),
         "scripted": ("ScriptedModel",),

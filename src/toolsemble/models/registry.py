@@ -9,24 +9,36 @@ from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "toolsemble.models.anthropic:named",
+    "groq": "toolsemble.models.compatible:named",
+    "llamacpp": "toolsemble.models.compatible:named",
+    "lmstudio": "toolsemble.models.compatible:named",
     "mistral": "toolsemble.models.mistral:named",
+    "ollama": "toolsemble.models.compatible:named",
+    "openai": "toolsemble.models.openai:named",
+    "openai-chat": "toolsemble.models.openai:named",
+    "openai-responses": "toolsemble.models.openai:named",
+    "openrouter": "toolsemble.models.compatible:named",
+    "together": "toolsemble.models.compatible:named",
+    "vllm": "toolsemble.models.compatible:named",
 }
 """For each first part of a name, such as ``openai`` in ``openai:gpt-5-mini``, the ``module:function`` that makes the
 model; it is given both parts of the name."""
 
 
 def model_of(source: ChatModel | str | None) -> ChatModel:
-    """Give the model that an agent is to use: the object itself, or what its name means.
+    """Give the model that an agent is to use: the object itself, what its name means, or what the environment offers.
 
-    >>> model_of("nobody:nothing")  # doctest: +ELLIPSIS
+    >>> model_of("vllm:qwen3")
+    OpenAIModel('qwen3', api='chat', base_url='http://127.0.0.1:8000/v1')
+    >>> model_of("groq:")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: Unknown model 'nobody:nothing'; known providers: ...; or pass a ChatModel
+    toolsemble.errors.ToolConfigurationError: 'groq' needs the name of a model behind it, such as 'groq:<model>'
     """
     if source is None:
-        raise ToolConfigurationError(
-            "The agent has no model; pass one: a ChatModel object, or a name such as 'provider:model'"
-        )
+        from toolsemble.models.environment import found  # noqa: PLC0415 - who names a model looks for no other
+
+        return found()
     if isinstance(source, str):
         return _named(source)
     if isinstance(source, type) or not isinstance(source, ChatModel):
@@ -40,7 +52,7 @@ def _named(name: str) -> ChatModel:
     provider, _, rest = name.partition(":")
     maker = PROVIDERS.get(provider)
     if maker is None:
-        known = ", ".join(sorted(PROVIDERS)) or "none"
+        known = ", ".join(sorted(PROVIDERS))
         raise ToolConfigurationError(f"Unknown model {name!r:.80}; known providers: {known}; or pass a ChatModel")
     module, _, function = maker.partition(":")
     model: ChatModel = getattr(import_module(module), function)(provider, rest)
