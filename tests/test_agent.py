@@ -599,7 +599,6 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
 @pytest.mark.parametrize(
     ("make", "error", "problem"),
     [
-        (Agent, ToolConfigurationError, "The agent has no model; pass one"),
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is no ChatModel"),
         (lambda: agent_of(max_iterations=-1), ToolDefinitionError, "max_iterations must be a whole number from 0 on"),

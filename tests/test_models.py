@@ -459,7 +459,6 @@ def test_a_model_object_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        (None, "The agent has no model; pass one"),
         ("", "Unknown model ''"),
         ("nobody:nothing", "Unknown model 'nobody:nothing'"),
         (7, "7 is no ChatModel: pass an object with the methods reply and stream"),

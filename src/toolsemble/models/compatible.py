@@ -101,8 +101,8 @@ def first_model(server: Server) -> str:
 def _address(host: str, server: Server) -> str:
     """Give the base URL that a host means, as Ollama reads its own variable: a host, with a port, or a whole URL."""
     usual = urlsplit(server.default)
-    parts = urlsplit(host if "://" in host else f"//{host}", scheme="http")
     try:
+        parts = urlsplit(host if "://" in host else f"//{host}", scheme="http")
         port = parts.port or (usual.port if "://" not in host else None)
     except ValueError:
         raise ToolConfigurationError(

@@ -151,7 +151,7 @@ def _installed(name: str, package: str, why: str) -> Offer:
     if _has(package):
         return _there(name, why)
     extra = "openai" if package == "openai" else name.partition(":")[0]
-    return _missing(name, f"{why}, but the package {package!r} is not: pip install 'toolsemble[{extra}]'")
+    return _missing(name, f"{why}, but the package {package!r} is not installed: pip install 'toolsemble[{extra}]'")
 
 
 def _has(package: str) -> bool:

@@ -172,18 +172,26 @@ def _is_openai(address: str) -> bool:
 def _site(base_url: str | None, label: str | None, key: Any, variable: str | None) -> Site:
     """Give where the model is, and the key for it; refuse an address that is none, and OpenAI without a key."""
     address = base_url or os.environ.get("OPENAI_BASE_URL") or _ADDRESS
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ToolDefinitionError(
-            f"OpenAIModel base_url must be a URL such as 'http://127.0.0.1:8000/v1', not {address!r:.80}"
-        )
-    if parts.username is not None:
-        raise ToolDefinitionError("OpenAIModel base_url holds a password; pass it as api_key= or in headers=")
+    _check_address(address)
     variable = variable or (_KEY if base_url is None else None)
     found = _key(key, variable)
     if not found and base_url is None:
         raise ToolConfigurationError(f"OpenAIModel has no key: set {variable} or pass api_key=")
     return Site(label or _label(address), address.rstrip("/"), variable, found)
+
+
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ToolDefinitionError(
+            f"OpenAIModel base_url must be a URL such as 'http://127.0.0.1:8000/v1', not {address!r:.80}"
+        )
+    if parts.username is not None:
+        raise ToolDefinitionError("OpenAIModel base_url holds a password; pass it as api_key= or in headers=")
 
 
 def _site_of(client: AsyncOpenAI, label: str | None) -> Site:

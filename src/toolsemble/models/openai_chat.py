@@ -35,7 +35,7 @@ from toolsemble.providers.wire import data_url, field
 from toolsemble.shape import sendable
 
 _LONGEST_ID = 40
-_REASONS: dict[object, StopReason] = {
+_REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "tool_calls": "calls",
     "function_call": "calls",
@@ -135,7 +135,7 @@ class Pieces:
         self._thoughts: list[str] = []
         self._signed: list[Any] = []
         self._usage = NO_TOKENS
-        self._reason: object = None
+        self._reason: str | None = None
         self._spoke = self._refused = self._answered = False
 
     def taken(self, piece: object) -> Iterator[Chunk]:
@@ -148,7 +148,8 @@ class Pieces:
             if field(choice, "index"):
                 continue  # a further answer to the same question, which nobody asked for
             self._answered = True
-            self._reason = field(choice, "finish_reason") or self._reason
+            reason = field(choice, "finish_reason")
+            self._reason = str(reason) if reason else self._reason
             yield from self._said(field(choice, "delta", "message"))
 
     def ended(self) -> Iterator[Chunk]:
@@ -166,7 +167,7 @@ class Pieces:
         yield StreamEnd(self._usage, reason, self._details())
 
     def _stop_reason(self) -> StopReason:
-        reason = _REASONS.get(self._reason, "stop" if self._reason is None else "other")
+        reason = "stop" if self._reason is None else _REASONS.get(self._reason, "other")
         if self._refused:
             return "refusal"
         return "calls" if self._calls and reason in {"stop", "other"} else reason

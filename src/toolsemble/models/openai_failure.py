@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,8 +64,8 @@ def refusal_of(body: object, label: str) -> ModelError:
     >>> refusal_of({"message": "Overloaded", "code": 503}, "Router").retryable
     True
     """
-    code, kind = field(body, "code"), field(body, "type")
-    status = int(code) if str(code).isdecimal() else None
+    code, kind = str(field(body, "code")), str(field(body, "type"))
+    status = int(code) if re.fullmatch("[1-5][0-9]{2}", code) else None
     passing = worth_retrying(status) if status is not None else bool({code, kind} & _PASSING)
     return ModelError(f"{label}: {_words(body)}", retryable=passing and code not in _LASTING)
 

@@ -105,8 +105,10 @@ def plain(value: object) -> Any:
     >>> plain({"type": "reasoning"})
     {'type': 'reasoning'}
     """
-    # What is null was not said, and some servers refuse to be told so.
-    return value.to_dict(mode="json", exclude_none=True) if hasattr(value, "to_dict") else value
+    if not hasattr(value, "to_dict"):
+        return value
+    # What is null was not said, and some servers refuse to be told so. Of what a server got wrong, the SDK would warn.
+    return value.to_dict(mode="json", exclude_none=True, warnings=False)
 
 
 def listed(value: object) -> Sequence[Any]:

@@ -33,7 +33,7 @@ from toolsemble.shape import sendable
 
 _LONGEST_ID = 64
 _REBUILT = {"message", "function_call"}
-_REASONS: dict[object, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
+_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
 
 def endpoint(client: Any) -> Any:
@@ -209,7 +209,7 @@ class Pieces:
         if self._refused or any(field(part, "type") == "refusal" for part in parts):
             return "refusal"
         if field(self._response, "status") == "incomplete":
-            return _REASONS.get(field(field(self._response, "incomplete_details"), "reason"), "other")
+            return _REASONS.get(str(field(field(self._response, "incomplete_details"), "reason")), "other")
         return "calls" if self._calls else "stop"
 
     def _details(self, items: Sequence[Any]) -> dict[str, Any] | None:

@@ -51,8 +51,8 @@ def _fetched(address: str, key: str | None, deadline: float) -> tuple[int, bytes
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key.strip()}"} if key else {})}
     try:
         connection.request("GET", f"{parts.path}/models", headers=headers)
-        response = connection.getresponse()
-        return response.status, _body(response, deadline)
+        with connection.getresponse() as response:
+            return response.status, _body(response, deadline)
     finally:
         connection.close()
 
