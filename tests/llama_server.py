@@ -106,6 +106,8 @@ def _serve(weights):
     parameters.chat_template = TEMPLATE
     parameters.n_ctx = 4096
     parameters.n_parallel = 2
+    # Several threads wait for each other by turning in circles, which on a busy machine takes ten times as long.
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     parameters.n_predict = 200  # a small model may not find an end
     parameters.kv_unified = True  # the whole context for whoever needs it
     parameters.sampling.temp = 0.0

@@ -37,7 +37,6 @@ def bare(monkeypatch):
 def weights(monkeypatch, path, package="xllamacpp"):
     """Let the weights of the embedded model be at a path, and its program be there."""
     monkeypatch.setitem(sys.modules, "toolsemble.weights", SimpleNamespace(located=lambda name: path))
-    monkeypatch.setattr(sys.modules["toolsemble"], "weights", sys.modules["toolsemble.weights"], raising=False)
     spec = SimpleNamespace(__spec__=SimpleNamespace(name=package))
     monkeypatch.setitem(sys.modules, package, spec)
 
@@ -146,6 +145,14 @@ def test_the_embedded_model_is_available_with_its_program_and_its_weights(monkey
     assert offers()[-1] == there("local", "its weights are at small.gguf")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert offers()[-1] == missing("local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
+
+
+def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monkeypatch):
+    def refused(name):
+        raise ToolConfigurationError("TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
+
+    monkeypatch.setattr(sys.modules["toolsemble.weights"], "located", refused)
+    assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
 def test_a_host_that_is_none_is_a_reason_against_its_server(monkeypatch):

@@ -571,6 +571,12 @@ async def test_a_streamed_response_is_read_whatever_it_leaves_out(web, what):
     assert await put_together(model_at(web, "responses"), HELLO) == ChatReply("Rome", (ROME,), USAGE, "calls")
 
 
+async def test_parts_of_a_message_that_hold_no_text_are_passed_over(web):
+    item = text_item("Rome")
+    web.answers[RESPONSES] = whole(response({**item, "content": [PART, *item["content"], {"type": "audio"}]}))
+    assert (await model_at(web, "responses").reply(HELLO)).text == "Rome"
+
+
 async def test_a_call_of_a_response_needs_no_ids(web):
     items = [{"type": "function_call", "name": "now"}, {"type": "function_call", "arguments": {"a": 1}, "call_id": 7}]
     web.answers[RESPONSES] = in_turn(
@@ -1161,6 +1167,15 @@ def test_a_name_says_which_api(monkeypatch, name, api):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     model = model_of(name)
     assert (type(model), model.name, model.api) == (OpenAIModel, "m", api)
+
+
+@pytest.mark.parametrize("name", ["openai", "openai:", "openai-chat: "])
+def test_a_name_without_a_model_is_refused(name):
+    provider = name.partition(":")[0]
+    with pytest.raises(
+        ToolConfigurationError, match=f"needs the name of a model behind it, such as '{provider}:gpt-5-mini'"
+    ):
+        model_of(name)
 
 
 def test_a_base_url_of_the_environment_means_another_server(monkeypatch):

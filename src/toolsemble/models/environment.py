@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from toolsemble.errors import ToolConfigurationError
+from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.compatible import SERVERS, Server
 from toolsemble.models.probe import models_at
@@ -130,9 +130,12 @@ def _embedded() -> Offer:
     """Give the offer of the model in the process: its program and its weights must be here."""
     if not _has("xllamacpp"):
         return _missing(EMBEDDED, "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
-    from toolsemble import weights  # noqa: PLC0415 - nobody else needs to know where weights are
+    from toolsemble.weights import located  # noqa: PLC0415 - nobody else needs to know where weights are
 
-    path = weights.located(None)
+    try:
+        path = located(None)
+    except ToolsembleError as problem:  # a path that the user gave leads nowhere
+        return _missing(EMBEDDED, str(problem))
     if path is None:
         return _missing(EMBEDDED, "its weights are not here: run `toolsemble models pull`")
     return _there(EMBEDDED, f"its weights are at {path}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +26,7 @@ _PASSING = {
 _LASTING = {"insufficient_quota", "billing_hard_limit_reached"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Site:
     """Where a model is asked, and with what.
 
@@ -40,11 +40,8 @@ class Site:
     """Its base URL."""
     key_variable: str | None
     """The variable of the environment that holds the key."""
-    key: Any
-    """The key, or a function that gives one; never shown."""
-
-    def __repr__(self) -> str:
-        return f"Site(label={self.label!r}, address={self.address!r}, key_variable={self.key_variable!r})"
+    key: Any = dataclasses.field(repr=False)
+    """The key, or a function that gives one."""
 
 
 @contextmanager
