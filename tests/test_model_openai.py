@@ -501,6 +501,14 @@ async def test_a_reply_is_the_same_as_a_whole_and_in_pieces(web, api, form):
     assert [await model.reply(HELLO), await put_together(model, HELLO)] == [expected, expected]
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_does_not_stream_gives_everything_in_one_piece(web, api, form):
+    chat, body, expected = FORMS[form]
+    web.answers[PATHS[api]] = {"chat": chat[0], "responses": whole(body)}[api]
+    assert await put_together(model_at(web, api), HELLO) == expected
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_pieces_are_given_as_they_arrive(web, api):
     pieces = {
@@ -645,6 +653,36 @@ async def test_what_does_not_fit_a_message_any_more_stays_behind(web, change, ex
     message = AssistantMessage(**fields)
     await model.reply(ChatRequest([message, replied(message.calls[0])]))
     assert sent(web)["input"][:-1] == expected
+
+
+async def test_thoughts_of_another_model_stay_behind(web):
+    web.answers[RESPONSES] = whole(THINKING)
+    reply = await model_at(web, "responses").reply(HELLO)
+    other = OpenAIModel("other", api="responses", base_url=web.url("/v1"))
+    await other.reply(ChatRequest([AssistantMessage(reply.text, reply.calls, reply.details), replied(ROME)]))
+    assert sent(web)["input"][:-1] == REBUILT
+
+
+@pytest.mark.parametrize(
+    ("output", "kept"),
+    [
+        ([thought_item()], []),
+        ([text_item("Rome"), thought_item()], [text_item("Rome")]),
+        ([thought_item(), text_item("Rome")], [thought_item(), text_item("Rome")]),
+    ],
+)
+async def test_thoughts_of_which_nothing_came_stay_behind(web, output, kept):
+    web.answers[RESPONSES] = whole(response(*output))
+    model = model_at(web, "responses")
+    reply = await model.reply(HELLO)
+    await model.reply(ChatRequest([AssistantMessage(reply.text, (), reply.details), UserMessage("And?")]))
+    assert sent(web)["input"] == [*kept, {"role": "user", "content": "And?"}]
+
+
+async def test_a_message_that_says_nothing_is_not_sent(web):
+    answers(web, "chat")
+    await model_at(web).reply(ChatRequest([AssistantMessage("", (), {"a": 1}), UserMessage("And?")]))
+    assert sent(web)["messages"] == [{"role": "user", "content": "And?"}]
 
 
 @pytest.mark.parametrize(
@@ -861,6 +899,7 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
         (whole(completion({"content": None}, "content_filter")), "withheld by a content filter", False),
         ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"no JSON but '<h1>.*Most end with /v1", False),
         ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is no JSON", True),
+        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is no JSON", True),
         ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is no JSON", True),
     ],
 )

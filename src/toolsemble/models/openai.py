@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -78,8 +79,8 @@ class OpenAIModel:
         self.api: Api = api or ("responses" if is_openai else "chat")
         self.native_output = is_openai if native_output is None else native_output
         self._wire = _WIRES[self.api]
-        # Thoughts go back to whom they came from, and to nobody else.
-        self._origin = f"openai-{self.api}" if is_openai else f"{self.api} of {self._site.address}"
+        # Thoughts go back to the model that they came from: others would refuse them.
+        self._origin = f"{self.api} of {name} at {self._site.address}"
         self._timeout = timeout
         self._headers = dict(headers or {})
         # A client costs 25 ms, and a connection more than that; so both are kept, as long as their loop lives.
@@ -102,13 +103,15 @@ class OpenAIModel:
         return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Give the reply piece by piece."""
-        pieces = self._wire.Pieces(self._site.label, self._origin, streamed=True)
+        """Give the reply piece by piece; of a server that does not stream, in one."""
         with explained(self._sdk, self._site):
             async with await self._asked(request, streamed=True) as events:
-                if "text/html" in events.response.headers.get("content-type", ""):
+                kind = events.response.headers.get("content-type", "")
+                if "text/html" in kind:
                     raise ModelError(f"{self._site.label} sent a web page; {self._doubt()}")
-                async for event in events:
+                is_whole = "json" in kind
+                pieces = self._wire.Pieces(self._site.label, self._origin, streamed=not is_whole)
+                async for event in _body(events.response) if is_whole else events:
                     for chunk in pieces.taken(event):
                         yield chunk
         for chunk in pieces.ended():
@@ -137,6 +140,10 @@ class OpenAIModel:
 
     def _doubt(self) -> str:
         return f"is {self._site.address} the address of its API? Most end with /v1"
+
+
+async def _body(response: Any) -> AsyncIterator[Any]:
+    yield json.loads(await response.aread())
 
 
 def named(provider: str, rest: str) -> OpenAIModel:

@@ -54,11 +54,12 @@ def endpoint(client: Any) -> Any:
 def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:
     """Give what is sent for a request, without the model and the user's own settings.
 
-    >>> parameters(ChatRequest([UserMessage("hello")]), "openai-chat", streamed=False)
+    >>> parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'messages': [{'role': 'user', 'content': 'hello'}]}
     """
     pairs = addressed(request.messages, _LONGEST_ID)
-    sent: dict[str, Any] = {"messages": [_message(message, calls, origin) for message, calls in pairs]}
+    said = [_message(message, calls, origin) for message, calls in pairs if not _is_empty(message)]
+    sent: dict[str, Any] = {"messages": said}
     if request.specifications:
         sent["tools"] = write_tools(request.specifications)
     if request.specifications and request.tool_choice != "auto":  # what is so by itself need not be said
@@ -68,6 +69,11 @@ def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str
     if streamed:
         sent["stream_options"] = {"include_usage": True}
     return sent
+
+
+def _is_empty(message: Message) -> bool:
+    """Whether a model said nothing at all, which many servers refuse to hear of."""
+    return isinstance(message, AssistantMessage) and not message.text and not message.calls
 
 
 def _message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, Any]:
@@ -140,7 +146,7 @@ class Pieces:
 
     def taken(self, piece: object) -> Iterator[Chunk]:
         """Give what a piece adds."""
-        if field(piece, "error") is not None:
+        if field(piece, "error"):
             raise refusal_of(field(piece, "error"), self._label)
         usage = field(piece, "usage")
         self._usage = self._usage if usage is None else usage_of(usage)

@@ -51,7 +51,7 @@ def explained(sdk: ModuleType, site: Site) -> Iterator[None]:
         yield
     except sdk.OpenAIError as error:
         raise _explained(error, sdk, site) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{site.label} sent something that is no JSON: {error}", retryable=True) from error
 
 

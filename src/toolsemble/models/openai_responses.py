@@ -44,7 +44,7 @@ def endpoint(client: Any) -> Any:
 def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as for chat
     """Give what is sent for a request, without the model and the user's own settings.
 
-    >>> parameters(ChatRequest([UserMessage("hello")]), "openai-responses", streamed=False)
+    >>> parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'input': [{'role': 'user', 'content': 'hello'}]}
     """
     keep = request.settings.get("store") is not False
@@ -81,7 +81,9 @@ def _output(item: dict[str, Any]) -> dict[str, Any]:
 
 def _assistant(message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
     own = (message.details or {}).get(origin)
-    items = listed(own.get("items")) if isinstance(own, Mapping) else ()
+    items = list(listed(own.get("items"))) if isinstance(own, Mapping) else []
+    while items and field(items[-1], "type") == "reasoning":
+        items.pop()  # thoughts of which nothing came would be refused
     if items and _says(items, message.text, calls):
         return [dict(item) for item in items if keep or _is_whole(item)]
     text = [{"role": "assistant", "content": sendable(message.text)}] if message.text else []
@@ -199,7 +201,7 @@ class Pieces:
 
     def _check(self, items: Sequence[Any]) -> None:
         status, error = field(self._response, "status"), field(self._response, "error")
-        if error is not None:
+        if error:
             raise refusal_of(error, self._label)
         if not items and status not in {None, "completed", "incomplete"}:
             raise ModelError(f"{self._label} gave a response that is {status!r:.40}, without an answer in it")
