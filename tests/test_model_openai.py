@@ -104,6 +104,12 @@ def web():
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _no_key_of_this_machine(monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def answers(web, api, said="hi"):
     """Let a server answer everything with a text."""
     body = completion({"content": said}) if api == "chat" else response(text_item(said))
@@ -1203,7 +1209,6 @@ def test_the_api_follows_from_the_server_unless_it_is_said(settings, shown, nati
 )
 def test_a_name_says_which_api(monkeypatch, name, api):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     model = model_of(name)
     assert (type(model), model.name, model.api) == (OpenAIModel, "m", api)
 
@@ -1298,8 +1303,6 @@ def test_settings_that_cannot_work_are_refused(settings, problem):
     ],
 )
 def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, key, problem):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     if key is not None:
         monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ToolConfigurationError, match=problem) as caught:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
@@ -16,16 +15,14 @@ from toolsemble.errors import ModelError, ToolConfigurationError, ToolDefinition
 from toolsemble.extra import required
 from toolsemble.models import openai_chat, openai_responses
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
-from toolsemble.models.openai_failure import Site, explained
+from toolsemble.models.openai_failure import explained
+from toolsemble.models.openai_site import is_openai, site, site_of
 from toolsemble.models.per_loop import PerLoop
 from toolsemble.providers.openai import Api
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_HOST = "api.openai.com"
-_ADDRESS = f"https://{_HOST}/v1"
-_KEY = "OPENAI_API_KEY"
 _CONNECT = 5.0
 _WIRES: dict[str, ModuleType] = {"chat": openai_chat, "responses": openai_responses}
 _OURS = ("messages", "input", "stream")
@@ -73,11 +70,11 @@ class OpenAIModel:
         self._sdk = required("openai", extra="openai", user="OpenAIModel")
         _check(name, api, timeout)
         self._given = None if client is None else client.with_options(max_retries=0)
-        self._site = _site(base_url, label, api_key, key_variable) if client is None else _site_of(client, label)
-        is_openai = _is_openai(self._site.address)
+        self._site = site(base_url, label, api_key, key_variable) if client is None else site_of(client, label)
+        own = is_openai(self._site.address)
         self.name = name
-        self.api: Api = api or ("responses" if is_openai else "chat")
-        self.native_output = is_openai if native_output is None else native_output
+        self.api: Api = api or ("responses" if own else "chat")
+        self.native_output = own if native_output is None else native_output
         self._wire = _WIRES[self.api]
         # Thoughts go back to the model that they came from: others would refuse them.
         self._origin = f"{self.api} of {name} at {self._site.address}"
@@ -87,7 +84,7 @@ class OpenAIModel:
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
-        elsewhere = f", base_url={self._site.address!r}" if not _is_openai(self._site.address) else ""
+        elsewhere = f", base_url={self._site.address!r}" if not is_openai(self._site.address) else ""
         return f"{type(self).__name__}({self.name!r}, api={self.api!r}{elsewhere})"
 
     async def reply(self, request: ChatRequest) -> ChatReply:
@@ -169,58 +166,6 @@ def _check(name: Any, api: Any, timeout: Any) -> None:
         raise ToolDefinitionError(f"OpenAIModel api must be 'chat' or 'responses', not {api!r:.80}")
     if not (isinstance(timeout, (int, float)) and timeout > 0):
         raise ToolDefinitionError(f"OpenAIModel timeout must be a number of seconds above 0, not {timeout!r:.80}")
-
-
-def _is_openai(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    return host == _HOST or host.endswith(f".{_HOST}")  # OpenAI has one for each region, too
-
-
-def _site(base_url: str | None, label: str | None, key: Any, variable: str | None) -> Site:
-    """Give where the model is, and the key for it; refuse an address that is none, and OpenAI without a key."""
-    address = base_url or os.environ.get("OPENAI_BASE_URL") or _ADDRESS
-    _check_address(address)
-    variable = variable or (_KEY if base_url is None else None)
-    found = _key(key, variable)
-    if not found and base_url is None:
-        raise ToolConfigurationError(f"OpenAIModel has no key: set {variable} or pass api_key=")
-    return Site(label or _label(address), address.rstrip("/"), variable, found)
-
-
-def _check_address(address: str) -> None:
-    try:
-        parts = urlsplit(address)
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
-        raise ToolDefinitionError(
-            f"OpenAIModel base_url must be a URL such as 'http://127.0.0.1:8000/v1', not {address!r:.80}"
-        )
-    if parts.username is not None:
-        raise ToolDefinitionError("OpenAIModel base_url holds a password; pass it as api_key= or in headers=")
-
-
-def _site_of(client: AsyncOpenAI, label: str | None) -> Site:
-    address = str(client.base_url).rstrip("/")
-    return Site(label or _label(address), address, None, client.api_key)
-
-
-def _label(address: str) -> str:
-    return "OpenAI" if _is_openai(address) else urlsplit(address).hostname or address
-
-
-def _key(key: Any, variable: str | None) -> Any:
-    """Give the key; None when there is none. Refuse one that could not be sent, without showing it."""
-    if key is None and variable is not None:
-        key = os.environ.get(variable)
-    if not isinstance(key, str):
-        return key
-    stripped = key.strip()  # files and shells like to add a line break
-    if not (stripped.isascii() and stripped.isprintable()):
-        where = f" in {variable}" if variable else ""
-        raise ToolConfigurationError(f"The key for OpenAIModel{where} has characters that no key has")
-    return stripped or None
 
 
 def _merged(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.openai_site import Site
 from toolsemble.preview import preview
 from toolsemble.providers.wire import field
 
@@ -24,24 +24,6 @@ _PASSING = {
 }  # fmt: skip
 # Nothing comes of asking again when there is no money left.
 _LASTING = {"insufficient_quota", "billing_hard_limit_reached"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Site:
-    """Where a model is asked, and with what.
-
-    >>> Site("OpenAI", "https://api.openai.com/v1", "OPENAI_API_KEY", "sk-secret")
-    Site(label='OpenAI', address='https://api.openai.com/v1', key_variable='OPENAI_API_KEY')
-    """
-
-    label: str
-    """What it is called in messages."""
-    address: str
-    """Its base URL."""
-    key_variable: str | None
-    """The variable of the environment that holds the key."""
-    key: Any = dataclasses.field(repr=False)
-    """The key, or a function that gives one."""
 
 
 @contextmanager
