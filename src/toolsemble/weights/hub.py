@@ -1,0 +1,146 @@
+"""``HubSource``: the official hub, or a mirror of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.extra import required
+from toolsemble.weights.catalogue import Weights
+from toolsemble.weights.source import PullProgress, SourceError, Tell, size_of
+from toolsemble.workers import ThreadPerJob
+
+_CHUNK = 256 * 1024
+_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+
+
+class _CutError(SourceError):
+    """There was no answer, or it ended too early: another try may get further."""
+
+
+class HubSource:
+    """The hub, through ``huggingface_hub`` with all of the user's settings: endpoint, proxy, token, offline mode.
+
+    Its own download begins anew after every end of a process, so bytes are asked for from here on, at the pinned
+    revision. A connection that is cut is taken up again; a hub that cannot be reached at all is given up at once.
+
+    :param endpoint: the URL of a mirror; ``HF_ENDPOINT`` by default, and else the hub itself
+    :param patience: how many seconds there are for an answer, names and redirects and all, and for each piece of it
+    :param tries: how often in a row a download that has begun is taken up again without any byte
+    :param pause: how many seconds to wait before that, the first time; twice as many the next
+
+    >>> HubSource().name
+    'hub'
+    """
+
+    name = "hub"
+
+    def __init__(
+        self, *, endpoint: str | None = None, patience: float = 8.0, tries: int = 4, pause: float = 1.0
+    ) -> None:
+        self._endpoint = endpoint
+        self._patience = patience
+        self._tries = tries
+        self._pause = pause
+
+    def fetch(self, weights: Weights, target: Path, progress: Tell) -> None:
+        """Complete the file at ``target``."""
+        try:
+            required("huggingface_hub", extra="local", user="The hub")
+        except ToolDefinitionError as missing:
+            raise SourceError(str(missing)) from missing
+        begun = best = size_of(target)
+        idle = 0
+        while size_of(target) < weights.size:
+            try:
+                self._go_on(weights, target, progress)
+            except _CutError:
+                idle = idle + 1 if size_of(target) <= best else 0
+                best = max(best, size_of(target))
+                if best == begun or idle > self._tries:
+                    raise
+                time.sleep(self._pause * 2**idle)
+
+    def _go_on(self, weights: Weights, target: Path, progress: Tell) -> None:
+        here = size_of(target)
+        with closing(self._answer(weights, here)) as answer:
+            if answer.status_code == HTTPStatus.OK:
+                here = 0  # a server that knows no ranges sends all of it again
+            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {here}-"):
+                raise SourceError("other bytes came than were asked for")
+            with target.open("ab" if here else "wb") as file:
+                for chunk in _chunks(answer):
+                    here += len(chunk)
+                    if here > weights.size:
+                        file.truncate(0)
+                        raise SourceError(f"more than the {weights.size:,} bytes of the file came")
+                    file.write(chunk)
+                    progress(PullProgress(self.name, "downloading", here, weights.size))
+        if here < weights.size:
+            raise _CutError(f"the answer ended after {here:,} of {weights.size:,} bytes")
+
+    def _answer(self, weights: Weights, here: int) -> Any:
+        # Names are looked up, and one address tried after the other, without any limit of the client's own.
+        asking = ThreadPerJob(daemon=True).submit(_asked, weights, here, self._endpoint, self._patience)
+        try:
+            answer = asking.result(self._patience)
+        except BaseException as error:
+            asking.add_done_callback(_closed)
+            if not isinstance(error, Exception):
+                raise
+            # Not chained: what clients say may hold a URL with a password, or a header with a token.
+            raise _CutError(_reason(error, self._patience)) from None
+        if answer.status_code not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
+            answer.close()
+            hint = "; is the token of the hub still valid?" if answer.status_code in _DENIED else ""
+            raise _CutError(f"the answer was HTTP {answer.status_code}{hint}")
+        return answer
+
+
+def _asked(weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
+    import huggingface_hub  # noqa: PLC0415 - an extra, for those who download
+
+    utils: Any = huggingface_hub.utils  # its names are public, but not marked as such
+    url = huggingface_hub.hf_hub_url(weights.repository, weights.file, revision=weights.revision, endpoint=endpoint)
+    headers = {**utils.build_hf_headers(library_name="toolsemble"), "Accept-Encoding": "identity"}
+    if here:
+        headers["Range"] = f"bytes={here}-"
+    session = utils.get_session()
+    request = session.build_request("GET", url, headers=headers, timeout=patience)
+    return session.send(request, stream=True, follow_redirects=True)
+
+
+def _closed(asking: Future[Any]) -> None:
+    if asking.exception() is None:
+        asking.result().close()
+
+
+def _chunks(answer: Any) -> Iterator[bytes]:
+    try:
+        yield from answer.iter_raw(_CHUNK)
+    except Exception as error:  # noqa: BLE001 - the client under the library changes with its versions
+        raise _CutError(f"the connection was cut ({type(error).__name__})") from None
+
+
+def _reason(error: Exception, patience: float) -> str:
+    """Say in our own words why there is no answer, but for those of the system."""
+    if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
+        return f"no answer in {patience:g} s"
+    if type(error).__name__ == "OfflineModeIsEnabled":
+        return "the hub's offline mode is switched on; unset HF_HUB_OFFLINE"
+    return f"it cannot be reached ({_of_system(error) or type(error).__name__})"
+
+
+def _of_system(error: BaseException | None) -> str:
+    """Give what the system said about it; empty when it said nothing."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+        error = error.__cause__ or error.__context__
+    return ""
