@@ -92,10 +92,9 @@ class HubSource:
             answer = asking.result(self._patience)
         except BaseException as error:
             asking.add_done_callback(_closed)
-            if not isinstance(error, Exception):
-                raise
-            # Not chained: what clients say may hold a URL with a password, or a header with a token.
-            raise _CutError(_reason(error, self._patience)) from None
+            if isinstance(error, OSError):
+                raise _CutError(_reason(error, self._patience)) from None
+            raise
         if answer.status_code not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
             answer.close()
             hint = "; is the token of the hub still valid?" if answer.status_code in _DENIED else ""
@@ -104,19 +103,24 @@ class HubSource:
 
 
 def _asked(weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
-    import huggingface_hub  # noqa: PLC0415 - an extra, for those who download
+    from huggingface_hub import hf_hub_url, utils  # noqa: PLC0415 - an extra, for those who download
 
-    utils: Any = huggingface_hub.utils  # its names are public, but not marked as such
-    url = huggingface_hub.hf_hub_url(weights.repository, weights.file, revision=weights.revision, endpoint=endpoint)
-    headers = {**utils.build_hf_headers(library_name="toolsemble"), "Accept-Encoding": "identity"}
+    url = hf_hub_url(weights.repository, weights.file, revision=weights.revision, endpoint=endpoint)
+    library: Any = utils  # its names are public, but not marked as such
+    headers = {**library.build_hf_headers(library_name="toolsemble"), "Accept-Encoding": "identity"}
     if here:
         headers["Range"] = f"bytes={here}-"
-    session = utils.get_session()
-    request = session.build_request("GET", url, headers=headers, timeout=patience)
-    return session.send(request, stream=True, follow_redirects=True)
+    session = library.get_session()
+    try:
+        request = session.build_request("GET", url, headers=headers, timeout=patience)
+        return session.send(request, stream=True, follow_redirects=True)
+    except Exception as error:  # noqa: BLE001 - the client under the library changes with its versions
+        # Not chained: what clients say may hold a URL with a password, or a header with a token.
+        raise _CutError(_reason(error, patience)) from None
 
 
 def _closed(asking: Future[Any]) -> None:
+    """Hang up on an answer that nobody waits for any more."""
     if asking.exception() is None:
         asking.result().close()
 
@@ -124,7 +128,7 @@ def _closed(asking: Future[Any]) -> None:
 def _chunks(answer: Any) -> Iterator[bytes]:
     try:
         yield from answer.iter_raw(_CHUNK)
-    except Exception as error:  # noqa: BLE001 - the client under the library changes with its versions
+    except Exception as error:  # noqa: BLE001 - as above
         raise _CutError(f"the connection was cut ({type(error).__name__})") from None
 
 

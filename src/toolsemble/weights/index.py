@@ -67,10 +67,10 @@ class _Joined:
 def _joined(target: Path) -> _Joined:
     """Give what an earlier try has joined, and take off what is beyond it."""
     with suppress(OSError, ValueError):
-        joined = _Joined(*map(int, _record(target).read_text(encoding="ascii").split()))
-        if 0 <= joined.size <= target.stat().st_size and joined.parts >= 0:
-            os.truncate(target, joined.size)
-            return joined
+        parts, size = map(int, _record(target).read_text(encoding="ascii").split())
+        if parts >= 0 and 0 <= size <= target.stat().st_size:
+            os.truncate(target, size)
+            return _Joined(parts, size)
     target.write_bytes(b"")
     return _Joined()
 
@@ -164,9 +164,10 @@ def _watched(
 def _largest(folder: Path) -> int:
     """Give the size of the largest file: the wheel that comes, also where pip copies it."""
     largest = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # pip moves what it has
-            largest = max(largest, path.lstat().st_size)
+    for path, _, files in os.walk(folder):  # which, unlike a glob, does not mind directories that pip removes meanwhile
+        for file in files:
+            with suppress(OSError):  # nor do we mind files
+                largest = max(largest, (Path(path) / file).lstat().st_size)
     return largest
 
 

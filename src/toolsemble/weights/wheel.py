@@ -15,6 +15,7 @@ from toolsemble.weights.source import SourceError
 
 _CHUNK = 1024 * 1024
 _PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_LOCKED = 1
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
 
 
@@ -54,7 +55,7 @@ def _member(archive: zipfile.ZipFile, project: str, number: int, room: int) -> z
         names = preview(", ".join(each.filename for each in found)) or "none"
         raise SourceError(f"the wheel of {project} must hold {wanted} and no other .bin, but holds {names}")
     (member,) = found
-    if member.compress_type not in _PACKINGS:
+    if member.compress_type not in _PACKINGS or member.flag_bits & _LOCKED:
         raise SourceError(f"the wheel of {project} is packed in a way that is not read")
     if member.file_size > room:
         raise SourceError(f"the part of {project} has {member.file_size:,} bytes where at most {room:,} can be right")
