@@ -205,6 +205,21 @@ def test_a_path_to_nothing_is_refused(monkeypatch, tmp_path):
         pull()
 
 
+def test_a_place_that_cannot_be_looked_at_is_no_place(monkeypatch):
+    monkeypatch.setenv("TOOLSEMBLE_CACHE", "/" + "x" * 300)
+    assert located(TINY) is None
+    assert "File name too long" in refusal(Given())
+    with pytest.raises(ToolConfigurationError, match=r"^There is no file 'xxx"):
+        located("x" * 300 + ".gguf")
+
+
+def test_a_cache_that_is_named_from_here_is_found_from_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert pull(TINY, sources=[Given()], cache="here") == tmp_path / "here" / PLACE
+    monkeypatch.setenv("TOOLSEMBLE_CACHE", "here")
+    assert located(TINY) == tmp_path / "here" / PLACE
+
+
 def test_asking_where_a_file_is_loads_nothing_that_downloads():
     code = """
 import sys
@@ -383,7 +398,7 @@ class Hub:
         wanted = handler.headers.get("Range")
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         rest = self.data[start:]
-        headers = {"Content-Length": str(len(rest))}
+        headers = {"Content-Length": str(len(rest)), "Connection": "close"}
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"
         handler.send(206 if wanted else 200, headers, rest[: self.cuts.pop(0)] if self.cuts else rest)
@@ -468,23 +483,54 @@ def test_a_server_without_ranges_begins_again(web):
     assert hub.ranges == ["", "bytes=524288-"]
 
 
-def test_an_answer_that_ends_too_early_without_a_word_is_taken_up_again(web):
-    def short(handler):
-        web.answers[RESOLVED] = hub
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(DATA[:300_000])
+def test_an_answer_that_ends_where_it_said_is_taken_up_again(web):
+    def piece(handler):
+        if not handler.headers.get("Range"):
+            return hub(handler)
+        start = int(handler.headers["Range"][6:-1])
+        told = {"Content-Range": f"bytes {start}-{start + 399_999}/{TINY.size}", "Connection": "close"}
+        return handler.send(206, told, DATA[start : start + 400_000])
 
     hub = Hub(web)
-    web.answers[RESOLVED] = short
+    hub.cuts = [300_000]
+    web.answers[RESOLVED] = piece
     assert pull(TINY, sources=[hub_source(web)]).read_bytes() == DATA
-    assert hub.ranges == ["", "bytes=300000-"]
+    assert hub.ranges == ["", "bytes=262144-", "bytes=662144-", "bytes=1062144-", "bytes=1462144-"]
 
 
 def test_more_bytes_than_the_file_has_are_not_kept(web, tmp_path):
-    Hub(web, DATA + bytes(300_000))
+    def more(handler):
+        handler.send(206, {"Content-Range": f"bytes 524288-1499999/{TINY.size}"}, DATA[524_288:] + bytes(300_000))
+
+    hub = Hub(web)
+    hub.cuts = [600_000, 0]
+    assert reason(hub_source(web, tries=0)) == "hub: the connection was cut (RemoteProtocolError)"
+    web.answers[RESOLVED] = more
     assert reason(hub_source(web)) == "hub: more than the 1,500,000 bytes of the file came"
     assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (("Content-Length", "21"), "21"),
+        (("Content-Length", "1500001"), "1500001"),
+        (("Transfer-Encoding", "chunked"), "an unknown number of"),
+    ],
+)
+def test_a_web_page_in_place_of_the_file_does_not_spoil_what_is_there(header, told, web, tmp_path):
+    hub = Hub(web)
+    hub.cuts = [600_000, 0]
+    assert reason(hub_source(web, tries=0)) == "hub: the connection was cut (RemoteProtocolError)"
+
+    def page(handler):
+        handler.send_response(200)
+        handler.send_header(*header)
+        handler.end_headers()
+
+    web.answers[RESOLVED] = page
+    assert reason(hub_source(web)) == f"hub: what is there has {told} bytes in place of 1500000"
+    assert (tmp_path / "cache" / PARTIAL / "hub" / TINY.file).read_bytes() == DATA[:524_288]
 
 
 def test_bytes_from_another_place_are_refused(web):
@@ -541,15 +587,29 @@ def test_a_hub_that_never_answers_is_given_up(web):
 
 
 def test_an_answer_that_comes_too_late_is_hung_up(web):
-    """Each of two steps takes less than the client would wait for, and both together take too long."""
+    """It comes in drops, so that the client itself would never give up."""
     over, gone = threading.Event(), threading.Event()
 
-    def first(handler):
-        over.wait(0.6)
-        handler.send(302, {"Location": "/second"}, "")
+    def dripping(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        while not over.wait(0.02):
+            handler.wfile.write(b"X-Drop: 1\r\n")
+        handler.wfile.write(b"Content-Length: %d\r\n\r\n" % TINY.size)
+        handler.rfile.read(1)  # nothing comes but the end
+        gone.set()
 
-    def second(handler):
-        over.wait(0.6)
+    web.answers[RESOLVED] = dripping
+    assert reason(hub_source(web, patience=1.5)) == "hub: no answer in 1.5 s"
+    over.set()
+    assert gone.wait(30)
+
+
+def test_waiting_for_the_hub_can_be_interrupted(web):
+    """The answer that comes later is hung up, too."""
+    over, gone = threading.Event(), threading.Event()
+
+    def interrupting(handler):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         over.wait(30)
         handler.send_response(200)
         handler.send_header("Content-Length", str(TINY.size))
@@ -557,26 +617,10 @@ def test_an_answer_that_comes_too_late_is_hung_up(web):
         handler.rfile.read(1)  # nothing comes but the end
         gone.set()
 
-    web.answers[RESOLVED], web.answers["/second"] = first, second
-    assert reason(hub_source(web, patience=1)) == "hub: no answer in 1 s"
-    over.set()
-    assert gone.wait(30)
-
-
-def test_waiting_for_the_hub_can_be_interrupted(web):
-    """The signal arrives in the middle of the wait, and the answer that comes later is hung up, too."""
-    gone = threading.Event()
-
-    def interrupting(handler):
-        signal.raise_signal(signal.SIGINT)  # handled by the main thread, which is waiting
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(TINY.size))
-        handler.end_headers()
-        gone.set()
-
     web.answers[RESOLVED] = interrupting
     with pytest.raises(KeyboardInterrupt):
         pull(TINY, sources=[hub_source(web, patience=30)])
+    over.set()
     assert gone.wait(30)
     web.answers[RESOLVED] = DATA
     assert pull(TINY, sources=[hub_source(web)]).read_bytes() == DATA
@@ -631,7 +675,9 @@ class Index:
             files = [{"filename": file, "url": f"/files/{file}", "hashes": {}}]
             page = {"meta": {"api-version": "1.0"}, "name": f"some-tiny-part{number}", "files": files}
             listing = (json.dumps(page), "application/vnd.pypi.simple.v1+json")
-        self.web.html(f"/simple/some-tiny-part{number}/", *listing)
+        # Said, because the server hangs up after each answer, and the client would take up the same connection.
+        headers = {"Content-Type": listing[1], "Connection": "close"}
+        self.web.answers[f"/simple/some-tiny-part{number}/"] = (200, headers, listing[0])
 
     @property
     def asked(self):
@@ -835,6 +881,17 @@ def test_a_python_without_pip_is_a_reason(monkeypatch, tmp_path):
     python = str(next((tmp_path / "bare").glob("[bS]*/python*")))
     monkeypatch.setattr(sys, "executable", python)
     assert reason("index") == f"index: pip is not installed for {python}; {python} -m ensurepip installs it"
+
+
+def test_a_pip_that_breaks_is_a_reason_without_passwords(index, web, monkeypatch):
+    def hang_up(handler):
+        """Give no answer."""
+
+    index.put(1, hang_up)
+    monkeypatch.setenv("PIP_INDEX_URL", web.url("/simple").replace("://", "://me:s3cret@"))
+    told = reason("index")
+    assert "s3cret" not in told
+    assert told.startswith("index: pip._vendor.requests.exceptions.ConnectionError: ")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ _SUFFIX = ".gguf"
 def cache_directory() -> Path:
     """Give the directory in which pulled files are kept: ``TOOLSEMBLE_CACHE``, or the user's cache.
 
-    >>> cache_directory().is_absolute()
+    >>> isinstance(cache_directory(), Path)
     True
     """
     chosen = os.environ.get("TOOLSEMBLE_CACHE")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return Path(chosen).expanduser()
     directories = required("platformdirs", extra="local", user="The cache of embedded models")
     return Path(directories.user_cache_dir("toolsemble", appauthor=False)) / "models"
 
@@ -34,13 +34,22 @@ def place_of(weights: Weights, cache: str | os.PathLike[str] | None = None) -> P
     '/cache/1d9614638d18/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf'
     """
     directory = cache_directory() if cache is None else Path(cache)
-    return directory / weights.sha256[:12] / weights.file
+    return directory.absolute() / weights.sha256[:12] / weights.file
 
 
 def kept(weights: Weights, place: Path) -> bool:
     """Whether the file is in its place, whole."""
     # It was checked before it was put there; the size costs nothing and shows what was cut off since.
-    return place.is_file() and place.stat().st_size == weights.size
+    return size_of(place) == weights.size
+
+
+def size_of(path: Path) -> int:
+    """Give how many bytes of a file there are; none when there is no file, or nobody may look at it.
+
+    >>> size_of(Path("/nowhere"))
+    0
+    """
+    return path.stat().st_size if _is_file(path) else 0
 
 
 def located(
@@ -77,6 +86,13 @@ def _is_path(name: str) -> bool:
 
 def _given(path: Path, origin: str) -> Path:
     found = path.expanduser()
-    if not found.is_file():
+    if not _is_file(found):
         raise ToolConfigurationError(f"{origin}There is no file '{found}'; give the path of a .gguf file")
     return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a directory that may not be read, or a name that is too long
+        return False

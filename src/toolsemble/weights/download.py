@@ -13,11 +13,11 @@ from pathlib import Path
 
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.extra import required
-from toolsemble.weights.cache import kept, located, place_of
+from toolsemble.weights.cache import kept, located, place_of, size_of
 from toolsemble.weights.catalogue import Weights, entry
 from toolsemble.weights.hub import HubSource
 from toolsemble.weights.index import IndexSource
-from toolsemble.weights.source import PullProgress, Source, SourceError, Tell, size_of
+from toolsemble.weights.source import PullProgress, Source, SourceError, Tell
 
 LOGGER = logging.getLogger("toolsemble.weights")
 _KNOWN: dict[str, Callable[[], Source]] = {"hub": HubSource, "index": IndexSource}
@@ -106,12 +106,12 @@ def _source(source: object, origin: str) -> Source:
 def _alone(lock: Path, weights: Weights, tell: Tell) -> Iterator[None]:
     """Keep other processes, and other threads, from the same file until the end of the block."""
     filelock = required("filelock", extra="local", user="pull")
-    held = filelock.FileLock(lock, poll_interval=_POLL)
+    held = filelock.FileLock(lock)
     try:
         held.acquire(blocking=False)
     except filelock.Timeout:
         tell(PullProgress("", "waiting", 0, weights.size))
-        held.acquire()
+        held.acquire(poll_interval=_POLL)
     try:
         yield
     finally:

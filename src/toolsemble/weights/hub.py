@@ -12,8 +12,10 @@ from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.extra import required
+from toolsemble.preview import preview
+from toolsemble.weights.cache import size_of
 from toolsemble.weights.catalogue import Weights
-from toolsemble.weights.source import PullProgress, SourceError, Tell, size_of
+from toolsemble.weights.source import PullProgress, SourceError, Tell
 from toolsemble.workers import ThreadPerJob
 
 _CHUNK = 256 * 1024
@@ -70,10 +72,7 @@ class HubSource:
     def _go_on(self, weights: Weights, target: Path, progress: Tell) -> None:
         here = size_of(target)
         with closing(self._answer(weights, here)) as answer:
-            if answer.status_code == HTTPStatus.OK:
-                here = 0  # a server that knows no ranges sends all of it again
-            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {here}-"):
-                raise SourceError("other bytes came than were asked for")
+            here = _begins(answer, here, weights.size)
             with target.open("ab" if here else "wb") as file:
                 for chunk in _chunks(answer):
                     here += len(chunk)
@@ -117,6 +116,20 @@ def _asked(weights: Weights, here: int, endpoint: str | None, patience: float) -
     except Exception as error:  # noqa: BLE001 - the client under the library changes with its versions
         # Not chained: what clients say may hold a URL with a password, or a header with a token.
         raise _CutError(_reason(error, patience)) from None
+
+
+def _begins(answer: Any, here: int, size: int) -> int:
+    """Give the place in the file where an answer begins; refuse what cannot be it, such as a web page."""
+    told = answer.headers.get("Content-Length", "")
+    if answer.status_code == HTTPStatus.PARTIAL_CONTENT:
+        place, _, told = answer.headers.get("Content-Range", "").partition("/")
+        if not place.startswith(f"bytes {here}-"):
+            raise SourceError("other bytes came than were asked for")
+    else:
+        here = 0  # a server that knows no ranges sends all of it again
+    if told != str(size):
+        raise SourceError(f"what is there has {preview(told) or 'an unknown number of'} bytes in place of {size}")
+    return here
 
 
 def _closed(asking: Future[Any]) -> None:

@@ -149,7 +149,7 @@ def _watched(
     command: list[str], environment: dict[str, str], folder: Path, log: int, received: Callable[[int], None]
 ) -> int:
     with subprocess.Popen(  # noqa: S603 - our own interpreter, with arguments of the catalogue
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=environment
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
     ) as process:
         try:
             while True:
@@ -175,7 +175,9 @@ def _complaint(log: str, code: int) -> str:
     """Give pip's own reason, on one line and without passwords."""
     if re.search(r"No module named '?pip\b", log):
         return f"pip is not installed for {sys.executable}; {sys.executable} -m ensurepip installs it"
-    errors = [line.partition("ERROR:")[2].strip() for line in log.splitlines() if line.startswith("ERROR:")]
-    said = _PASSWORD.sub("", errors[-1]) if errors else f"pip ended with code {code}"
+    errors = [line.removeprefix("ERROR:").strip() for line in log.splitlines() if line.startswith("ERROR:")]
+    said = errors[-1] if errors else f"pip ended with code {code}"
+    if said == "Exception:":  # a traceback follows
+        said = log.splitlines()[-1]
     broken = "; its connections were broken" if "connection broken by" in log else ""
-    return preview(said, _SHOWN) + broken
+    return preview(_PASSWORD.sub("", said), _SHOWN) + broken

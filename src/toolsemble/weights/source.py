@@ -68,12 +68,3 @@ class Source(Protocol):
         by whoever asked, and a file that is not the right one is thrown away with all of the directory.
         """
         ...
-
-
-def size_of(path: Path) -> int:
-    """Give how many bytes of a file there are; none when there is no file.
-
-    >>> size_of(Path("/nowhere"))
-    0
-    """
-    return path.stat().st_size if path.is_file() else 0
