@@ -11,9 +11,10 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+
+from toolsemble.weights import located
 
 MODEL = "small"
 """The name by which the server knows its model."""
@@ -52,9 +53,8 @@ TEMPLATE = """\
 
 
 def weights_path():
-    """Give the file of the small model; None when this machine does not have it."""
-    named = os.environ.get("TOOLSEMBLE_TEST_WEIGHTS")
-    return Path(named) if named else None
+    """Give the file of the smallest model that this machine has; None when it has none."""
+    return located("small") or located()
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def llama_server(seconds=120):
     pytest.importorskip("xllamacpp", reason="needs the package 'xllamacpp': pip install 'toolsemble[local]'")
     weights = weights_path()
     if weights is None:
-        pytest.skip("needs the small model: run `toolsemble models pull small`")
+        pytest.skip("needs a model: run `toolsemble models pull`")
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         command = [sys.executable, __file__, str(weights)]
         with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=log, text=True) as child:

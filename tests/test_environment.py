@@ -50,7 +50,7 @@ def there(name, why):
 
 
 NOTHING = [
-    missing("openai:gpt-5-mini", "OPENAI_API_KEY is not set"),
+    missing("openai:gpt-6-luna", "OPENAI_API_KEY is not set"),
     missing("anthropic:claude-haiku-5-5", "ANTHROPIC_API_KEY is not set"),
     missing("google:gemini-3.5-flash-lite", "GEMINI_API_KEY and GOOGLE_API_KEY are not set"),
     missing("mistral:mistral-small-latest", "MISTRAL_API_KEY is not set"),
@@ -73,7 +73,7 @@ def test_when_there_is_nothing_everything_is_named_with_its_reason_and_the_next_
     said = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
     assert str(caught.value) == (
         f"The agent has no model, and none was found: {said}. Set one of the keys, start a server, or name a model: "
-        "Agent('openai:gpt-5-mini'), or TOOLSEMBLE_CHAT_MODEL=openai:gpt-5-mini"
+        "Agent('openai:gpt-6-luna'), or TOOLSEMBLE_CHAT_MODEL=openai:gpt-6-luna"
     )
 
 
@@ -188,9 +188,9 @@ def test_the_first_that_is_available_is_taken_and_the_log_says_why_without_the_k
     weights(monkeypatch, Path("small.gguf"))
     with caplog.at_level(logging.DEBUG):
         model = model_of(None)
-    assert repr(model) == "OpenAIModel('gpt-5-mini', api='responses')"
+    assert repr(model) == "OpenAIModel('gpt-6-luna', api='responses')"
     assert caplog.record_tuples == [
-        ("toolsemble.models", logging.INFO, "Taking the model openai:gpt-5-mini: OPENAI_API_KEY is set")
+        ("toolsemble.models", logging.INFO, "Taking the model openai:gpt-6-luna: OPENAI_API_KEY is set")
     ]
     assert SECRET not in caplog.text
 
@@ -216,7 +216,7 @@ def test_a_model_that_is_named_stands_above_everything_else(monkeypatch, caplog)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
     assert offers()[:2] == [
         there("vllm:qwen3", "TOOLSEMBLE_CHAT_MODEL is set"),
-        there("openai:gpt-5-mini", "OPENAI_API_KEY is set"),
+        there("openai:gpt-6-luna", "OPENAI_API_KEY is set"),
     ]
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found().name == "qwen3"
