@@ -21,6 +21,7 @@ UNREADABLE = "unreadable_arguments"
 _LONGEST = 64
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _DEEPEST = 100
+_LONGEST_NUMBER = 300
 
 
 class CallIds:
@@ -90,26 +91,35 @@ def fitting_name(name: str) -> str:
     return _UNFIT.sub("_", name[:_LONGEST]) or "_"
 
 
-def fitting_arguments(call: ToolCall) -> dict[str, Any]:
+def fitting_arguments(call: ToolCall, deepest: int = _DEEPEST) -> dict[str, Any]:
     """Give the arguments of a call as an object that can be sent, whatever the model wrote.
+
+    :param deepest: how many levels of it the provider takes
 
     >>> fitting_arguments(ToolCall("now", '{"zone": "CET"}')), fitting_arguments(ToolCall("now", '{"zone": '))
     ({'zone': 'CET'}, {'unreadable_arguments': '{"zone": '})
     """
     try:
-        value = json.loads(call.json)
+        value = json.loads(call.json, parse_int=_bounded)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a surrogate pair
     except (ValueError, RecursionError):
         value = None
-    if isinstance(value, dict) and _is_shallow(value):
+    if isinstance(value, dict) and _is_shallow(value, deepest):
         return value
     return {UNREADABLE: sendable(call.json)} if call.json.strip() else {}
 
 
-def _is_shallow(value: Any) -> bool:
+def _bounded(digits: str) -> int:
+    """Give a whole number; refuse one that is too large for a number anywhere but here."""
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError("the number is too long")
+    return int(digits)
+
+
+def _is_shallow(value: Any, deepest: int) -> bool:
     """Whether a value is not nested so deeply that whoever walks it runs out of stack."""
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(deepest):
         inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list)))
         level = [each for values in inner for each in values]
         if not level:

@@ -11,14 +11,15 @@ from toolsemble.shape import sendable
 Block: TypeAlias = dict[str, Any]
 """One piece of a message's content: JSON values, with a ``type``."""
 
-_CALL = {"type": "tool_use"}
+_CALL = "tool_use"
+_SIGNED = "signature"
 
 
 def kept(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:
     """Give the details of a reply; None when it is nothing but text and calls.
 
     Thoughts have to go back unchanged and in their place, so all blocks are noted; texts and calls, which the message
-    has already, only by their length and their place.
+    has already, only by their length and their place, and by a signature if they have one.
 
     >>> kept("anthropic", [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Rome"}])
     {'anthropic': [{'type': 'thinking', 'thinking': 'Hm.'}, {'type': 'text', 'length': 4}]}
@@ -26,14 +27,15 @@ def kept(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:
     True
     """
     noted = [_noted(block) for block in blocks]
-    plain = all(block == _CALL or block.keys() == {"type", "length"} for block in noted)
+    plain = all(block == {"type": _CALL} or block.keys() == {"type", "length"} for block in noted)
     return None if plain else {provider: noted}
 
 
 def restored(provider: str, message: AssistantMessage, calls: Sequence[Block]) -> list[Block]:
     """Give the content of a message as its provider had sent it: the text, these calls, and what was kept.
 
-    Where nothing was kept by this provider, the text comes first. Blank text is left out: providers refuse it.
+    Where nothing was kept by this provider, the text comes first. Blank text is left out, as providers refuse it; not
+    if it was signed.
 
     >>> details = {"anthropic": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "length": 4}]}
     >>> restored("anthropic", AssistantMessage("Rome", (), details), [])
@@ -44,10 +46,11 @@ def restored(provider: str, message: AssistantMessage, calls: Sequence[Block]) -
         if block["type"] == "text":
             length = block["length"]
             more = {name: value for name, value in block.items() if name != "length"}
-            blocks += [{**more, "text": sendable(text[:length])}] if text[:length].strip() else []
+            says = text[:length].strip() or _SIGNED in more
+            blocks += [{**more, "text": sendable(text[:length])}] if says else []
             text = text[length:]
-        elif block == _CALL:
-            blocks += [left.pop(0)] if left else []
+        elif block["type"] == _CALL:
+            blocks += [{**left.pop(0), **_signed(block)}] if left else []
         else:
             blocks.append(block)
     return [*blocks, *left]
@@ -57,7 +60,11 @@ def _noted(block: Block) -> Block:
     if block["type"] == "text":
         more = {name: value for name, value in block.items() if name not in {"type", "text"} and value}
         return {"type": "text", "length": len(block["text"]), **more}
-    return _CALL if block["type"] == _CALL["type"] else block
+    return {"type": _CALL, **_signed(block)} if block["type"] == _CALL else block
+
+
+def _signed(block: Block) -> Block:
+    return {_SIGNED: block[_SIGNED]} if _SIGNED in block else {}
 
 
 def _own(provider: str, details: Mapping[str, Any] | None) -> list[Block]:
@@ -79,5 +86,5 @@ def _whole(noted: list[Block], length: int) -> list[Block]:
     if sum(block["length"] for block in noted if block["type"] == "text") == length:
         return noted
     others = [block for block in noted if block["type"] != "text"]
-    place = others.index(_CALL) if _CALL in others else len(others)
+    place = next((index for index, block in enumerate(others) if block["type"] == _CALL), len(others))
     return [*others[:place], {"type": "text", "length": length}, *others[place:]]

@@ -1,0 +1,61 @@
+import pytest
+
+from toolsemble import ToolCall
+from toolsemble.models import AssistantMessage
+from toolsemble.models.calls import fitting_arguments
+from toolsemble.models.kept import kept, restored
+
+CALLS = (ToolCall("add", {"a": 1}), ToolCall("now"))
+WRITTEN = [{"type": "tool_use", "number": 0}, {"type": "tool_use", "number": 1}]
+
+
+def test_a_signature_stays_with_its_call_and_its_text():
+    blocks = [
+        {"type": "text", "text": "Let me"},
+        {"type": "tool_use", "signature": "a"},
+        {"type": "text", "text": "", "signature": "b"},
+        {"type": "tool_use"},
+        {"type": "text", "text": " "},
+    ]
+    details = kept("p", blocks)
+    assert details == {
+        "p": [
+            {"type": "text", "length": 6},
+            {"type": "tool_use", "signature": "a"},
+            {"type": "text", "length": 0, "signature": "b"},
+            {"type": "tool_use"},
+            {"type": "text", "length": 1},
+        ]
+    }
+    assert restored("p", AssistantMessage("Let me ", CALLS, details), WRITTEN) == [
+        {"type": "text", "text": "Let me"},
+        {"type": "tool_use", "number": 0, "signature": "a"},
+        {"type": "text", "text": "", "signature": "b"},
+        {"type": "tool_use", "number": 1},
+    ]
+
+
+@pytest.mark.parametrize("text", ["Let", "Let me see"])
+def test_text_that_was_changed_stands_before_calls_that_keep_their_signatures(text):
+    details = {"p": [{"type": "tool_use", "signature": "a"}, {"type": "text", "length": 6, "signature": "b"}]}
+    assert restored("p", AssistantMessage(text, CALLS, details), WRITTEN) == [
+        {"type": "text", "text": text},
+        {"type": "tool_use", "number": 0, "signature": "a"},
+        {"type": "tool_use", "number": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "deepest", "fits"),
+    [
+        ('{"a": {"b": 1}}', 3, True),
+        ('{"a": {"b": 1}}', 2, False),
+        ('{"a": [[1]]}', 3, False),
+        ('{"a": ' + "9" * 300 + "}", 9, True),
+        ('{"a": ' + "9" * 301 + "}", 9, False),
+        ('{"a": -' + "9" * 5000 + "}", 9, False),
+        ('{"a": 1e400}', 9, False),
+    ],
+)
+def test_arguments_that_a_provider_cannot_hold_are_sent_back_as_text(text, deepest, fits):
+    assert ("a" in fitting_arguments(ToolCall("add", text), deepest)) is fits
