@@ -52,6 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 100  # many clients come at once
 
     def handle_error(self, request, client_address):
         """Stay silent: clients under test go away in the middle."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.models.environment import Offer, found, offers
     from toolsemble.models.function import FunctionModel
+    from toolsemble.models.google import GoogleModel
     from toolsemble.models.message import (
         AssistantMessage,
         Message,
@@ -52,6 +53,7 @@ __all__ = [
     "ChatRequest",
     "Chunk",
     "FunctionModel",
+    "GoogleModel",
     "Message",
     "MistralModel",
     "Offer",
@@ -97,6 +99,7 @@ __getattr__ = loader(
         ),
         "environment": ("Offer", "found", "offers"),
         "function": ("FunctionModel",),
+        "google": ("GoogleModel",),
         "message": (
             "AssistantMessage",
             "Message",

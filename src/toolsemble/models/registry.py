@@ -9,6 +9,8 @@ from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "toolsemble.models.anthropic:named",
+    "gemini": "toolsemble.models.google:named",
+    "google": "toolsemble.models.google:named",
     "groq": "toolsemble.models.compatible:named",
     "llamacpp": "toolsemble.models.compatible:named",
     "lmstudio": "toolsemble.models.compatible:named",

@@ -13,16 +13,20 @@ from toolsemble.providers.dialect import Schema, described, move_default, rewrit
 from toolsemble.providers.wire import (
     Answer,
     Call,
+    Media,
     Offer,
     call_of,
     field,
+    left_out,
     lines,
     media,
     media_type,
     parameters_of,
     unexpected,
 )
+from toolsemble.result import ImageContent
 
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
@@ -139,9 +143,25 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     {'function_response': {'id': 'c1', 'name': 'now', 'response': {'output': 'noon'}}}
     """
     response = {"error" if answer.is_error else "output": lines(answer, _MEDIA)}
-    parts = [
-        {"inline_data": {"mime_type": media_type(content), "data": content.data}} for content in media(answer, _MEDIA)
-    ]
+    parts = [_inline(content) for content in media(answer, _MEDIA)]
     found = {"id": answer.call_id} if answer.call_id else {}
     beside = {"parts": parts} if parts else {}
     return {"function_response": {**found, "name": answer.name, "response": response, **beside}}
+
+
+def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+    """Give the parts of what a person says; empty text has none.
+
+    >>> write_prompt("hello")
+    [{'text': 'hello'}]
+    """
+    shown = [_inline(image) if _is_taken(image) else {"text": left_out(image)} for image in images]
+    return [{"text": text}, *shown] if text else shown
+
+
+def _is_taken(image: ImageContent) -> bool:
+    return bool(image.data) and media_type(image) in _IMAGES
+
+
+def _inline(content: Media) -> dict[str, Any]:
+    return {"inline_data": {"mime_type": media_type(content), "data": content.data}}

@@ -1,0 +1,65 @@
+import asyncio
+
+import pytest
+
+from toolsemble.models.pump import pumped
+
+
+class Source:
+    """A stream inside of a stream, which waits after its first item and knows when it is closed."""
+
+    def __init__(self, *items):
+        self._items = items
+        self.closed = False
+
+    async def __call__(self):
+        return self._outer()
+
+    async def _outer(self):
+        async for item in self._inner():
+            yield item
+
+    async def _inner(self):
+        try:
+            for item in self._items:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+            await asyncio.Event().wait()
+        finally:
+            self.closed = True
+            await asyncio.sleep(0)
+
+
+async def test_a_stream_that_is_closed_in_the_middle_is_closed_to_its_innermost():
+    source = Source(1)
+    items = pumped(source)
+    assert await anext(items) == 1
+    await asyncio.wait_for(items.aclose(), 30)
+    assert source.closed
+
+
+async def test_what_a_stream_raises_comes_after_what_it_gave():
+    source = Source(1, ValueError("no more"))
+    items = pumped(source)
+    assert await anext(items) == 1
+    with pytest.raises(ValueError, match="no more"):
+        await anext(items)
+    assert source.closed
+
+
+async def test_what_a_stream_raises_is_nothing_to_whoever_has_left():
+    source = Source(1, ValueError("no more"))
+    items = pumped(source)
+    assert await anext(items) == 1
+    await items.aclose()
+    assert source.closed
+
+
+async def test_whoever_is_cancelled_closes_the_stream():
+    source = Source()
+    task = asyncio.create_task(anext(pumped(source)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
