@@ -8,6 +8,7 @@ from toolsemble.lazy import loader
 
 if TYPE_CHECKING:
     from toolsemble.models.anthropic import AnthropicModel
+    from toolsemble.models.bedrock import BedrockModel
     from toolsemble.models.chat import (
         ArgumentsDelta,
         Assembly,
@@ -47,6 +48,7 @@ __all__ = [
     "ArgumentsDelta",
     "Assembly",
     "AssistantMessage",
+    "BedrockModel",
     "CallDelta",
     "ChatModel",
     "ChatReply",
@@ -82,6 +84,7 @@ __getattr__ = loader(
     globals(),
     {
         "anthropic": ("AnthropicModel",),
+        "bedrock": ("BedrockModel",),
         "chat": (
             "ArgumentsDelta",
             "Assembly",

@@ -9,6 +9,7 @@ from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "toolsemble.models.anthropic:named",
+    "bedrock": "toolsemble.models.bedrock:named",
     "gemini": "toolsemble.models.google:named",
     "google": "toolsemble.models.google:named",
     "groq": "toolsemble.models.compatible:named",

@@ -18,10 +18,12 @@ from toolsemble.providers.wire import (
     call_of,
     field,
     file_name,
+    left_out,
     media_type,
     parameters_of,
     unexpected,
 )
+from toolsemble.result import ImageContent
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 _OFFICE = "application/vnd.openxmlformats-officedocument."
@@ -102,6 +104,16 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     content = blocks(answer, _text, _block) or [_text("(no output)")]
     status = "error" if answer.is_error else "success"
     return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
+
+
+def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+    """Give the content blocks of what a person says; blank text has none.
+
+    >>> write_prompt("hello")
+    [{'text': 'hello'}]
+    """
+    shown = [_block(image) or _text(left_out(image)) for image in images]
+    return [_text(text), *shown] if text.strip() else shown
 
 
 def _text(text: str) -> dict[str, Any]:

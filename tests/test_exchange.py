@@ -1,0 +1,171 @@
+import asyncio
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolsemble.models.exchange import Exchange, answered, current_exchange, followed
+
+
+@dataclass
+class Connection:
+    sock: Any
+    user: Exchange | None = None
+
+
+@pytest.fixture
+def pair():
+    near, far = socket.socketpair()
+    with near, far:
+        far.settimeout(30)
+        yield Connection(near), far
+
+
+def is_shut(far):
+    """Whether the other end has hung up."""
+    far.setblocking(False)
+    try:
+        return far.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def using(exchange, *connections):
+    def job():
+        for connection in connections:
+            exchange.use(connection)
+        return current_exchange()
+
+    return job
+
+
+def test_a_job_knows_its_exchange():
+    exchange = Exchange()
+    assert asyncio.run(answered(lambda: exchange.run(using(exchange)))) is exchange
+    assert current_exchange() is None
+
+
+def test_what_is_cut_hangs_up_in_the_middle_of_a_job(pair):
+    connection, far = pair
+    exchange, used = Exchange(), threading.Event()
+
+    def job():
+        exchange.use(connection)
+        used.set()
+        return connection.sock.recv(1)
+
+    got = []
+    thread = threading.Thread(target=lambda: got.append(exchange.run(job)))
+    thread.start()
+    assert used.wait(30)
+    exchange.cut()
+    thread.join(30)
+    assert (got, far.recv(1)) == ([b""], b"")
+
+
+def test_what_is_cut_before_it_has_a_connection_refuses_one(pair):
+    connection, far = pair
+    exchange = Exchange()
+    exchange.cut()
+    with pytest.raises(ConnectionAbortedError, match="nobody waits"):
+        exchange.use(connection)
+    assert not is_shut(far)
+
+
+def test_a_connection_that_another_exchange_uses_by_now_is_left_alone(pair):
+    connection, far = pair
+    first, second = Exchange(), Exchange()
+    first.use(connection)
+    second.use(connection)
+    first.cut()
+    assert not is_shut(far)
+    second.cut()
+    assert is_shut(far)
+
+
+def test_a_connection_is_left_alone_when_the_job_is_over(pair):
+    connection, far = pair
+    exchange = Exchange()
+    exchange.run(using(exchange, connection))
+    exchange.cut()
+    assert not is_shut(far)
+
+
+@pytest.mark.parametrize("sock", [None, object()])
+def test_what_is_no_socket_ends_by_itself(sock):
+    exchange = Exchange()
+    exchange.use(Connection(sock))
+    exchange.cut()
+
+
+async def test_whoever_is_cancelled_does_not_wait():
+    began, go_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def job():
+        began.set()
+        go_on.wait(30)
+        over.set()
+
+    task = asyncio.create_task(answered(job))
+    await asyncio.to_thread(began.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    assert not over.is_set()
+    go_on.set()
+    assert await asyncio.to_thread(over.wait, 30)
+
+
+def failing():
+    yield 1
+    raise ValueError("no more")
+
+
+async def test_what_a_job_raises_is_raised():
+    with pytest.raises(ValueError, match="no more"):
+        await answered(lambda: list(failing()))
+    items = followed(failing)
+    assert await anext(items) == 1
+    with pytest.raises(ValueError, match="no more"):
+        await anext(items)
+
+
+class Endless:
+    """Gives numbers, each when it is told to, and knows when it is closed."""
+
+    def __init__(self):
+        self.go_on, self.closed = threading.Semaphore(1), threading.Event()
+
+    def __call__(self):
+        try:
+            number = 0
+            while self.go_on.acquire(timeout=30):
+                yield number
+                number += 1
+        finally:
+            self.closed.set()
+
+
+async def test_whoever_closes_in_the_middle_does_not_wait_and_nothing_goes_on():
+    endless = Endless()
+    items = followed(endless)
+    assert await anext(items) == 0
+    await asyncio.wait_for(items.aclose(), 30)
+    assert not endless.closed.is_set()
+    endless.go_on.release()
+    assert await asyncio.to_thread(endless.closed.wait, 30)
+
+
+def test_what_comes_after_the_end_of_a_loop_comes_to_nobody():
+    endless = Endless()
+
+    async def first():
+        items = followed(endless)
+        return await anext(items), items
+
+    number, items = asyncio.run(first())
+    assert (number, items.ag_running) == (0, False)
+    endless.go_on.release()
+    assert endless.closed.wait(30)
