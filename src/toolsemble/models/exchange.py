@@ -97,7 +97,7 @@ async def answered(job: Callable[[], T]) -> T:
         exchange.cut()
 
 
-async def followed(job: Callable[[], Generator[T]]) -> AsyncGenerator[T]:
+async def followed(job: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
     """Give what a blocking generator gives, as it comes; whoever closes this in the middle does not wait for it.
 
     >>> async def collect():

@@ -11,7 +11,7 @@ T = TypeVar("T")
 _END = object()
 
 
-async def pumped(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGenerator[T]:
+async def pumped(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGenerator[T, None]:
     """Give what a stream gives; closed in the middle, it has the stream closed when it returns.
 
     A generator made of generators closes only its outermost one: the others, and the connection that the innermost
