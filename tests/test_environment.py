@@ -133,6 +133,7 @@ def test_a_blank_key_is_none(monkeypatch):
 def test_a_key_without_its_package_says_what_to_install(monkeypatch, variable, package, absent, place, extra):
     monkeypatch.setenv(variable, SECRET)
     monkeypatch.setenv("AWS_REGION", "r")
+    monkeypatch.delitem(sys.modules, package, raising=False)  # an earlier test may have loaded it
     monkeypatch.setitem(sys.modules, absent, None)
     offer = offers()[place]
     why = "AWS credentials and a region are" if extra == "bedrock" else f"{variable} is"
