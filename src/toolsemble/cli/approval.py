@@ -1,0 +1,36 @@
+"""Who approves calls, by what ``--approve`` says."""
+
+from __future__ import annotations
+
+from toolsemble.cli.screen import Screen
+from toolsemble.review import AutoApprove, AutoReject, ConsoleReview, RememberReview, ReviewDecision, ReviewHandler
+from toolsemble.review.request import ReviewRequest
+
+APPROVALS = ("ask", "always", "never")
+"""What can be said: a person is asked, every call may run, none may."""
+
+
+class AtTerminal:
+    """Asks the person at the terminal, who then has it alone; refuses where there is none."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._console = ConsoleReview()
+
+    def review(self, request: ReviewRequest) -> ReviewDecision:
+        """Give the person's decision."""
+        with self._screen.lent():
+            return self._console.review(request)
+
+
+def reviewer(approve: str, screen: Screen) -> ReviewHandler:
+    """Give who approves calls that need it.
+
+    >>> reviewer("never", Screen())
+    AutoReject(reason='nothing that needs approval may run (--approve never)')
+    """
+    if approve == "always":
+        return AutoApprove()
+    if approve == "never":
+        return AutoReject("nothing that needs approval may run (--approve never)")
+    return RememberReview(AtTerminal(screen))

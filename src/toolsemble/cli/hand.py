@@ -1,0 +1,85 @@
+"""The command that calls a tool by hand, on the same path as a model's calls."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolsemble.agent.result import ToolCallRecord
+from toolsemble.call import ToolCall, ToolReply, new_id
+from toolsemble.cli.approval import reviewer
+from toolsemble.cli.exits import Exit
+from toolsemble.cli.journal import json_line, written_record
+from toolsemble.cli.screen import Screen
+from toolsemble.cli.targets import toolbox_of
+from toolsemble.cli.visible import one_line
+from toolsemble.context import CallProgress, ToolContext, enter, leave
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.toolbox import Toolbox
+from toolsemble.watch import unwatch, watch
+
+_PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
+_REFUSED = "Rejected by reviewer: "
+
+
+def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_json: bool) -> Exit:
+    """Call one tool and write its reply."""
+    box = toolbox_of([target])
+    if len(box) != 1:
+        names = ", ".join(box.names)
+        raise ToolDefinitionError(f"{target!r:.80} has several tools; name one of them, as {target}:NAME: {names}")
+    started = time.monotonic()
+    reply = _replied(box, ToolCall(box.names[0], _arguments(box, words), new_id()), approve, screen)
+    screen.clear_status()
+    if as_json:
+        screen.write(json_line(written_record(ToolCallRecord(reply.call, reply, time.monotonic() - started))))
+    else:
+        screen.answer(reply.text.removesuffix("\n"))
+        for content in reply.result.contents:
+            screen.tell(screen.err.painted("dim", f"and a {type(content).__name__}, which --json does not show either"))
+    if not reply.is_error:
+        return Exit.DONE
+    return Exit.STOPPED if (reply.result.error_message or "").startswith(_REFUSED) else Exit.FAILED
+
+
+def _replied(box: Toolbox, asked: ToolCall, approve: str, screen: Screen) -> ToolReply:
+    """Execute the call; the toolbox's own reviewer, if somebody gave it one, stands above ours."""
+
+    def progress(event: object) -> None:
+        if isinstance(event, CallProgress):
+            part = f"{event.fraction:.0%} " if isinstance(event.fraction, (int, float)) else ""
+            screen.status(f"{part}{one_line(event.message)}")
+
+    inside, watching = enter(ToolContext(review=reviewer(approve, screen))), watch(progress)
+    try:
+        return box.execute(asked, run_id=new_id())
+    finally:
+        unwatch(watching)
+        leave(inside)
+
+
+def _arguments(box: Toolbox, words: Sequence[str]) -> str | dict[str, Any]:
+    """Give what was written as arguments: JSON, pairs, or the text of a tool that takes one text."""
+    if list(words) == ["-"]:
+        return sys.stdin.read()
+    if not words or words[0].lstrip().startswith("{"):
+        return " ".join(words)
+    properties = (box.specifications[0].parameters or {}).get("properties", {})
+    pairs = [_PAIR.fullmatch(word) for word in words]
+    # Text stays text: what a parameter is to be, the path knows best.
+    written = {pair[1]: pair[2] for pair in pairs if pair is not None}
+    if None not in pairs and (written.keys() & properties.keys() or not _takes_text(properties)):
+        return written
+    if _takes_text(properties):
+        return {next(iter(properties)): " ".join(words)}
+    raise ToolDefinitionError(
+        f"Arguments are JSON text or pairs such as {next(iter(properties), 'name')}=value, not {' '.join(words)!r:.80}"
+    )
+
+
+def _takes_text(properties: Mapping[str, Any]) -> bool:
+    """Whether a tool has one parameter, and it is a text."""
+    return [each.get("type") for each in properties.values()] == ["string"]

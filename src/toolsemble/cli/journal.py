@@ -1,0 +1,125 @@
+"""A run as lines of JSON, one for each thing that happens, for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from toolsemble.agent.event import (
+    CallProgress,
+    CallReplied,
+    CallRequested,
+    Event,
+    Final,
+    ReviewDecided,
+    ReviewRequested,
+    TextDelta,
+    TurnEnded,
+)
+from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.cli.exits import exit_of, line_of
+from toolsemble.cli.screen import Screen
+from toolsemble.models.message import written_call
+from toolsemble.review import Continue, Edit
+
+
+class Journal:
+    """Writes each event of a run as one line of ASCII JSON; the ``kind`` of the last is final, error or interrupted."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._said = ""
+
+    def take(self, event: Event) -> None:
+        """Write what has happened."""
+        if isinstance(event, TextDelta):
+            self._said += event.text
+        elif isinstance(event, TurnEnded):
+            self._said = ""
+        self._screen.write(json_line({"kind": event.kind, **_fields(event)}))
+
+    def tick(self) -> None:
+        """Say nothing: a program does not wait impatiently."""
+
+    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+        """Write how far it came, and why not further."""
+        why = {"kind": "interrupted"} if error is None else _failure(error)
+        self._screen.write(json_line({**why, "text": self._said, **({} if partial is None else _totals(partial))}))
+        return self._said
+
+
+def json_line(value: Any) -> str:
+    r"""Give a value as one line of ASCII JSON: no terminal is moved by it, and no reader misled.
+
+    >>> json_line({"text": "caf\xe9 \x1b[2J"})
+    '{"text":"caf\\u00e9 \\u001b[2J"}'
+    """
+    return json.dumps(value, separators=(",", ":"), default=str, skipkeys=True).replace("\x7f", "\\u007f")
+
+
+def written_record(record: ToolCallRecord) -> dict[str, Any]:
+    """Give a call and its reply as JSON values."""
+    reply = record.reply
+    contents = [{"kind": type(each).__name__, "size": _size(each)} for each in reply.result.contents]
+    return {
+        "call": written_call(record.call),
+        "text": reply.text,
+        "is_error": reply.is_error,
+        "seconds": round(record.duration, 3),
+        **({"contents": contents} if contents else {}),
+    }
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    if isinstance(event, CallRequested):
+        return {"call": written_call(event.call)}
+    if isinstance(event, CallReplied):
+        return written_record(event.record)
+    if isinstance(event, CallProgress):
+        return {**_plain(event), "fraction": _number(event.fraction)}
+    if isinstance(event, ReviewRequested):
+        return {"request": json.loads(event.request.to_json())}
+    if isinstance(event, ReviewDecided):
+        return {"request_id": event.request.id, "tool_name": event.request.tool_name, **_decided(event.decision)}
+    if isinstance(event, TurnEnded):
+        return {"text": event.message.text, "tool_calls": len(event.tool_calls)}
+    if isinstance(event, Final):
+        result = event.result
+        return {"text": result.text, "stop_reason": result.stop_reason, **_totals(result)}
+    return _plain(event)
+
+
+def _plain(event: Any) -> dict[str, Any]:
+    """Give the fields of an event that holds nothing but plain values."""
+    return {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "kind"}
+
+
+def _decided(decision: Any) -> dict[str, Any]:
+    if isinstance(decision, Continue):
+        return {"decision": "continue"}
+    if isinstance(decision, Edit):
+        return {"decision": "edit", "revised": decision.revised}
+    return {"decision": "exit_early", "reason": decision.reason, "timed_out": decision.timed_out}
+
+
+def _totals(result: AgentResult) -> dict[str, Any]:
+    usage = result.usage
+    return {
+        "run_id": result.run_id,
+        "tool_calls": [written_record(record) for record in result.tool_calls],
+        "usage": {name: getattr(usage, name) for name in type(usage).__dataclass_fields__},
+    }
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    return {"kind": "error", "message": line_of(error), "exit_code": int(exit_of(error))}
+
+
+def _number(fraction: Any) -> float | None:
+    """Give a number that JSON can hold, of what any tool may say."""
+    return float(fraction) if isinstance(fraction, (int, float)) and math.isfinite(fraction) else None
+
+
+def _size(content: Any) -> int:
+    return len(content.text if hasattr(content, "text") else content.data)

@@ -1,0 +1,200 @@
+"""A run as a person wants to see it: calls, results, reviews, the answer, and what it took."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from toolsemble.agent.event import (
+    ArgumentsDelta,
+    CallDelta,
+    CallProgress,
+    CallReplied,
+    CallRequested,
+    Event,
+    Final,
+    ModelRetried,
+    ReviewDecided,
+    ReviewRequested,
+    TextDelta,
+    TurnEnded,
+)
+from toolsemble.agent.result import AgentResult
+from toolsemble.cli.screen import Screen
+from toolsemble.cli.visible import one_line, visible
+from toolsemble.review import Continue, Edit
+from toolsemble.review.sheet import wrapped
+
+_ARGUMENTS = 300
+_LINES = 6
+_LONGEST = 200
+_REASON = 200
+_SPINNER = "|/-\\"
+_PAUSE = 1.0
+
+
+class Listener(Protocol):
+    """Who is told of a run."""
+
+    def take(self, event: Event) -> None:
+        """Take what has happened."""
+        ...
+
+    def tick(self) -> None:
+        """Show that time passes."""
+        ...
+
+    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+        """Close a run that did not come to its end; give the text that was said and is in no message yet."""
+        ...
+
+
+class Narrator:
+    """Tells of a run on a screen.
+
+    Where standard output is a terminal, the text appears there as it comes. Else the answer is written there once it
+    is complete, so that a program that reads it gets the answer and nothing else.
+    """
+
+    def __init__(self, screen: Screen, *, quiet: bool = False) -> None:
+        """Begin to tell.
+
+        :param quiet: whether only the answer is shown
+        """
+        self._screen = screen
+        self._quiet = quiet
+        self._live = screen.out.is_terminal
+        self._doing = "thinking"
+        self._begun = time.monotonic()
+        self._told = self._begun - _PAUSE
+        self._ticks = 0
+        self._said = ""
+        self._fresh = True
+        self._waiting = 0
+        self._several = False
+        self._arguments: dict[int, list[str]] = {}
+
+    def take(self, event: Event) -> None:
+        """Show what has happened."""
+        show: Any = getattr(self, f"_{event.kind}")
+        show(event)
+
+    def tick(self) -> None:
+        """Show what is going on, and for how long."""
+        if not self._quiet:
+            self._ticks += 1
+            sign = _SPINNER[self._ticks % len(_SPINNER)]
+            self._screen.status(f"{sign} {time.monotonic() - self._begun:.0f} s {self._doing}")
+
+    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+        """Show how far it came; the text so far is not lost."""
+        left = "" if self._fresh else self._said
+        if left and not self._live:
+            self._screen.answer(left)
+        self._screen.close_line()
+        if partial is not None:
+            why = "interrupted" if error is None else "failed"
+            self._say("warning", f"{why} after {self._spent(partial)}")
+        self._screen.clear_status()
+        return left
+
+    def _text_delta(self, event: TextDelta) -> None:
+        self._said = event.text if self._fresh else self._said + event.text
+        self._fresh = False
+        if self._live:
+            self._screen.answer(event.text, end="")
+
+    def _call_delta(self, event: CallDelta) -> None:
+        self._arguments[event.index] = [event.name, " "]
+        self._doing = event.name
+
+    def _arguments_delta(self, event: ArgumentsDelta) -> None:
+        pieces = self._arguments.setdefault(event.index, [])
+        pieces.append(event.text)
+        self._doing = "".join(pieces)[:_ARGUMENTS]
+
+    def _call_requested(self, event: CallRequested) -> None:
+        if self._said and not (self._live or self._fresh):
+            self._say("dim", visible(self._said))
+        self._said = ""
+        self._waiting += 1
+        self._several = self._waiting > 1
+        name = self._screen.err.painted("name", one_line(event.call.name, _LONGEST))
+        self._say("", f"{name} {one_line(event.call.json, _ARGUMENTS)}")
+        self._doing = f"running {event.call.name}"
+
+    def _call_progress(self, event: CallProgress) -> None:
+        # Anybody's tool says it, so it can be anything.
+        part = f" {event.fraction:.0%}" if isinstance(event.fraction, (int, float)) else ""
+        told = self._doing = f"{event.tool_name}{part} {event.message}".rstrip()
+        now = time.monotonic()
+        if not self._screen.err.moves and now - self._told >= _PAUSE:
+            self._told = now
+            self._say("dim", f"  .. {one_line(told, _LONGEST)}")
+
+    def _review_requested(self, event: ReviewRequested) -> None:
+        self._doing = f"waiting for approval of {event.request.tool_name}"
+
+    def _review_decided(self, event: ReviewDecided) -> None:
+        decision, name = event.decision, one_line(event.request.tool_name, _LONGEST)
+        if isinstance(decision, Continue):
+            self._say("good", f"  ok {name}: approved")
+        elif isinstance(decision, Edit):
+            self._say("warning", f"  ok {name}: approved with {one_line(decision.revised, _REASON)}")
+        else:
+            self._say("bad", f"  no {name}: refused{_because(decision.reason)}")
+
+    def _call_replied(self, event: CallReplied) -> None:
+        reply = event.record.reply
+        label = f"{one_line(event.record.name, _LONGEST)} " if self._several else ""
+        first, *rest = self._excerpt(reply.text) or ["(nothing)"]
+        style = "bad" if reply.is_error else ""
+        self._say(style, f"  {label}-> {first}")
+        for line in rest:
+            self._say(style, f"     {line}")
+        for content in reply.result.contents:
+            self._say("dim", f"     and a {type(content).__name__}")
+        self._waiting = max(self._waiting - 1, 0)
+        self._doing = f"running {self._waiting} more" if self._waiting else "thinking"
+
+    def _model_retried(self, event: ModelRetried) -> None:
+        self._fresh = True
+        reason = one_line(event.reason, _REASON)
+        self._say("warning", f"the model failed and is asked again in {event.seconds:.1f} s: {reason}")
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        self._screen.close_line()
+        self._fresh, self._waiting, self._arguments = True, 0, {}
+        self._doing = "thinking"
+
+    def _final(self, event: Final) -> None:
+        result = event.result
+        if not self._live or self._said != result.text:
+            self._screen.answer(result.text.rstrip("\n"))
+        if result.stop_reason not in {"answer", "immediate"}:
+            self._say("warning", f"the answer had to be given early: {result.stop_reason} was reached")
+        self._say("dim", self._spent(result))
+
+    def _excerpt(self, text: str) -> list[str]:
+        """Give the first lines of a text, none wider than the screen, and how many there are besides."""
+        width = min(self._screen.err.width - 8, _LONGEST) if self._screen.err.is_terminal else _LONGEST
+        lines = visible(text).expandtabs(4).rstrip("\n").split("\n")
+        pieces = [next(wrapped(line, max(width, 10))) for line in lines[:_LINES]]
+        shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=False)]
+        more = len(lines) - len(shown)
+        return [*shown, f"... {more:,} more line{'s' if more > 1 else ''}"] if more else shown
+
+    def _spent(self, result: AgentResult) -> str:
+        usage, count = result.usage, len(result.tool_calls)
+        parts = [f"{count} call{'' if count == 1 else 's'}", f"{time.monotonic() - self._begun:.1f} s"]
+        if usage.total_tokens:
+            parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+        return ", ".join(parts)
+
+    def _say(self, style: str, text: str) -> None:
+        if not self._quiet:
+            self._screen.tell(self._screen.err.painted(style, text) if style else text)
+
+
+def _because(reason: str) -> str:
+    return f": {one_line(reason, _REASON)}" if reason else ""
