@@ -103,7 +103,7 @@ def _kind(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return "|".join(dict.fromkeys(map(_kind, schema["anyOf"])))
     kind = str(schema.get("type", "any"))
-    return f"{_kind(schema['items'])}[]" if kind == "array" and "items" in schema else kind
+    return f"{_kind(schema.get('items', {}))}[]" if kind == "array" else kind
 
 
 def _wire(box: Toolbox, provider: str, indent: int | None) -> str:

@@ -48,9 +48,9 @@ def followed(agent: Agent, question: str, listener: Listener) -> Outcome:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             result = runner.run(run.result())
     except KeyboardInterrupt:
-        return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial))
+        return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))
     except Exception as error:
-        listener.end(error, getattr(error, "partial", None))
+        listener.end(error, getattr(error, "partial", None) or AgentResult())
         raise
     return Outcome(Exit.DONE if result.stop_reason in _WELL else Exit.STOPPED)
 

@@ -39,7 +39,7 @@ def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_
     else:
         screen.answer(reply.text.removesuffix("\n"))
         for content in reply.result.contents:
-            screen.tell(screen.err.painted("dim", f"and a {type(content).__name__}, which --json does not show either"))
+            screen.tell(screen.err.painted("dim", f"and a {type(content).__name__}, which only programs can get"))
     if not reply.is_error:
         return Exit.DONE
     return Exit.STOPPED if (reply.result.error_message or "").startswith(_REFUSED) else Exit.FAILED

@@ -42,11 +42,11 @@ class Journal:
     def tick(self) -> None:
         """Say nothing: a program does not wait impatiently."""
 
-    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+    def end(self, error: BaseException | None, partial: AgentResult) -> str:
         """Write how far it came, and why not further."""
         why = {"kind": "interrupted"} if error is None else _failure(error)
-        self._screen.write(json_line({**why, "text": self._said, **({} if partial is None else _totals(partial))}))
-        return self._said
+        self._screen.write(json_line({**why, "text": self._said, **_totals(partial)}))
+        return self._said.rstrip()
 
 
 def json_line(value: Any) -> str:

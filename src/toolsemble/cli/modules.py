@@ -7,7 +7,8 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from importlib.util import module_from_spec, resolve_name, spec_from_file_location
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 
@@ -35,13 +36,13 @@ def module_at(path: str) -> ModuleType:
     name = str(file)
     if name in sys.modules:
         return sys.modules[name]
-    spec = spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ToolDefinitionError(f"{path!r} is no Python file")
+    loader = SourceFileLoader(name, name)
+    spec = ModuleSpec(name, loader, origin=name)
+    spec.has_location = True
     module = sys.modules[name] = module_from_spec(spec)
     _see(file.parent)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
         raise _unloadable(path, problem) from problem
@@ -93,7 +94,7 @@ def _see(directory: Path) -> None:
 
 def _unloadable(name: str, problem: BaseException) -> ToolDefinitionError:
     ended = isinstance(problem, SystemExit)
-    why = "it ended the program while it was loaded" if ended else f"{type(problem).__name__}: {line_of(problem)}"
+    why = "it ended the program while it was loaded" if ended else line_of(problem)
     return ToolDefinitionError(f"{name!r} cannot be loaded: {why}")
 
 

@@ -20,6 +20,7 @@ from toolsemble.agent.event import (
     TurnEnded,
 )
 from toolsemble.agent.result import AgentResult
+from toolsemble.call import ToolCall
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line, visible
 from toolsemble.review import Continue, Edit
@@ -44,7 +45,7 @@ class Listener(Protocol):
         """Show that time passes."""
         ...
 
-    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+    def end(self, error: BaseException | None, partial: AgentResult) -> str:
         """Close a run that did not come to its end; give the text that was said and is in no message yet."""
         ...
 
@@ -86,15 +87,14 @@ class Narrator:
             sign = _SPINNER[self._ticks % len(_SPINNER)]
             self._screen.status(f"{sign} {time.monotonic() - self._begun:.0f} s {self._doing}")
 
-    def end(self, error: BaseException | None, partial: AgentResult | None) -> str:
+    def end(self, error: BaseException | None, partial: AgentResult) -> str:
         """Show how far it came; the text so far is not lost."""
-        left = "" if self._fresh else self._said
+        left = "" if self._fresh else self._said.rstrip()
         if left and not self._live:
             self._screen.answer(left)
         self._screen.close_line()
-        if partial is not None:
-            why = "interrupted" if error is None else "failed"
-            self._say("warning", f"{why} after {self._spent(partial)}")
+        why = "interrupted" if error is None else "failed"
+        self._say("warning", f"{why} after {self._spent(partial)}")
         self._screen.clear_status()
         return left
 
@@ -119,8 +119,7 @@ class Narrator:
         self._said = ""
         self._waiting += 1
         self._several = self._waiting > 1
-        name = self._screen.err.painted("name", one_line(event.call.name, _LONGEST))
-        self._say("", f"{name} {one_line(event.call.json, _ARGUMENTS)}")
+        self._say_call(event.call)
         self._doing = f"running {event.call.name}"
 
     def _call_progress(self, event: CallProgress) -> None:
@@ -146,6 +145,8 @@ class Narrator:
 
     def _call_replied(self, event: CallReplied) -> None:
         reply = event.record.reply
+        if not self._waiting:  # it was answered without being run
+            self._say_call(reply.call)
         label = f"{one_line(event.record.name, _LONGEST)} " if self._several else ""
         first, *rest = self._excerpt(reply.text) or ["(nothing)"]
         style = "bad" if reply.is_error else ""
@@ -162,7 +163,7 @@ class Narrator:
         reason = one_line(event.reason, _REASON)
         self._say("warning", f"the model failed and is asked again in {event.seconds:.1f} s: {reason}")
 
-    def _turn_ended(self, event: TurnEnded) -> None:
+    def _turn_ended(self, _: TurnEnded) -> None:
         self._screen.close_line()
         self._fresh, self._waiting, self._arguments = True, 0, {}
         self._doing = "thinking"
@@ -186,10 +187,15 @@ class Narrator:
 
     def _spent(self, result: AgentResult) -> str:
         usage, count = result.usage, len(result.tool_calls)
-        parts = [f"{count} call{'' if count == 1 else 's'}", f"{time.monotonic() - self._begun:.1f} s"]
+        parts = [f"{count} call{'' if count == 1 else 's'}"] if count else []
+        parts.append(f"{time.monotonic() - self._begun:.1f} s")
         if usage.total_tokens:
             parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
         return ", ".join(parts)
+
+    def _say_call(self, call: ToolCall) -> None:
+        name = self._screen.err.painted("name", one_line(call.name, _LONGEST))
+        self._say("", f"{name} {one_line(call.json, _ARGUMENTS)}")
 
     def _say(self, style: str, text: str) -> None:
         if not self._quiet:
