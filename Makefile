@@ -11,10 +11,22 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo test lint format bench bench-peers clean
+.PHONY: demo demo-calls test lint format bench bench-peers clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/.runtime
+# The model is small: questions say which steps to take.
+ASK := $(BIN)/toolsemble ask --model local --tools
+
+demo: $(VENV)/.demo
+	@$(BIN)/toolsemble models pull
+	@echo
+	@$(ASK) file_read:examples/shop,calculator \
+		"Read order.json, then calculate what the order costs: its quantity times its unit price."
+	@echo
+	@$(ASK) file_read:examples/shop,datetime \
+		"Read notes.txt, then find the weekday of the day on which desk lamps leave the warehouse."
+
+demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
 
 test: $(VENV)/.dev
@@ -49,6 +61,10 @@ $(BIN)/python:
 $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable .
 	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[cli,datetime,json,local]'
+	@touch $(VENV)/.runtime $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'

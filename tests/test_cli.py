@@ -287,8 +287,9 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
     [
         (["ask", " "], "There is no question: write it after 'ask', or '-' to read it from the input"),
         (["ask"], "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
-        (["ask", "q", "-m", "nobody:nothing"], "There is no tool or module 'nobody:nothing'. There are: "),
+        (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
+        (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),
@@ -602,7 +603,8 @@ def test_the_progress_of_a_call_by_hand_is_shown_at_a_terminal(bot, person):
 def test_a_call_by_hand_can_be_interrupted(tmp_path, started):
     file = tmp_path / "stop.py"
     file.write_text(
-        "import signal\nfrom toolsemble import tool\n@tool\ndef stop() -> None:\n    signal.raise_signal(signal.SIGINT)\n"
+        "import signal\nfrom toolsemble import tool\n\n@tool\ndef stop() -> None:\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
     )
     assert started("call", str(file))[0] == 130
 

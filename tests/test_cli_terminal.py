@@ -1,17 +1,23 @@
 """The program as a child: at a terminal with a person, in a pipe, and when it is interrupted."""
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from shell import PROGRAM, WAIT, Person, child, write_bot
+from toolsemble.cli.app import app
+from toolsemble.cli.exits import Exit
 
 ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SLEEPY = """
 started = []
 
@@ -154,9 +160,27 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(bot):
         assert run.wait(WAIT) == 141
 
 
-def test_the_program_is_installed_under_its_name():
-    import tomllib  # noqa: PLC0415 - only here
+def test_the_page_shows_what_the_program_writes(tmp_path):
+    shown = re.findall(r"^\$ toolsemble call (.+)\n((?:[^$`].*\n)+)", PAGE, re.MULTILINE)
+    assert len(shown) == 3
+    for words, expected in shown:
+        assert child("call", *shlex.split(words), cwd=ROOT) == (0, expected, "")
+    words, expected = re.search(r"^\$ toolsemble (ask .+)\n(file_read(?:.*\n)+?)```", PAGE, re.MULTILINE).groups()
+    calls = 'ToolCall("file_read", {"path": "order.json"}), ToolCall("calculator", {"input": "12 * 24.95"})'
+    path = write_bot(tmp_path, f'{calls}, "The order costs 299.40."')
+    code, out, err = child(*shlex.split(words), "--model", f"{path}:model", cwd=ROOT)
+    *told, answer, spent = expected.splitlines(keepends=True)
+    assert (code, out) == (0, answer)
+    assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(told) + re.sub(r"[\d.]+ s,", "N s,", spent)
 
+
+def test_the_page_names_every_command_and_exit_code():
+    for name in (*app.commands, *(f"models {name}" for name in app.commands["models"].commands)):
+        assert re.search(rf"^\| `{name}\b", PAGE, re.MULTILINE), name
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)] == [int(code) for code in Exit]
+
+
+def test_the_program_is_installed_under_its_name():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     module, _, function = project["scripts"]["toolsemble"].partition(":")
     code = f"import sys; sys.argv = ['toolsemble', 'version']; from {module} import {function}; {function}()"

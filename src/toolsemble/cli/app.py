@@ -36,6 +36,8 @@ TARGETS = (
 )
 """The beginnings of built-in targets, for shells to complete."""
 
+_LONGEST = 2000
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -81,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _told(line: str, code: Exit) -> Exit:
-    click.echo(f"{PROGRAM}: {one_line(line)}", err=True)
+    click.echo(f"{PROGRAM}: {one_line(line, _LONGEST)}", err=True)
     return code
 
 

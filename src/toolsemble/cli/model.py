@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import thing_at
@@ -18,8 +19,9 @@ def model_named(name: str | None, screen: Screen) -> ChatModel:
 
     Naming a module or a file runs its code.
     """
-    if name is not None and _is_place(name):
-        return model_of(thing_at(name))  # type: ignore[arg-type]  # it is checked there
+    thing: Any = thing_at(name) if name is not None and _is_place(name) else None
+    if thing is not None:
+        return model_of(thing)
     with _heard(screen):
         return model_of(name)
 
@@ -27,7 +29,7 @@ def model_named(name: str | None, screen: Screen) -> ChatModel:
 def _is_place(name: str) -> bool:
     """Whether it is ``module:attribute`` or ``path/to/file.py:attribute``; the names of providers come first."""
     first, _, rest = name.partition(":")
-    return bool(rest) and first not in PROVIDERS
+    return first not in PROVIDERS and (bool(rest) or name.endswith(".py"))
 
 
 @contextmanager

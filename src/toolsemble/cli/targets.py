@@ -64,11 +64,16 @@ def tools_of(target: str, *, shown: bool = False) -> list[object]:
     name, _, setting = target.partition(":")
     if name in BUILT_INS:
         return [built_in(name, setting, shown=shown)]
-    return _listed(target, thing_at(target), shown=shown)
+    thing = thing_at(target)
+    if thing is None:
+        raise ToolDefinitionError(f"There is no tool or module {target!r:.80}{_nearest(name, BUILT_INS)}")
+    return _listed(target, thing, shown=shown)
 
 
 def thing_at(target: str) -> object:
     """Give the module or the attribute that ``module``, ``module:attribute`` or ``path/to/file.py:attribute`` means.
+
+    None is given when there is no such module.
 
     >>> thing_at("math:pi")
     3.141592653589793
@@ -80,9 +85,7 @@ def thing_at(target: str) -> object:
     else:
         name, _, attribute = target.partition(":")
         module = module_named(name) if all(part.isidentifier() for part in name.split(".")) else None
-    if module is None:
-        raise ToolDefinitionError(f"There is no tool or module {target!r:.80}{_nearest(name, BUILT_INS)}")
-    return _attribute(target, module, attribute) if attribute else module
+    return _attribute(target, module, attribute) if module is not None and attribute else module
 
 
 def _attribute(target: str, module: ModuleType, attribute: str) -> object:
