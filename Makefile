@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/toolsemble models pull
 	@echo
 	@$(ASK) file_read:examples/shop,calculator \
-		"Read order.json, then calculate what the order costs: its quantity times its unit price."
+		"Read order.json, then calculate what the order costs: quantity * unit_price."
 	@echo
 	@$(ASK) file_read:examples/shop,datetime \
 		"Read notes.txt, then find the weekday of the day on which desk lamps leave the warehouse."

@@ -778,6 +778,22 @@ def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch):
         assert main(["tools"]) == 141
 
 
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_process_without_its_streams_is_served_all_the_same(monkeypatch, bot, name):
+    monkeypatch.setattr(sys, name, None)
+    assert main(["call", "calculator", "1 + 1"]) == 0
+    assert getattr(sys, name) is None
+    if name == "stdin":
+        assert main(["ask", "-", "-m", f"{bot()}:model"]) == 2
+        assert main(["chat", "-m", f"{bot()}:model"]) == 0
+
+
+def test_an_answer_of_any_length_takes_time_in_proportion(bot, started):
+    path = bot('"word " * 20_000')
+    code, out, _ = started("ask", "q", "-q", "-m", f"{path}:model")
+    assert (code, len(out)) == (0, 100_001)
+
+
 def test_help_loads_neither_rich_nor_asyncio_nor_the_library():
     program = "import sys; from toolsemble.cli import main; main(sys.argv[1:]); print(*sys.modules, sep='\\n')"
     for words in (["--help"], ["version"], ["ask", "--help"]):

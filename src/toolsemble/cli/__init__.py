@@ -8,11 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-
-# Not from typing and collections: they would take longer than all the rest of this module.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 _MISUSED = 2
 _INTERRUPTED = 130
@@ -27,14 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     toolsemble ...
     0
     """
-    try:
-        from toolsemble.cli.app import run  # noqa: PLC0415 - it may not be there, and that is said in words
-    except ModuleNotFoundError as problem:
-        if problem.name != "click":
-            raise
-        sys.stderr.write("toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n")
-        return _MISUSED
-    return run(sys.argv[1:] if argv is None else list(argv))
+    with _streams():
+        try:
+            from toolsemble.cli.app import run  # noqa: PLC0415 - it may not be there, and that is said in words
+        except ModuleNotFoundError as problem:
+            if problem.name != "click":
+                raise
+            sys.stderr.write("toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n")
+            return _MISUSED
+        return run(sys.argv[1:] if argv is None else list(argv))
 
 
 def program(leave: Callable[[int], object] = os._exit) -> None:
@@ -45,10 +43,25 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
     code = main()
     if code == _INTERRUPTED and _busy():
         # A tool that cannot be interrupted works on in its thread; the person has asked for an end.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
         leave(code)
     sys.exit(code)
+
+
+@contextmanager
+def _streams() -> Iterator[None]:
+    """Put an empty stream in the place of each that the process was started without."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    with ExitStack() as opened:
+        for name in closed:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))  # noqa: PTH123 - quick
+        try:
+            yield
+        finally:
+            for name in closed:
+                setattr(sys, name, None)
 
 
 def _busy() -> bool:

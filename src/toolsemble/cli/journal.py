@@ -12,6 +12,7 @@ from toolsemble.agent.event import (
     CallRequested,
     Event,
     Final,
+    ModelRetried,
     ReviewDecided,
     ReviewRequested,
     TextDelta,
@@ -29,14 +30,14 @@ class Journal:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._said = ""
+        self._said: list[str] = []
 
     def take(self, event: Event) -> None:
         """Write what has happened."""
         if isinstance(event, TextDelta):
-            self._said += event.text
-        elif isinstance(event, TurnEnded):
-            self._said = ""
+            self._said.append(event.text)
+        elif isinstance(event, (CallRequested, ModelRetried, TurnEnded)):
+            self._said = []  # it is in a message now, or does not count
         self._screen.write(json_line({"kind": event.kind, **_fields(event)}))
 
     def tick(self) -> None:
@@ -45,8 +46,9 @@ class Journal:
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
         """Write how far it came, and why not further."""
         why = {"kind": "interrupted"} if error is None else _failure(error)
-        self._screen.write(json_line({**why, "text": self._said, **_totals(partial)}))
-        return self._said.rstrip()
+        said = "".join(self._said).rstrip()
+        self._screen.write(json_line({**why, "text": said, **_totals(partial)}))
+        return said
 
 
 def json_line(value: Any) -> str:

@@ -69,11 +69,11 @@ class Narrator:
         self._begun = time.monotonic()
         self._told = self._begun - _PAUSE
         self._ticks = 0
-        self._said = ""
+        self._said: list[str] = []
         self._fresh = True
         self._waiting = 0
         self._several = False
-        self._arguments: dict[int, list[str]] = {}
+        self._arguments: dict[int, str] = {}
 
     def take(self, event: Event) -> None:
         """Show what has happened."""
@@ -89,7 +89,7 @@ class Narrator:
 
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
         """Show how far it came; the text so far is not lost."""
-        left = "" if self._fresh else self._said.rstrip()
+        left = "" if self._fresh else "".join(self._said).rstrip()
         if left and not self._live:
             self._screen.answer(left)
         self._screen.close_line()
@@ -99,24 +99,25 @@ class Narrator:
         return left
 
     def _text_delta(self, event: TextDelta) -> None:
-        self._said = event.text if self._fresh else self._said + event.text
-        self._fresh = False
+        if self._fresh:
+            self._said, self._fresh = [], False
+        self._said.append(event.text)
         if self._live:
             self._screen.answer(event.text, end="")
 
     def _call_delta(self, event: CallDelta) -> None:
-        self._arguments[event.index] = [event.name, " "]
+        self._arguments[event.index] = f"{event.name} "
         self._doing = event.name
 
     def _arguments_delta(self, event: ArgumentsDelta) -> None:
-        pieces = self._arguments.setdefault(event.index, [])
-        pieces.append(event.text)
-        self._doing = "".join(pieces)[:_ARGUMENTS]
+        # However much there is to come, only its beginning fits on a line.
+        self._doing = f"{self._arguments.get(event.index, '')}{event.text}"[:_ARGUMENTS]
+        self._arguments[event.index] = self._doing
 
     def _call_requested(self, event: CallRequested) -> None:
         if self._said and not (self._live or self._fresh):
-            self._say("dim", visible(self._said))
-        self._said = ""
+            self._say("dim", visible("".join(self._said)))
+        self._said = []
         self._waiting += 1
         self._several = self._waiting > 1
         self._say_call(event.call)
@@ -170,7 +171,7 @@ class Narrator:
 
     def _final(self, event: Final) -> None:
         result = event.result
-        if not self._live or self._said != result.text:
+        if not self._live or "".join(self._said) != result.text:
             self._screen.answer(result.text.rstrip("\n"))
         if result.stop_reason not in {"answer", "immediate"}:
             self._say("warning", f"the answer had to be given early: {result.stop_reason} was reached")
@@ -179,11 +180,14 @@ class Narrator:
     def _excerpt(self, text: str) -> list[str]:
         """Give the first lines of a text, none wider than the screen, and how many there are besides."""
         width = min(self._screen.err.width - 8, _LONGEST) if self._screen.err.is_terminal else _LONGEST
-        lines = visible(text).expandtabs(4).rstrip("\n").split("\n")
-        pieces = [next(wrapped(line, max(width, 10))) for line in lines[:_LINES]]
-        shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=False)]
-        more = len(lines) - len(shown)
-        return [*shown, f"... {more:,} more line{'s' if more > 1 else ''}"] if more else shown
+        text = text.rstrip("\n")
+        count = text.count("\n") + 1
+        most = count if count <= _LINES + 1 else _LINES  # saying that there is one more line takes a line, too
+        # A result can be huge, so only what may be shown of it is looked at.
+        lines = [visible(line[: 2 * _LONGEST]).expandtabs(4) for line in text.split("\n", most)[:most]]
+        pieces = [next(wrapped(line, max(width, 10))) for line in lines]
+        shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]
+        return [*shown, f"... {count - most:,} more lines"] if most < count else shown
 
     def _spent(self, result: AgentResult) -> str:
         usage, count = result.usage, len(result.tool_calls)
