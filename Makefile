@@ -14,17 +14,17 @@ PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(w
 .PHONY: demo demo-calls test lint format bench bench-peers clean
 .DELETE_ON_ERROR:
 
-# The model is small: questions say which steps to take.
+# Each question takes two tools, one after the other, over the files of examples/shop.
 ASK := $(BIN)/toolsemble ask --model local --tools
 
 demo: $(VENV)/.demo
 	@$(BIN)/toolsemble models pull
 	@echo
 	@$(ASK) file_read:examples/shop,calculator \
-		"Read order.json, then calculate what the order costs: quantity * unit_price."
+		"Read prices.txt and compute the price of 12 lamps."
 	@echo
 	@$(ASK) file_read:examples/shop,datetime \
-		"Read notes.txt, then find the weekday of the day on which desk lamps leave the warehouse."
+		"How many days are there between order and delivery in delivery.txt?"
 
 demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
