@@ -21,10 +21,10 @@ demo: $(VENV)/.demo
 	@$(BIN)/toolsemble models pull
 	@echo
 	@$(ASK) file_read:examples/shop,calculator \
-		"Read prices.txt and compute the price of 12 lamps."
+		"Read tea.txt and compute the price of 12 boxes."
 	@echo
 	@$(ASK) file_read:examples/shop,datetime \
-		"How many days are there between order and delivery in delivery.txt?"
+		"On which day of the week is the delivery in delivery.txt?"
 
 demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json

@@ -460,7 +460,9 @@ def test_ctrl_c_ends_a_conversation_that_nobody_types(bot, started, monkeypatch)
 
 def test_ctrl_c_stops_an_answer_and_not_the_conversation(bot, person):
     path = bot("interrupted, lambda messages: ' / '.join(message.text for message in messages)")
-    actor = person.answers(("> ", "hello\n"), ("interrupted", "go on\n"), ("go on\r\n", ""), ("go on", "/quit\n"))
+    actor = person.answers(
+        ("> ", "hello\n"), ("interrupted after", ""), ("> ", "go on\n"), ("tokens in", ""), ("> ", "/quit\n")
+    )
     assert person.runs(["chat", "-m", f"{path}:model"]) == 0
     actor.join(60)
     assert "hello / (interrupted) / go on\n" in person.plain()

@@ -75,6 +75,23 @@ def test_the_models_that_can_be_used_are_listed_with_the_reason(stand_in, capsys
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [vars(offer) for offer in offers]
 
 
+def test_what_is_looked_at_here_ends_with_the_embedded_model(capsys):
+    assert main(["models", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["name"] == "local"
+
+
+def test_a_file_that_is_here_is_not_pulled(tmp_path, capsys):
+    file = tmp_path / "mine.gguf"
+    file.write_bytes(b"GGUF")
+    assert main(["models", "pull", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file}\n", "")
+
+
+def test_an_unknown_model_is_refused_with_those_that_are_known(capsys):
+    assert main(["models", "pull", "medium"]) == 2
+    assert capsys.readouterr().err.startswith("toolsemble: Unknown embedded model 'medium'; known: ")
+
+
 def test_a_download_is_explained_and_not_repeated(weights, capsys):
     assert main(["models", "pull"]) == 0
     out, err = capsys.readouterr()

@@ -166,8 +166,8 @@ def test_the_page_shows_what_the_program_writes(tmp_path):
     for words, expected in shown:
         assert child("call", *shlex.split(words), cwd=ROOT) == (0, expected, "")
     words, expected = re.search(r"^\$ toolsemble (ask .+)\n(file_read(?:.*\n)+?)```", PAGE, re.MULTILINE).groups()
-    calls = 'ToolCall("file_read", {"path": "prices.txt"}), ToolCall("calculator", {"input": "12 * 24.95"})'
-    path = write_bot(tmp_path, f'{calls}, "12 lamps cost 299.40."')
+    calls = 'ToolCall("file_read", {"path": "tea.txt"}), ToolCall("calculator", {"input": "12 * 4.80"})'
+    path = write_bot(tmp_path, f'{calls}, "12 boxes cost 57.60 euros."')
     code, out, err = child(*shlex.split(words), "--model", f"{path}:model", cwd=ROOT)
     *told, answer, spent = expected.splitlines(keepends=True)
     assert (code, out) == (0, answer)
