@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from toolsemble.models.environment import Offer, found, offers
     from toolsemble.models.function import FunctionModel
     from toolsemble.models.google import GoogleModel
+    from toolsemble.models.local.model import LocalModel
     from toolsemble.models.message import (
         AssistantMessage,
         Message,
@@ -56,6 +57,7 @@ __all__ = [
     "Chunk",
     "FunctionModel",
     "GoogleModel",
+    "LocalModel",
     "Message",
     "MistralModel",
     "Offer",
@@ -103,6 +105,7 @@ __getattr__ = loader(
         "environment": ("Offer", "found", "offers"),
         "function": ("FunctionModel",),
         "google": ("GoogleModel",),
+        "local.model": ("LocalModel",),
         "message": (
             "AssistantMessage",
             "Message",

@@ -15,6 +15,7 @@ PROVIDERS: dict[str, str] = {
     "groq": "toolsemble.models.compatible:named",
     "llamacpp": "toolsemble.models.compatible:named",
     "lmstudio": "toolsemble.models.compatible:named",
+    "local": "toolsemble.models.local.model:named",
     "mistral": "toolsemble.models.mistral:named",
     "ollama": "toolsemble.models.compatible:named",
     "openai": "toolsemble.models.openai:named",

@@ -1,0 +1,158 @@
+"""The model that needs no key and no network: llama.cpp, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.extra import required
+from toolsemble.models.chat import (
+    Assembly,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Chunk,
+    StopReason,
+    StreamEnd,
+    TokenUsage,
+)
+from toolsemble.models.local.engine import Engine, Piece, Setup, shared_engine
+from toolsemble.models.local.layout import Prompt, laid_out
+from toolsemble.models.local.location import cache, weights
+from toolsemble.models.local.prompt import Offer
+from toolsemble.models.local.reading import PlainReading, StepReading
+from toolsemble.workers import THREADS
+
+_SHORTEST_CONTEXT = 256
+
+
+class LocalModel(ChatModel):
+    """A model in this process, by the name of its weights or the path of a GGUF file.
+
+    Models of the same weights share one engine, which is loaded with the first request and goes with the last of the
+    models. It works for one request at a time; others wait for their turn.
+
+    :param name: ``""`` for the default, ``"small"``, or a path
+    :param context: how many tokens of prompt and answer there is room for
+    :param threads: how many threads compute; as many as there are cores by default
+    :param max_tokens: how long an answer can get
+
+    >>> LocalModel("/nowhere/model.gguf")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf': give the path of a GGUF file
+    """
+
+    native_output = True
+
+    def __init__(
+        self,
+        name: str | PathLike[str] = "",
+        *,
+        context: int = 8192,
+        threads: int | None = None,
+        max_tokens: int = 1024,
+    ) -> None:
+        for number, least in (("context", _SHORTEST_CONTEXT), ("max_tokens", 1), ("threads", 1)):
+            _check(number, {"context": context, "max_tokens": max_tokens, "threads": threads or 1}[number], least)
+        self._library = required("xllamacpp", extra="local", user=type(self).__name__)
+        required("httpcore2", extra="local", user=type(self).__name__)
+        self._setup = Setup(weights(str(name)), context, threads or 0, cache() / "prefixes")
+        self._max_tokens = max_tokens
+        self._engine: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.path.name!r})"
+
+    @property
+    def path(self) -> Path:
+        """The weights."""
+        return self._setup.path
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Give the whole reply."""
+        assembly = Assembly()
+        async with aclosing(self.stream(request)) as chunks:
+            async for chunk in chunks:
+                assembly.add(chunk)
+        return assembly.reply()
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        """Give the reply piece by piece; closing it in the middle stops the computation."""
+        offer = Offer(request)
+        turns = offer.opening(), offer.conversation()
+        engine = await self._loaded()
+        async with engine.turn():
+            room = min(self._setup.context, await engine.room())
+            prompt = await laid_out(engine, *turns, room - min(self._max_tokens, room // 4))
+            await engine.prepare(prompt.tokens[: prompt.prefix])
+            reading, settings = self._begun(offer, request, room - len(prompt.tokens))
+            async with aclosing(_read(engine, prompt, settings, reading)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            if not reading.repeated:
+                return
+            # A small model that does not know how to go on says the same again, for ever.
+            reading, settings = self._begun(offer, request, room - len(prompt.tokens), answer_only=True)
+            async with aclosing(_read(engine, prompt, settings, reading)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def _loaded(self) -> Engine:
+        if self._engine is None:
+            # In a thread of its own, as it may take a while to read the file.
+            self._engine = await asyncio.wrap_future(THREADS.submit(shared_engine, self._setup, self._library))
+        return self._engine
+
+    def _begun(
+        self, offer: Offer, request: ChatRequest, left: int, *, answer_only: bool = False
+    ) -> tuple[PlainReading | StepReading, dict[str, Any]]:
+        """Give how the answer is read, and what llama.cpp is told about it."""
+        settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
+        settings["n_predict"] = min(settings.pop("max_tokens"), left)
+        if offer.is_chat:
+            return PlainReading(), settings
+        made = offer.made() if offer.can_answer and not answer_only else ()
+        reading = StepReading(offer.names, offer.final, structured=offer.structured, made=made)
+        return reading, {**settings, "grammar": offer.grammar(answer_only=answer_only)}
+
+
+def named(_provider: str, rest: str) -> ChatModel:
+    """Give the model of a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
+    return LocalModel(rest)
+
+
+async def _read(
+    engine: Engine, prompt: Prompt, settings: dict[str, Any], reading: PlainReading | StepReading
+) -> AsyncGenerator[Chunk, None]:
+    async with aclosing(engine.generated(prompt.tokens, settings)) as pieces:
+        async for piece in pieces:
+            for chunk in reading.add(piece.text):
+                yield chunk
+            if piece.end is not None:
+                for chunk in _ended(reading, piece):
+                    yield chunk
+
+
+def _ended(reading: PlainReading | StepReading, piece: Piece) -> Iterator[Chunk]:
+    end: dict[str, Any] = piece.end or {}
+    if reading.repeated:
+        return
+    yield from reading.end()
+    cut = end["stop_type"] == "limit"
+    reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
+    yield StreamEnd(_usage(end), reason)
+
+
+def _usage(end: dict[str, Any]) -> TokenUsage:
+    return TokenUsage(end["tokens_evaluated"], end["tokens_predicted"], end["timings"]["cache_n"])
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ToolDefinitionError(f"LocalModel {name} must be a whole number from {least} on, not {value!r:.80}")
