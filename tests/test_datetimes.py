@@ -401,7 +401,7 @@ def test_what_is_not_understood_is_told_all_forms_and_each_of_them_works(questio
 
 
 def test_every_example_of_the_description_works():
-    lines = [line[2:] for line in TOOL.description.splitlines() if line.startswith("- ")]
+    lines = [line.partition(": ")[2] for line in TOOL.description.splitlines() if line.startswith("- ")]
     examples = [example for line in lines for example in re.sub(r" \(.*?\)", "", line).split(", ")]
     assert len(examples) > 20
     assert [example for example in examples if not TOOL.execute(example).is_success] == []

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from toolsemble.errors import ModelError
 from toolsemble.limits import Slots
 from toolsemble.models.local.prefix import Prefixes
+from toolsemble.models.local.server import started
 from toolsemble.models.local.wire import Wire
 
 _KEPT_TEXTS = 512
@@ -57,9 +58,16 @@ class Engine:
         self._turns = Slots(1)
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
         self._prefixes = Prefixes.at(setup.cache, f"{setup.path} {_stamp(setup.path)} {library.__version__}")
-        key = secrets.token_urlsafe(32)  # the port is open to every user of this machine
+        key = secrets.token_urlsafe(32)
+        settings = {
+            "n_ctx": setup.context,
+            "n_batch": _BATCH,
+            "n_ubatch": _BATCH,
+            "cache_ram_mib": _MEMORY_FOR_PROMPTS,
+            "slot_save_path": self._prefixes.folder,
+        }
         try:
-            self._server = library.Server(_parameters(library, setup, key, self._prefixes))
+            self._server = started(library, str(setup.path), key, settings, setup.threads)
         except RuntimeError as problem:
             raise ModelError(
                 f"llama.cpp cannot load {setup.path}: it is damaged, of a kind that llama.cpp does not know, "
@@ -125,12 +133,7 @@ class Engine:
         body = {"prompt": list(prompt), "cache_prompt": True, "stream": True, "return_progress": True, **settings}
         async with aclosing(self._wire.streamed("/completion", body)) as events:
             async for event in events:
-                if event.get("stop"):
-                    yield Piece(event["content"], event)
-                    return
-                if event["content"]:
-                    yield Piece(event["content"])
-        raise ModelError("llama.cpp broke off in the middle of an answer", retryable=True)
+                yield Piece(event["content"], event if event["stop"] else None)
 
 
 _engines: WeakValueDictionary[tuple[Setup, int], Engine] = WeakValueDictionary()
@@ -152,30 +155,3 @@ def shared_engine(setup: Setup, library: ModuleType) -> Engine:
 def _stamp(path: Path) -> str:
     known = path.stat()
     return f"{known.st_size} {known.st_mtime_ns}"
-
-
-def _parameters(library: ModuleType, setup: Setup, key: str, prefixes: Prefixes) -> Any:
-    parameters = library.CommonParams()
-    values = {
-        "n_ctx": setup.context,
-        "n_parallel": 1,
-        "n_batch": _BATCH,
-        "n_ubatch": _BATCH,
-        "cache_ram_mib": _MEMORY_FOR_PROMPTS,
-        "no_extra_bufts": True,  # repacked weights would be held a second time
-        "warmup": False,
-        "hostnames": ["127.0.0.1"],
-        "port": 0,
-        "api_keys": [key],
-        "ui": False,
-        "use_jinja": True,
-        "slot_save_path": prefixes.folder,
-        "verbosity": -1,
-        "offline": True,
-    }
-    parameters.model.path = str(setup.path)
-    for name, value in values.items():
-        setattr(parameters, name, value)
-    if setup.threads:
-        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = setup.threads
-    return parameters

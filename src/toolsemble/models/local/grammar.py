@@ -114,6 +114,7 @@ class _Rules:
         self._rules = rules
         self._room = room
         self._named: dict[str, str] = {}
+        self._begun: set[str] = set()  # references that are nothing but themselves so far
         self._depth = 0
 
     def expression(self, schema: Schema) -> str:
@@ -161,10 +162,12 @@ class _Rules:
     def _of_type(self, kind: str, schema: Mapping[str, Any]) -> str:
         if kind not in _PLAIN:
             raise _NotExpressibleError
-        if kind == "object":
-            return self._object(schema)
-        if kind == "array":
-            return self._array(schema)
+        if kind in {"object", "array"}:
+            begun, self._begun = self._begun, set()
+            try:
+                return self._object(schema) if kind == "object" else self._array(schema)
+            finally:
+                self._begun = begun
         if kind == "string":
             if schema.get("format") == "date":
                 return '"\\"" date "\\""'
@@ -174,11 +177,15 @@ class _Rules:
         return kind
 
     def _reference(self, reference: str) -> str:
+        if reference in self._begun:  # a type that is itself, or something else: llama.cpp would look for ever
+            raise _NotExpressibleError
         name = self._named.get(reference)
         if name is None:
             # Named before it is made: a type may hold itself.
             name = self._named[reference] = self._new_name()
+            self._begun.add(reference)
             self._put(name, self.expression(self._resolved(reference)))
+            self._begun.discard(reference)
         return name
 
     def _resolved(self, reference: str) -> Schema:
@@ -190,8 +197,6 @@ class _Rules:
             if not isinstance(found, Mapping) or key not in found:
                 raise _NotExpressibleError
             found = found[key]
-        if isinstance(found, Mapping) and found.get("$ref") == reference:
-            raise _NotExpressibleError
         return found  # type: ignore[no-any-return]  # what stands there is a schema, or fails as one
 
     def _object(self, schema: Mapping[str, Any]) -> str:

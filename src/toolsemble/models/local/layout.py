@@ -6,8 +6,9 @@ like the end of a turn in somebody's text is letters, and only the template can 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
@@ -17,8 +18,8 @@ from toolsemble.models.local.prompt import Said, Turn
 
 _MARK = re.compile(r"\[mark-5e1c7a-(\d+)\]")
 _BETWEEN = "\n\n"  # of what one side says twice in a row
-_AROUND = (8, 32, 128)
-"""How many tokens a template may put around what is said, from the usual to the unheard of."""
+_AROUND = 8  # tokens that a template usually writes around what is said
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,26 @@ class Prompt:
 
 async def laid_out(engine: Engine, opening: Sequence[Turn], conversation: Sequence[Turn], room: int) -> Prompt:
     """Give the prompt of a conversation, without its oldest turns if it has to be; refuse what cannot fit."""
-    for around in _AROUND:
-        left = room - sum([len(await engine.tokens(said.text)) + around for said in chain(*opening)])
+    around = _AROUND
+    for _ in range(_TRIES):
+        left = room - await _words(engine, opening, around)
+        if left <= 0:
+            raise ModelError(
+                f"What the model is told about its tools takes {room - left} tokens, and there is room for {room}: "
+                "offer fewer tools, or give the model a larger context: LocalModel(context=...)"
+            )
         kept = [await _cut(engine, turn, left) for turn in await _window(engine, conversation, left, around)]
         prompt = await _templated(engine, [*chain(*opening)], [*chain(*kept)])
         if len(prompt.tokens) <= room:
             return prompt
+        written = len(prompt.tokens) - await _words(engine, [*opening, *kept], 0)
+        around = max(around + 1, math.ceil(written / sum(map(len, [*opening, *kept]))))
     raise ModelError(f"The chat template of this model leaves no room in a context of {room} tokens")
+
+
+async def _words(engine: Engine, turns: Sequence[Turn], around: int) -> int:
+    """Give how many tokens turns take, with so many around each saying."""
+    return sum([len(await engine.tokens(said.text)) + around for said in chain(*turns)])
 
 
 async def _window(engine: Engine, turns: Sequence[Turn], room: int, around: int) -> list[Turn]:
@@ -62,14 +76,14 @@ async def _window(engine: Engine, turns: Sequence[Turn], room: int, around: int)
 
 
 async def _last(engine: Engine, turns: Sequence[Turn], left: int, weighing: tuple[int, int]) -> list[Turn]:
-    """Give as many of the last turns as fit, at least one if there is any."""
+    """Give as many of the last turns as fit; refuse when not even the last one does."""
     kept: list[Turn] = []
     for turn in reversed(turns):
         left -= await _weight(engine, turn, *weighing)
-        if left < 0 and kept:
+        if left < 0:
             break
         kept.insert(0, turn)
-    if left < 0 and len(kept) <= 1:
+    if left < 0 and not kept:
         raise ModelError(
             f"The question alone has {weighing[0] - left} tokens with its last step, and there is room for "
             f"{weighing[0]}; ask for less, or give the model a larger context: LocalModel(context=...)"
@@ -78,7 +92,7 @@ async def _last(engine: Engine, turns: Sequence[Turn], left: int, weighing: tupl
 
 
 async def _weight(engine: Engine, turn: Turn, room: int, around: int) -> int:
-    return sum([len(await engine.tokens(said.text)) + around for said in await _cut(engine, turn, room)])
+    return await _words(engine, [await _cut(engine, turn, room)], around)
 
 
 async def _cut(engine: Engine, turn: Turn, room: int) -> Turn:
@@ -92,7 +106,9 @@ async def _shortened(engine: Engine, said: Said, most: int) -> Said:
     if len(tokens) <= most:
         return said
     note = f"\n[... {len(tokens) - most} of {len(tokens)} tokens are left out here: too long for this model ...]\n"
-    left = max(2, most - len(await engine.tokens(note)))
+    left = most - len(await engine.tokens(note))
+    if left < most // 2:  # so little room that the note would be the most of it
+        return Said(said.role, await engine.text(tokens[: max(1, most - 1)]) + "…", is_result=True)
     begin, end = await engine.text(tokens[: left - left // 4]), await engine.text(tokens[-(left // 4) :])
     return Said(said.role, f"{begin}{note}{end}", is_result=True)
 
@@ -115,13 +131,10 @@ async def _parts(engine: Engine, said: Sequence[Said]) -> list[str | int]:
     """Give what the template writes, with the number of each saying where its words belong."""
     marked = [(each.role, f"[mark-5e1c7a-{index}]") for index, each in enumerate(said)]
     problem: object = "it leaves words out"
-    for messages in (
-        _joined(marked),
-        _joined([("user", mark) if role == "system" else (role, mark) for role, mark in marked]),
-    ):
+    for roles in ({}, {"system": "user"}):  # some templates know of no system message
         try:
-            text = await engine.templated(messages)
-        except ModelError as error:  # some templates know of no system message
+            text = await engine.templated(_joined([(roles.get(role, role), mark) for role, mark in marked]))
+        except ModelError as error:
             problem = error
             continue
         parts = _split(text)
@@ -139,8 +152,4 @@ def _joined(marked: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _split(text: str) -> list[str | int]:
-    def parts() -> Iterator[str | int]:
-        for index, part in enumerate(_MARK.split(text)):
-            yield int(part) if index % 2 else part
-
-    return list(parts())
+    return [int(part) if index % 2 else part for index, part in enumerate(_MARK.split(text))]

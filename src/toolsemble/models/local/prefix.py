@@ -1,11 +1,12 @@
 """Beginnings of prompts, computed once for this machine.
 
 Whoever offers the same tools begins with the same thousand tokens, and computing them takes most of the time of a
-first answer. What comes of it is kept in files, which a later process reads in a few milliseconds.
+first answer. What comes of it is kept in files, which a later process reads in a fraction of a second.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import secrets
@@ -16,6 +17,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError
 from toolsemble.models.local.wire import Wire
+from toolsemble.workers import THREADS
 
 _SHORTEST = 128  # tokens that are computed faster than a file is worth
 _MOST_BYTES = 512 * 2**20
@@ -32,13 +34,13 @@ class Prefixes:
 
     @classmethod
     def at(cls, folder: Path | None, model: str) -> Prefixes:
-        """Give the files in a folder, which is made; without one that can be written, nothing is kept."""
+        """Give the files in a folder, which is made; where that is not possible, nothing is kept."""
         try:
             if folder is not None:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             folder = None
-        return cls(folder if folder is not None and os.access(folder, os.W_OK) else None, model)
+        return cls(folder, model)
 
     @property
     def folder(self) -> str:
@@ -47,63 +49,55 @@ class Prefixes:
 
     async def prepare(self, wire: Wire, prefix: Sequence[int]) -> None:
         """Have a prefix computed or read; a second time there is nothing to do, as llama.cpp keeps it itself."""
-        name = self._name(prefix)
+        name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
         if self._folder is None or name in self._seen or len(prefix) < _SHORTEST:
             return
-        if not await self._read(wire, self._folder / name):
+        found = await asyncio.wrap_future(THREADS.submit(_found, self._folder, name))
+        if found is None or not await _moved(wire, "restore", found):
             await wire.asked("/completion", {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True})
-            await self._write(wire, self._folder / name)
+            await self._write(wire, self._folder, name)
         self._seen.add(name)
 
-    def _name(self, prefix: Sequence[int]) -> str:
-        return hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest() + _ENDING
-
-    async def _read(self, wire: Wire, path: Path) -> bool:
-        if not _touched(path):
-            return False
-        try:
-            await _slot(wire, "restore", path.name)
-        except ModelError:  # cut short, or of another version of llama.cpp
-            return False
-        return True
-
-    async def _write(self, wire: Wire, path: Path) -> None:
+    async def _write(self, wire: Wire, folder: Path, name: str) -> None:
         # Another process may read it at any time: it is there as a whole, or not at all.
-        begun = path.with_name(f"{secrets.token_hex(8)}.part")
-        try:
-            await _slot(wire, "save", begun.name)
-            begun.replace(path)
-        except (ModelError, OSError):  # a full disk costs time, not the answer
-            return
-        finally:
-            begun.unlink(missing_ok=True)
-        self._prune(path)
+        begun = folder / f"{secrets.token_hex(8)}.part"
+        if await _moved(wire, "save", begun):
+            await asyncio.wrap_future(THREADS.submit(_finish, begun, name))
 
-    def _prune(self, newest: Path) -> None:
-        """Delete what was not used for longest, down to a bounded size."""
+
+def _found(folder: Path, name: str) -> Path | None:
+    """Give the file of a prefix, if there is one and it is as it was written: llama.cpp would end the process.
+
+    It counts as used now, as what was not used for longest goes first.
+    """
+    for path in folder.glob(f"{name}-*{_ENDING}"):
+        with suppress(OSError):
+            if path.name == _whole_name(path, name):
+                os.utime(path)
+                return path
+    return None
+
+
+def _finish(begun: Path, name: str) -> None:
+    """Give a file its name, and delete others down to a bounded size; a full disk costs time, not the answer."""
+    with suppress(OSError):
+        path = begun.replace(begun.with_name(_whole_name(begun, name)))
         size = 0
-        for path in sorted(newest.parent.glob(f"*{_ENDING}"), key=_used, reverse=True):
-            with suppress(OSError):
-                size += path.stat().st_size
-                if size > _MOST_BYTES and path != newest:
-                    path.unlink()
+        for other in sorted(path.parent.glob(f"*{_ENDING}"), key=lambda each: each.stat().st_mtime, reverse=True):
+            size += other.stat().st_size
+            if size > _MOST_BYTES and other != path:
+                other.unlink()
 
 
-def _touched(path: Path) -> bool:
-    """Whether there is such a file; if so, it counts as used now, as what was not used for longest goes first."""
+def _whole_name(path: Path, name: str) -> str:
+    with path.open("rb") as file:
+        return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_ENDING}"
+
+
+async def _moved(wire: Wire, action: str, path: Path) -> bool:
+    """Whether llama.cpp could save what it has computed, or read what it had saved."""
     try:
-        os.utime(path)
-    except OSError:
+        said: Any = await wire.asked(f"/slots/0?action={action}", {"filename": path.name})
+    except ModelError:
         return False
-    return True
-
-
-def _used(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # another process was faster
-        return 0.0
-
-
-async def _slot(wire: Wire, action: str, name: str) -> Any:
-    return await wire.asked(f"/slots/0?action={action}", {"filename": name})
+    return bool(said)

@@ -132,6 +132,9 @@ _RULES = (
 )
 
 
+_AFTER_ERROR = "(Call the tool again with other arguments, or go on with another tool.)"
+
+
 def _demonstrations(final: str) -> list[Turn]:
     """Give three examples: no tool, one, and two of which the second uses the result of the first."""
 
@@ -147,10 +150,10 @@ def _demonstrations(final: str) -> list[Turn]:
         (Said("user", "How warm is it in Oslo?"),),
         call("weather", {"city": "Oslo"}, "4 degrees, light rain"),
         answer("It is 4 degrees in Oslo, with light rain."),
-        (Said("user", "How many pages are there to read if I take two copies of the book Emma?"),),
-        call("find_book", {"title": "Emma"}, '{"title": "Emma", "author": "Jane Austen", "pages": 474}'),
-        call("multiply", {"a": 474, "b": 2}, "948"),
-        answer("Two copies of Emma have 948 pages."),
+        (Said("user", "Who is on call this week? Send them a mail that the server is down."),),
+        call("on_call", {"week": "this"}, '{"name": "Emma Berg", "mail": "emma@example.org"}'),
+        call("send_mail", {"to": "emma@example.org", "text": "The server is down."}, "Sent"),
+        answer("Emma Berg is on call this week, and I sent her a mail that the server is down."),
     ]
 
 
@@ -180,7 +183,7 @@ def _call_turn(step: str, name: str, result: str) -> Turn:
 
 def _result(message: ToolMessage) -> str:
     unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
-    return "\n".join([message.text, *unseen])
+    return "\n".join([message.text, *unseen, *([_AFTER_ERROR] if message.reply.is_error else ())])
 
 
 def _read(text: str) -> Any:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.extra import required
 from toolsemble.models.local.location import weights
+from toolsemble.models.local.server import started
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def serve(
     library = required("xllamacpp", extra="local", user="serve")
     file, key = weights(str(path)), api_key or secrets.token_urlsafe(32)
     try:
-        server = library.Server(_parameters(library.CommonParams(), str(file), host, port, key, context))
+        server = started(library, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
     except RuntimeError as problem:
         raise ToolConfigurationError(
             f"llama.cpp cannot serve {file.name} at {host}:{port}: the port is taken, or the file cannot be loaded"
@@ -58,19 +58,3 @@ def serve(
         yield Served(f"{server.listening_address}/v1", key)
     finally:
         del server  # which waits until it has stopped
-
-
-def _parameters(parameters: Any, path: str, host: str, port: int, key: str, context: int) -> Any:
-    parameters.model.path = path
-    parameters.hostnames = [host]
-    parameters.port = port
-    parameters.api_keys = [key]
-    parameters.n_ctx = context
-    parameters.n_parallel = 1
-    parameters.no_extra_bufts = True
-    parameters.warmup = False
-    parameters.ui = False
-    parameters.use_jinja = True
-    parameters.offline = True
-    parameters.verbosity = -1
-    return parameters

@@ -31,7 +31,7 @@ class Wire:
             return json.loads(await answer.aread())
 
     async def streamed(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Give the events of an answer as they come."""
+        """Give the events of an answer as they come, the last of which says that it is."""
         async with self._exchange(path, body) as answer, aclosing(answer.aiter_stream()) as chunks:
             begun = b""
             async for chunk in chunks:
@@ -41,7 +41,11 @@ class Wire:
                     if kind == b"error":
                         raise ModelError(_message(data))
                     if kind == b"data":
-                        yield json.loads(data)
+                        event = json.loads(data)
+                        yield event
+                        if event.get("stop"):
+                            return
+        raise ModelError("llama.cpp broke off in the middle of an answer", retryable=True)
 
     @asynccontextmanager
     async def _exchange(self, path: str, body: dict[str, Any] | None) -> AsyncIterator[httpcore2.Response]:

@@ -1,0 +1,180 @@
+"""Measure how well the embedded model uses the built-in tools, and write the findings into its page.
+
+Tasks are in two halves: `tuned.json` was looked at while the prompt was made, `unseen.json` was written afterwards.
+What counts is the outcome: the tools that a task needs have succeeded, the answer holds the right values, files hold
+the right text, and a task that needs no tool was answered without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import re
+import resource
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolsemble import Agent, AgentResult, AgentTool
+from toolsemble.builtin import (
+    CalculatorTool,
+    DateTimeTool,
+    FileReadTool,
+    FileWriteTool,
+    JsonParserTool,
+    SearchHit,
+    WebSearchTool,
+)
+from toolsemble.models import LocalModel
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "models" / "local.md"
+NOW = datetime.datetime(2025, 3, 14, 9, 26, 53, tzinfo=datetime.UTC)
+MOST_CALLS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one task."""
+
+    kind: str
+    """Which kind of task it was."""
+    problem: str
+    """What was wrong; empty when nothing was."""
+    seconds: float
+    """How long it took."""
+    steps: int
+    """How often the model was asked."""
+
+
+class Pages:
+    """A web of a few pages: gives those that share the most words with the query."""
+
+    def __init__(self) -> None:
+        self._pages = [SearchHit(**page) for page in json.loads((HERE / "pages.json").read_text())]
+
+    def search(self, query: str, max_results: int) -> list[SearchHit]:
+        """Give the pages that fit best."""
+        words = set(re.findall(r"\w{3,}", query.lower()))
+
+        def common(hit: SearchHit) -> int:
+            return len(words & set(re.findall(r"\w{3,}", f"{hit.title} {hit.snippet}".lower())))
+
+        return [hit for hit in sorted(self._pages, key=common, reverse=True) if common(hit)][: min(max_results, 2)]
+
+
+def tools(folder: Path) -> list[AgentTool]:
+    """Give the tools that every task is offered."""
+    return [
+        CalculatorTool(),
+        DateTimeTool(lambda: NOW),
+        JsonParserTool(),
+        FileReadTool(folder),
+        FileWriteTool(folder),
+        WebSearchTool(Pages()),
+    ]
+
+
+def problems(task: dict[str, Any], result: AgentResult, folder: Path) -> Iterator[str]:
+    """Give everything that is wrong about a result."""
+    succeeded = {record.call.name for record in result.tool_calls if not record.reply.is_error}
+    wanted = set(task.get("tools", ()))
+    if not wanted and result.tool_calls:
+        yield "used a tool"
+    if wanted - succeeded:
+        yield f"did not use {', '.join(sorted(wanted - succeeded))}"
+    if not result.text.strip():
+        yield "gave no answer"
+    said = re.sub(r"(?<=\d),(?=\d{3})", "", result.text)
+    for value in task.get("answer", ()):
+        either = "|".join(re.escape(word) for word in value.split("|"))
+        if not re.search(rf"(?<![\d.])(?:{either})(?:0*(?!\d)|(?=\D))", said, re.IGNORECASE):
+            yield f"does not say {value}"
+    for name, text in task.get("files", {}).items():
+        path = folder / name
+        if not path.is_file():
+            yield f"did not write {name}"
+        elif path.read_text().strip() != text:
+            yield f"wrote {path.read_text()!r:.60} to {name}"
+
+
+async def outcome(model: LocalModel, kind: str, task: dict[str, Any], *, told: bool) -> Outcome:
+    """Let the model do a task, and look at what came of it."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "files"
+        shutil.copytree(HERE / "files", folder)
+        begun = time.monotonic()
+        result = await Agent(model, tools(folder), max_iterations=MOST_CALLS).run(task["prompt"])
+        seconds = time.monotonic() - begun
+        wrong = "; ".join(problems(task, result, folder))
+    if told:
+        print(f"{'no ' if wrong else 'yes'} {seconds:5.1f} s  {kind}: {task['prompt']}  {wrong}", flush=True)
+        for record in result.tool_calls if wrong else ():
+            print(f"        {record.call.name} {record.call.json} -> {record.reply.text!r:.200}")
+        if wrong:
+            print(f"        answer: {result.text!r:.300}", flush=True)
+    return Outcome(kind, wrong, seconds, result.usage.model_calls)
+
+
+async def measured(model: LocalModel, half: str, kinds: list[str], only: str, *, told: bool) -> list[Outcome]:
+    """Give the outcomes of one half."""
+    tasks = json.loads((HERE / f"{half}.json").read_text())
+    return [
+        await outcome(model, kind, task, told=told)
+        for kind in kinds
+        for task in tasks[kind]
+        if only.lower() in task["prompt"].lower()
+    ]
+
+
+def row(name: str, half: str, outcomes: list[Outcome]) -> str:
+    """Give a line of the table."""
+    right = Counter(each.kind for each in outcomes if not each.problem)
+    every = Counter(each.kind for each in outcomes)
+    scores = " | ".join(f"{right[kind]} of {every[kind]}" for kind in KINDS)
+    pace = sum(each.seconds for each in outcomes) / max(1, sum(each.steps for each in outcomes))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return f"| {name} | {half} | {scores} | {pace:.1f} s | {memory:.1f} GB |"
+
+
+KINDS = ["single", "two-step", "no tool"]
+BEGIN, END = "<!-- measured -->\n", "<!-- end -->"
+
+
+def write(rows: list[str]) -> None:
+    """Put the table into the page, in place of the rows of the same models and halves."""
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    table, _, after = rest.partition(END)
+    kept = {tuple(line.split("|")[1:3]): line for line in [*table.splitlines()[2:], *rows]}
+    head = f"| model | tasks | {' | '.join(KINDS)} | a step | memory |\n|{' --- |' * (4 + len(KINDS))}\n"
+    PAGE.write_text(before + BEGIN + head + "".join(f"{line}\n" for line in kept.values()) + END + after)
+
+
+async def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="name or path of the weights")
+    parser.add_argument("--half", action="append", choices=["tuned", "unseen"], help="both by default")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
+    parser.add_argument("--only", default="", help="only tasks with these words")
+    parser.add_argument("--write", action="store_true", help="write the table into the page")
+    given = parser.parse_args()
+    model, rows = LocalModel(given.model), []
+    for half in given.half or ["tuned", "unseen"]:
+        outcomes = await measured(model, half, given.kind or KINDS, given.only, told=True)
+        rows.append(row(model.path.name.removesuffix(".gguf"), half, outcomes))
+        print(rows[-1], flush=True)
+    if given.write:
+        write(rows)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

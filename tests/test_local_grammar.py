@@ -1,0 +1,151 @@
+"""What a small model may write: one step, with arguments that fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from toolsemble.models.local.grammar import LONGEST, opening, step_grammar, written
+
+
+def rules(schema) -> dict[str, str]:
+    """Give the rules that a schema adds, and what its arguments are."""
+    lines = dict(line.split(" ::= ", 1) for line in step_grammar({"t": schema}).splitlines())
+    root = lines["root"].removeprefix('"{\\"name\\": \\"t\\", \\"arguments\\": " ').removesuffix(' "}"')
+    return {"root": root, **{name: body for name, body in lines.items() if name[0] == "r" and name[1:].isdigit()}}
+
+
+FREE = {"root": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (None, {"root": '"{}"'}),
+        ({"type": "object"}, FREE),
+        ({"type": "object", "additionalProperties": False}, {"root": '"{}"'}),
+        (
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            {"r0": 'string ": " integer', "r1": '"{" (r0 (", " r0)*)? "}"', "root": "r1"},
+        ),
+        (
+            {"type": "object", "properties": {"b": {"type": "number"}, "a": {"type": "string"}}, "required": ["a"]},
+            {"r0": '"\\"b\\": " number', "r1": '"\\"a\\": " string', "r2": '"{" r1 (", " r0)? "}"', "root": "r2"},
+        ),
+        (
+            {"properties": {"a": {"type": "boolean"}, "b": {"type": "null"}}},
+            {
+                "r0": '"\\"a\\": " boolean',
+                "r1": '"\\"b\\": " null',
+                "r2": '(", " r1)?',
+                "r3": '(", " r0)? r2',
+                "r4": '"{" (r0 r2 | r1)? "}"',
+                "root": "r4",
+            },
+        ),
+    ],
+)
+def test_an_object_has_its_members_in_order_the_required_ones_first(schema, expected):
+    assert rules(schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (True, "value"),
+        ({}, "value"),
+        ({"type": "string"}, "string"),
+        ({"type": "string", "minLength": 1}, "text"),
+        ({"type": "string", "format": "date"}, '"\\"" date "\\""'),
+        ({"type": "integer"}, "integer"),
+        ({"type": "integer", "minimum": 0}, "natural"),
+        ({"const": 'a"b'}, '"\\"a\\\\\\"b\\""'),
+        ({"enum": ["x", 3, None]}, '("\\"x\\"" | "3" | "null")'),
+        ({"type": ["string", "null"]}, "(string | null)"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "(integer | null)"),
+        ({"oneOf": [{"type": "integer"}, {"const": "all"}]}, '(integer | "\\"all\\"")'),
+        ({"allOf": [{"type": "integer"}]}, "integer"),
+        ({"type": "array"}, '("[" (value (", " value){0,})? "]")'),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 2}, '("[" string (", " string){1,} "]")'),
+        ({"type": "array", "items": {"type": "null"}, "maxItems": 3}, '("[" (null (", " null){0,2})? "]")'),
+        ({"type": "array", "items": {"type": "null"}, "maxItems": 99}, '("[" (null (", " null){0,})? "]")'),
+        ({"type": "array", "maxItems": 0}, '"[]"'),
+        ({"type": "array", "prefixItems": [{"type": "string"}, True]}, '("[" string ", " value "]")'),
+    ],
+)
+def test_a_value_is_held_to_its_type(schema, expected):
+    found = rules({"type": "object", "properties": {"a": schema}, "required": ["a"]})
+    member = found[found[found["root"]].split()[1]].removeprefix('"\\"a\\": " ')
+    assert (f"({found[member]})" if member in found else member) == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"type": "weird"},
+        {"type": 7},
+        {"type": "object", "properties": {"a": False}},
+        {"type": "object", "properties": 7},
+        {"type": "object", "properties": {"a": {"$ref": "other.json"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/type/deeper"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+        {
+            "$ref": "#/$defs/a",
+            "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}, "b": {"$ref": "#/$defs/a"}},
+        },
+        {"type": "object", "properties": {"a": {"enum": []}}},
+        {"type": "object", "properties": {"a": {"allOf": [{}, {}]}}},
+        {"type": "object", "properties": {"a": {"allOf": [{}], "minLength": 1}}},
+        {"type": "object", "properties": {"a": {"type": "array", "minItems": 17}}},
+        {"type": "object", "properties": {"a": {"type": "array", "minItems": 3, "maxItems": 2}}},
+        {"type": "object", "properties": {"a": {}}, "required": ["b"]},
+        {"type": "object", "properties": {"a": {"enum": ["x" * LONGEST]}}},
+        {"type": "object", "properties": {f"p{number}": {} for number in range(1000)}},
+    ],
+)
+def test_what_a_grammar_cannot_express_leaves_the_arguments_free(schema):
+    assert rules(schema) == FREE
+
+
+def test_a_schema_of_any_depth_ends():
+    schema: dict = {"type": "string"}
+    for _ in range(10_000):
+        schema = {"type": "array", "items": schema}
+    assert rules({"type": "object", "properties": {"a": schema}}) == FREE
+
+
+def test_a_type_that_holds_itself_is_a_rule_that_names_itself():
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/a~1b"}}}
+    assert rules({"$ref": "#/$defs/a~1b", "$defs": {"a/b": tree}}) == {
+        "root": "r0",
+        "r0": "r3",
+        "r1": '"\\"left\\": " r0',
+        "r2": '(", " r1)?',
+        "r3": '"{" (r1)? "}"',
+    }
+
+
+def test_one_tool_that_cannot_be_expressed_leaves_the_others_as_they_are():
+    good = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    grammar = step_grammar({"bad": {"type": "object", "properties": {"x": good, "y": False}}, "good": good})
+    assert grammar.splitlines()[0] == (
+        'root ::= "{\\"name\\": \\"bad\\", \\"arguments\\": " object "}" | '
+        '"{\\"name\\": \\"good\\", \\"arguments\\": " r1 "}"'
+    )
+
+
+@pytest.mark.parametrize("name", ['x" | "y', "a\\", "a\nroot ::= [a-z]", "\u2028", "\ud800", "]#%{}"])
+def test_no_name_breaks_out_of_the_grammar(name):
+    schema = {"type": "object", "properties": {name: {"enum": [name]}}, "required": [name]}
+    lines = step_grammar({"t": schema}).split("\n")
+    assert all(" ::= " in line for line in lines)
+    assert {line.split(" ::= ")[0] for line in lines if line.startswith("r")} == {"root", "r0", "r1", "r2"}
+
+
+def test_what_is_shown_and_what_may_be_written_have_the_same_separators():
+    assert opening("a") + written({"b": [1, 2], "c": "ü"}) == '{"name": "a", "arguments": {"b": [1, 2], "c": "ü"}'
+    assert json.loads(written("\ud800")) == "\ud800"
+    assert written("\ud800").isascii()

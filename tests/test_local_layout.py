@@ -1,0 +1,206 @@
+"""From turns to the tokens of a prompt, read back as the text that they are."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from tiny_model import TEMPLATE, write_model
+from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
+from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.local.engine import Setup, shared_engine
+from toolsemble.models.local.layout import laid_out
+from toolsemble.models.local.prompt import Offer, Said
+from toolsemble.result import FileContent
+
+LONG = 100_000
+SYSTEM = [(Said("system", "be brief"),)]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    xllamacpp = pytest.importorskip("xllamacpp")
+    path = write_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf", {"a": "b"})
+    yield shared_engine(Setup(path, 4096, 1, None), xllamacpp)
+    gc.collect()
+
+
+async def shown(engine, opening, conversation, room=LONG):
+    """Give the prompt as text; marks of the template stand in it, as the text of special tokens is not shown."""
+    prompt = await laid_out(engine, opening, conversation, room)
+    assert len(prompt.tokens) <= room
+    return await engine.text(prompt.tokens)
+
+
+def user(text):
+    return (Said("user", text),)
+
+
+def assistant(text):
+    return (Said("assistant", text),)
+
+
+def called(step, *results):
+    return tuple(said for result in results for said in (Said("assistant", step), Said("user", result, is_result=True)))
+
+
+async def test_everything_is_there_when_there_is_room(engine):
+    turns = [user("one"), assistant("two"), user("three")]
+    prompt = await laid_out(engine, SYSTEM, turns, LONG)
+    assert await engine.text(prompt.tokens) == (
+        "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
+        "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert await engine.text(prompt.tokens[: prompt.prefix]) == (
+        "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n"
+    )
+
+
+async def test_nobody_speaks_twice_in_a_row(engine):
+    text = await shown(engine, SYSTEM, [user("one"), user("two"), assistant("three")])
+    assert "<|im_start|>user\none\n\ntwo<|im_end|>\n<|im_start|>assistant\nthree" in text
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (1000, "q1 a1 q2 c1 c2 q3 c3 c4"),
+        (230, "q2 c1 c2 q3 c3 c4"),
+        (150, "q3 c3 c4"),
+        (86, "q3 c4"),
+    ],
+)
+async def test_the_oldest_turns_go_first_and_a_call_goes_with_its_result(engine, room, kept):
+    turns = [
+        user("q1"),
+        assistant("a1" + "." * 50),
+        user("q2"),
+        called("c1", "r1"),
+        called("c2", "r2" + "." * 50),
+        user("q3"),
+        called("c3", "r3"),
+        called("c4", "r4"),
+    ]
+    text = await shown(engine, SYSTEM, turns, room)
+    assert " ".join(name for name in ("q1", "a1", "q2", "c1", "c2", "q3", "c3", "c4") if name in text) == kept
+    assert all((f"r{number}" in text) == (f"c{number}" in text) for number in range(1, 5))
+
+
+async def test_the_turns_of_a_conversation_without_a_question_are_kept_from_the_end(engine):
+    turns = [assistant("a1"), called("c1", "r1" + "." * 50), called("c2", "r2")]
+    text = await shown(engine, SYSTEM, turns, 110)
+    assert ("a1" in text, "c1" in text, "c2" in text) == (False, False, True)
+
+
+async def test_a_result_that_is_too_long_is_cut_in_its_middle(engine):
+    text = await shown(engine, SYSTEM, [user("q"), called("c", "begin" + "." * 5000 + "end")], 800)
+    assert "begin...." in text
+    assert "....end<|im_end|>" in text
+    assert "tokens are left out here: too long for this model ...]" in text
+
+
+async def test_where_there_is_no_room_for_a_note_a_result_is_cut_without_one(engine):
+    text = await shown(engine, SYSTEM, [user("q"), called("c", "begin" + "." * 500)], 150)
+    assert "begin....." in text
+    assert "…<|im_end|>" in text
+
+
+async def test_the_results_of_one_turn_share_the_room(engine):
+    turn = called("c", *(f"begin{number}" + "." * 5000 for number in range(3)))
+    text = await shown(engine, SYSTEM, [user("q"), turn], 1500)
+    assert all(f"begin{number}..." in text for number in range(3))
+
+
+async def test_a_question_that_is_too_long_is_refused(engine):
+    with pytest.raises(ModelError, match=r"The question alone has \d+ tokens .* there is room for \d+; ask for less"):
+        await laid_out(engine, SYSTEM, [user("old"), user("q" * 500)], 300)
+    with pytest.raises(ModelError, match="The question alone"):
+        await laid_out(engine, SYSTEM, [user("q" * 150), assistant("c" * 100)], 250)
+
+
+async def test_tools_that_leave_no_room_are_refused(engine):
+    with pytest.raises(ModelError, match="takes 58 tokens, and there is room for 50: offer fewer tools"):
+        await laid_out(engine, [(Said("system", "x" * 50),)], [user("q")], 50)
+
+
+async def test_a_template_that_writes_much_around_is_given_less(tmp_path):
+    wordy = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 5)
+    xllamacpp = pytest.importorskip("xllamacpp")
+    path = write_model(tmp_path / "wordy.gguf", {"a": "b"}, template=wordy)
+    engine = shared_engine(Setup(path, 4096, 1, None), xllamacpp)
+    turns = [turn for number in range(20) for turn in (user(f"q{number}"), assistant(f"a{number}"))]
+    text = await shown(engine, SYSTEM, turns, 500)
+    assert "q19" in text
+    assert "q0" not in text
+
+
+async def test_a_template_that_leaves_no_room_is_told(tmp_path):
+    endless = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 300)
+    path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
+    engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))
+    with pytest.raises(ModelError, match="The chat template of this model leaves no room in a context of 900 tokens"):
+        await laid_out(engine, SYSTEM, [user("q")], 900)
+
+
+async def test_the_tokens_of_many_texts_do_not_fill_the_memory(engine):
+    for number in range(530):
+        await engine.tokens(str(number))
+    assert len(engine._tokens) == 512
+    assert len(await engine.tokens("x" * 200_000)) == 200_000
+    assert len(engine._tokens) == 512
+
+
+def texts(request):
+    return [said.text for turn in Offer(request).conversation() for said in turn]
+
+
+def test_a_conversation_of_another_model_is_shown_as_steps():
+    first, second = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
+    failed = ToolResult.failure("broken")
+    file = ToolResult.success("see", contents=[FileContent(b"...", "text/plain", "x.txt")])
+    messages = [
+        SystemMessage("be brief"),
+        UserMessage("do"),
+        AssistantMessage("I will", (first, second)),
+        ToolMessage(ToolReply(first, file)),
+        ToolMessage(ToolReply(second, failed)),
+        AssistantMessage("done"),
+    ]
+    assert Offer(ChatRequest(messages[2:])).made() == {
+        '{"name": "a", "arguments": {"x": 1}}',
+        '{"name": "b", "arguments": "no json"}',
+    }
+    assert texts(ChatRequest(messages)) == [
+        "do",
+        '{"name": "a", "arguments": {"x": 1}}',
+        "Result of a: see\n[FileContent: cannot be shown]",
+        '{"name": "b", "arguments": "no json"}',
+        "Result of b: Error: broken\n(Call the tool again with other arguments, or go on with another tool.)",
+        '{"name": "final_answer", "arguments": {"text": "done"}}',
+    ]
+
+
+def test_tools_are_shown_as_lines():
+    schema = {
+        "type": "object",
+        "properties": {
+            "where": {"enum": ["in", "out"]},
+            "what": {"type": "array", "items": {"type": "string"}},
+            "when": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "how": {"type": ["number", "null"]},
+            "why": True,
+        },
+        "required": ["what"],
+    }
+    request = ChatRequest(
+        [SystemMessage("You are brief.")],
+        [ToolSpecification("go", "Goes\n  there.", schema), ToolSpecification("no", "")],
+    )
+    ((said,), *_) = Offer(request).opening()
+    first, *_, go, no, _ = said.text.splitlines()
+    assert first == "You are brief."
+    assert go == (
+        '- go(what: string[], where?: "in"|"out", when?: integer|null, how?: number|null, why?: any): Goes there.'
+    )
+    assert no == "- no(): "
