@@ -10,8 +10,9 @@ from tiny_model import TEMPLATE, write_model
 from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models.local.engine import Setup, shared_engine
+from toolsemble.models.local.history import Said
 from toolsemble.models.local.layout import laid_out
-from toolsemble.models.local.prompt import Offer, Said
+from toolsemble.models.local.prompt import Offer
 from toolsemble.result import FileContent
 
 LONG = 100_000
@@ -120,7 +121,7 @@ async def test_a_question_that_is_too_long_is_refused(engine):
 
 
 async def test_tools_that_leave_no_room_are_refused(engine):
-    with pytest.raises(ModelError, match="takes 58 tokens, and there is room for 50: offer fewer tools"):
+    with pytest.raises(ModelError, match="takes 58 tokens of 50: offer fewer tools"):
         await laid_out(engine, [(Said("system", "x" * 50),)], [user("q")], 50)
 
 
@@ -139,7 +140,7 @@ async def test_a_template_that_leaves_no_room_is_told(tmp_path):
     endless = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 300)
     path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
     engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))
-    with pytest.raises(ModelError, match="The chat template of this model leaves no room in a context of 900 tokens"):
+    with pytest.raises(ModelError, match="told before a conversation takes 1524 tokens of 900: offer fewer tools"):
         await laid_out(engine, SYSTEM, [user("q")], 900)
 
 
@@ -151,34 +152,66 @@ async def test_the_tokens_of_many_texts_do_not_fill_the_memory(engine):
     assert len(engine._tokens) == 512
 
 
-def texts(request):
-    return [said.text for turn in Offer(request).conversation() for said in turn]
+def texts(messages, **more):
+    return [said.text for turn in Offer(ChatRequest(messages, **more)).history.turns for said in turn]
 
 
-def test_a_conversation_of_another_model_is_shown_as_steps():
-    first, second = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
-    failed = ToolResult.failure("broken")
-    file = ToolResult.success("see", contents=[FileContent(b"...", "text/plain", "x.txt")])
+FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
+FILE = ToolResult.success("see", contents=[FileContent(b"...", "text/plain", "x.txt")])
+FAILED = ToolResult.failure("broken")
+AGAIN = "(Call the tool again with other arguments, or go on with another tool.)"
+LAST = "(If nothing is left to do, call final_answer.)"
+
+
+def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_followed():
     messages = [
         SystemMessage("be brief"),
         UserMessage("do"),
-        AssistantMessage("I will", (first, second)),
-        ToolMessage(ToolReply(first, file)),
-        ToolMessage(ToolReply(second, failed)),
+        AssistantMessage("I will", (FIRST, SECOND)),
+        ToolMessage(ToolReply(FIRST, FILE)),
+        ToolMessage(ToolReply(SECOND, FAILED)),
         AssistantMessage("done"),
+        UserMessage("and now?"),
+        AssistantMessage("nothing"),
     ]
-    assert Offer(ChatRequest(messages[2:])).made() == {
+    assert texts(messages) == [
+        "do",
+        '{"plan": ["a", "b"], "name": "a", "arguments": {"x": 1}}',
+        "Result of a: see\n[FileContent: cannot be shown]\n(Next: b.)",
+        '{"name": "b", "arguments": "no json"}',
+        f"Result of b: Error: broken\n{AGAIN}",
+        '{"name": "final_answer", "arguments": {"text": "done"}}',
+        "and now?",
+        '{"plan": [], "name": "final_answer", "arguments": {"text": "nothing"}}',
+    ]
+    assert Offer(ChatRequest(messages[2:5])).history.made == {
         '{"name": "a", "arguments": {"x": 1}}',
         '{"name": "b", "arguments": "no json"}',
     }
-    assert texts(ChatRequest(messages)) == [
-        "do",
-        '{"name": "a", "arguments": {"x": 1}}',
-        "Result of a: see\n[FileContent: cannot be shown]",
-        '{"name": "b", "arguments": "no json"}',
-        "Result of b: Error: broken\n(Call the tool again with other arguments, or go on with another tool.)",
-        '{"name": "final_answer", "arguments": {"text": "done"}}',
-    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "results", "left"),
+    [
+        (["a", "b"], [FILE], ["b"]),
+        (["a", "b", "a"], [FILE, FILE], ["b"]),
+        (["a", "b"], [FAILED], ["a", "b"]),
+        (["a", "b"], [FAILED, FAILED], ["b"]),
+        (["b"], [FILE], ["b"]),
+        (["a", 7], [FILE], []),
+        ("nonsense", [FILE], []),
+    ],
+)
+def test_what_was_planned_and_not_done_yet_keeps_the_model_from_an_answer(plan, results, left):
+    messages = [UserMessage("do")]
+    for number, result in enumerate(results):
+        call = ToolCall("a", {}, str(number))
+        messages += [AssistantMessage("", (call,), {"local_plan": plan}), ToolMessage(ToolReply(call, result))]
+    tools = [ToolSpecification("a", ""), ToolSpecification("b", "")]
+    offer = Offer(ChatRequest(messages, tools))
+    assert offer.history.left == left
+    assert ('"final_answer' in offer.grammar().replace("\\", "")) == (not left)
+    assert '"final_answer' in Offer(ChatRequest(messages, tools, "none")).grammar().replace("\\", "")
 
 
 def test_tools_are_shown_as_lines():
@@ -201,6 +234,6 @@ def test_tools_are_shown_as_lines():
     first, *_, go, no, _ = said.text.splitlines()
     assert first == "You are brief."
     assert go == (
-        '- go(what: string[], where?: "in"|"out", when?: integer|null, how?: number|null, why?: any): Goes there.'
+        '- go(what: string[]): Goes there. Optional: where: "in"|"out", when: integer|null, how: number|null, why: any.'
     )
     assert no == "- no(): "

@@ -85,6 +85,23 @@ def test_an_answer_that_is_cut_anywhere_is_the_beginning_of_it(length):
     assert whole.startswith(told(StepReading([], "final_answer"), ANSWER[:length], 4)[2])
 
 
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_plan_comes_before_the_first_step_and_is_not_told(size):
+    reading = StepReading(["weather", "a]b"], "final_answer", planned=True)
+    text = '{"plan": ["weather", "a]b"], ' + CALL[1:]
+    assert told(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
+    assert reading.plan == ["weather", "a]b"]
+    reading = StepReading(["weather"], "final_answer", planned=True)
+    assert told(reading, '{"plan": [], ' + ANSWER[1:], size) == ([], "", 'It\'s "4" é\n\\ /')
+    assert reading.plan == []
+
+
+@pytest.mark.parametrize("length", range(20))
+def test_a_plan_that_is_cut_tells_nothing(length):
+    reading = StepReading(["weather"], "final_answer", planned=True)
+    assert told(reading, '{"plan": ["weather"]'[:length], 3) == ([], "", "")
+
+
 def test_plain_text_is_told_as_it_comes():
     reading = PlainReading()
     assert [*reading.add("a"), *reading.add(""), *reading.add("b"), *reading.end()] == [TextDelta("a"), TextDelta("b")]

@@ -48,7 +48,7 @@ from toolsemble.models.local import prefix
 from toolsemble.models.local.location import weights
 from toolsemble.result import ImageContent
 
-SAYS = {'"': 'abn"}, ', "a": 'b"', "b": '"', "\n": "h{", "h": "i", "i": "\0"}
+SAYS = {'"': 'abn"}], ', "a": 'b"', "b": '"', "\n": "h{", "h": "i", "i": "\0"}
 """Calls what begins with an a, else with a b; says "ab" where it is free to, and "hi" in a chat."""
 ENDLESS = {**SAYS, "b": "b", "h": "h"}
 WEATHER = ToolSpecification(
@@ -114,7 +114,7 @@ async def test_a_stream_tells_calls_and_text_as_they_are_written(tiny):
     chunks = [chunk async for chunk in model.stream(asked("hello", WEATHER))]
     assert isinstance(chunks[0], CallDelta)
     assert len([chunk for chunk in chunks if isinstance(chunk, ArgumentsDelta)]) > 3
-    assert chunks[-1] == StreamEnd(chunks[-1].usage, "calls")
+    assert chunks[-1] == StreamEnd(chunks[-1].usage, "calls", {"local_plan": ["about"]})
     texts = [chunk async for chunk in model.stream(asked("hello", WEATHER, tool_choice="none"))]
     assert texts[:-1] == [TextDelta("a"), TextDelta("b")]
     assert texts[-1].stop_reason == "stop"
@@ -180,9 +180,9 @@ async def test_no_text_can_end_a_turn(tiny, text):
 
 
 async def test_an_answer_that_is_too_long_is_cut(endless):
-    model = LocalModel(endless, threads=1, max_tokens=80)
+    model = LocalModel(endless, threads=1, max_tokens=120)
     reply = await model.reply(asked("hello", WEATHER))
-    assert (reply.stop_reason, reply.usage.output) == ("length", 80)
+    assert (reply.stop_reason, reply.usage.output) == ("length", 120)
     assert reply.calls[0].json.startswith('{"city": "abbbb')
     assert shape(await model.reply(asked(settings={"max_tokens": 3, "seed": 1}))) == ("hhh", [], "length")
 
@@ -300,7 +300,7 @@ async def test_a_conversation_that_does_not_fit_loses_its_oldest_turns(endless):
 
 async def test_a_model_made_for_less_context_has_less(tmp_path):
     model = LocalModel(write_model(tmp_path / "small.gguf", SAYS, context=512), threads=1)
-    with pytest.raises(ModelError, match=r"tools takes .* tokens, and there is room for 384"):
+    with pytest.raises(ModelError, match=r"takes \d+ tokens of 384: offer fewer tools"):
         await model.reply(asked("hello", WEATHER))
 
 
@@ -383,6 +383,15 @@ def test_weights_are_found_by_path_by_variable_and_in_the_cache(tiny, cache, mon
 def test_settings_that_make_no_sense_are_refused(tiny, settings, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         LocalModel(tiny, **settings)
+
+
+def test_how_threads_wait_is_left_to_whoever_set_it(tiny, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    LocalModel(tiny)
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    LocalModel(tiny)
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
 
 
 PROGRAM = """

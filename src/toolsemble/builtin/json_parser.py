@@ -37,7 +37,7 @@ class JsonParserInput:
         ),
     ]
     """A dot path, or a JSONPath query when it begins with ``$``."""
-    json: Annotated[str, Field(description="The JSON document, as text")]
+    json: Annotated[str, Field(description="The JSON text itself, not the name of a file")]
     """The document."""
 
 
@@ -56,8 +56,8 @@ class JsonParserTool(TypedTool[JsonParserInput]):
 
     name = "json_parser"
     description = (
-        "Extracts values from a JSON document. Use a dot path (users[1].name) for one value, or a JSONPath query that "
-        "begins with $ ($.users[?@.age > 30].name) for a list of all values that it selects."
+        "Takes values out of JSON text that is given to it. Use a dot path (users[1].name) for one value, or a "
+        "JSONPath query that begins with $ ($.users[?@.age > 30].name) for a list of all values that it selects."
     )
 
     def __init__(self, *, timeout: float = TIMEOUT) -> None:

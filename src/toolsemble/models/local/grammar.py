@@ -18,6 +18,7 @@ LONGEST = 60_000
 _MOST_RULES = 800
 _MOST_ITEMS = 16
 _DEEPEST = 24
+_MOST_PLANNED = 4
 
 _ANY: dict[str, str] = {
     "value": "object | array | string | number | boolean | null",
@@ -59,16 +60,17 @@ def written(value: Any) -> str:
     return text
 
 
-def opening(name: str) -> str:
-    """Give what stands before the arguments of a call.
+def opening(name: str, plan: Sequence[str] | None = None) -> str:
+    """Give what stands before the arguments of a call; the first one for a question has a plan.
 
-    >>> opening("weather")
-    '{"name": "weather", "arguments": '
+    >>> opening("weather", ["weather", "send"])
+    '{"plan": ["weather", "send"], "name": "weather", "arguments": '
     """
-    return f'{{"name": {written(name)}, "arguments": '
+    planned = "" if plan is None else f'"plan": {written(list(plan))}, '
+    return f'{{{planned}"name": {written(name)}, "arguments": '
 
 
-def step_grammar(arguments: Mapping[str, Schema | None]) -> str:
+def step_grammar(arguments: Mapping[str, Schema | None], final: str = "", *, planned: bool = False) -> str:
     r"""Give the grammar of one step: a call of one of the tools, with arguments that fit its schema.
 
     A schema that a grammar cannot express, or not in a bounded size, leaves that tool's arguments free: an object.
@@ -77,9 +79,21 @@ def step_grammar(arguments: Mapping[str, Schema | None]) -> str:
     root ::= "{\"name\": \"now\", \"arguments\": " "{}" "}"
 
     :param arguments: for each tool, the schema of its arguments; None when it takes none
+    :param final: the name that is an answer, and no tool
+    :param planned: whether the step begins with a plan: the tools to call, this one first
     """
     grammar = _Grammar(LONGEST // max(1, len(arguments)))
-    heads = [f'{_literal(opening(name))} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]
+    tools = [name for name in arguments if name != final]
+    if planned and tools:
+        grammar.add("tool", " | ".join(_literal(written(name)) for name in tools))
+
+    def begin(name: str) -> str:
+        if not planned or name == final:
+            return _literal(opening(name, [] if planned else None))
+        head, tail = f'{{"plan": [{written(name)}', f"], {opening(name)[1:]}"
+        return f'{_literal(head)} (", " tool){{0,{_MOST_PLANNED - 1}}} {_literal(tail)}'
+
+    heads = [f'{begin(name)} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]
     return grammar.text(" | ".join(heads))
 
 
@@ -92,6 +106,9 @@ class _Grammar:
 
     def text(self, root: str) -> str:
         return "\n".join(f"{name} ::= {body}" for name, body in {"root": root, **_ANY, **self._rules}.items())
+
+    def add(self, name: str, body: str) -> None:
+        self._rules[name] = body
 
     def arguments(self, schema: Schema | None) -> str:
         """Give the expression for the arguments of one tool."""

@@ -14,12 +14,11 @@ from itertools import chain, groupby
 
 from toolsemble.errors import ModelError
 from toolsemble.models.local.engine import Engine
-from toolsemble.models.local.prompt import Said, Turn
+from toolsemble.models.local.history import Said, Turn
 
 _MARK = re.compile(r"\[mark-5e1c7a-(\d+)\]")
 _BETWEEN = "\n\n"  # of what one side says twice in a row
 _AROUND = 8  # tokens that a template usually writes around what is said
-_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,11 @@ class Prompt:
 async def laid_out(engine: Engine, opening: Sequence[Turn], conversation: Sequence[Turn], room: int) -> Prompt:
     """Give the prompt of a conversation, without its oldest turns if it has to be; refuse what cannot fit."""
     around = _AROUND
-    for _ in range(_TRIES):
+    while True:
         left = room - await _words(engine, opening, around)
         if left <= 0:
             raise ModelError(
-                f"What the model is told about its tools takes {room - left} tokens, and there is room for {room}: "
+                f"What the model is told before a conversation takes {room - left} tokens of {room}: "
                 "offer fewer tools, or give the model a larger context: LocalModel(context=...)"
             )
         kept = [await _cut(engine, turn, left) for turn in await _window(engine, conversation, left, around)]
@@ -47,8 +46,8 @@ async def laid_out(engine: Engine, opening: Sequence[Turn], conversation: Sequen
         if len(prompt.tokens) <= room:
             return prompt
         written = len(prompt.tokens) - await _words(engine, [*opening, *kept], 0)
-        around = max(around + 1, math.ceil(written / sum(map(len, [*opening, *kept]))))
-    raise ModelError(f"The chat template of this model leaves no room in a context of {room} tokens")
+        # It grows with each try, so that in the end there is room, or there is known to be none.
+        around += max(1, math.ceil(written / sum(map(len, [*opening, *kept]))) - around)
 
 
 async def _words(engine: Engine, turns: Sequence[Turn], around: int) -> int:

@@ -22,10 +22,12 @@ from toolsemble.models.chat import (
     TokenUsage,
 )
 from toolsemble.models.local.engine import Engine, Piece, Setup, shared_engine
+from toolsemble.models.local.history import PLAN
 from toolsemble.models.local.layout import Prompt, laid_out
 from toolsemble.models.local.location import cache, weights
 from toolsemble.models.local.prompt import Offer
 from toolsemble.models.local.reading import PlainReading, StepReading
+from toolsemble.models.local.server import library
 from toolsemble.workers import THREADS
 
 _SHORTEST_CONTEXT = 256
@@ -60,7 +62,7 @@ class LocalModel(ChatModel):
     ) -> None:
         for number, least in (("context", _SHORTEST_CONTEXT), ("max_tokens", 1), ("threads", 1)):
             _check(number, {"context": context, "max_tokens": max_tokens, "threads": threads or 1}[number], least)
-        self._library = required("xllamacpp", extra="local", user=type(self).__name__)
+        self._library = library(type(self).__name__)
         required("httpcore2", extra="local", user=type(self).__name__)
         self._setup = Setup(weights(str(name)), context, threads or 0, cache() / "prefixes")
         self._max_tokens = max_tokens
@@ -85,7 +87,7 @@ class LocalModel(ChatModel):
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Give the reply piece by piece; closing it in the middle stops the computation."""
         offer = Offer(request)
-        turns = offer.opening(), offer.conversation()
+        turns = offer.opening(), offer.history.turns
         engine = await self._loaded()
         async with engine.turn():
             room = min(self._setup.context, await engine.room())
@@ -117,8 +119,8 @@ class LocalModel(ChatModel):
         settings["n_predict"] = min(settings.pop("max_tokens"), left)
         if offer.is_chat:
             return PlainReading(), settings
-        made = offer.made() if offer.can_answer and not answer_only else ()
-        reading = StepReading(offer.names, offer.final, structured=offer.structured, made=made)
+        made = offer.history.made if offer.can_answer and not answer_only else ()
+        reading = StepReading(offer.names, offer.final, structured=offer.structured, planned=offer.plans, made=made)
         return reading, {**settings, "grammar": offer.grammar(answer_only=answer_only)}
 
 
@@ -146,7 +148,7 @@ def _ended(reading: PlainReading | StepReading, piece: Piece) -> Iterator[Chunk]
     yield from reading.end()
     cut = end["stop_type"] == "limit"
     reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
-    yield StreamEnd(_usage(end), reason)
+    yield StreamEnd(_usage(end), reason, {PLAN: list(reading.plan)} if reading.plan and reading.called else None)
 
 
 def _usage(end: dict[str, Any]) -> TokenUsage:

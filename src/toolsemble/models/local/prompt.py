@@ -5,17 +5,14 @@ Made for models so small that they are lost in the JSON Schemas that larger ones
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolsemble.call import ToolCall
-from toolsemble.errors import ModelError
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.local.grammar import opening, step_grammar, written
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.local.history import History, Said, Turn, call_turn
+from toolsemble.models.message import SystemMessage, ToolMessage
 
 FINAL = "final_answer"
 """The name by which the model answers, in place of calling a tool."""
@@ -26,22 +23,6 @@ _TEXT: dict[str, Any] = {
     "properties": {"text": {"type": "string", "minLength": 1}},
     "required": ["text"],
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A part of what the model is shown."""
-
-    role: str
-    """Who said it: system, user or assistant."""
-    text: str
-    """The words."""
-    is_result: bool = False
-    """Whether a tool said it."""
-
-
-Turn = tuple[Said, ...]
-"""What belongs together: something that a person said, an answer, or calls with their results."""
 
 
 class Offer:
@@ -57,6 +38,7 @@ class Offer:
         used = any(isinstance(message, ToolMessage) for message in request.messages)
         self.is_chat = not (self._specifications or request.output_schema or used)
         self.structured = request.output_schema is not None
+        self.history = History(request.messages, self.final, structured=self.structured, plain=self.is_chat)
 
     @property
     def names(self) -> list[str]:
@@ -65,17 +47,27 @@ class Offer:
 
     @property
     def can_answer(self) -> bool:
-        """Whether the model may answer in place of a call."""
+        """Whether the model may answer at all."""
         return self._request.tool_choice != "required" or not self._specifications
 
+    @property
+    def plans(self) -> bool:
+        """Whether the next step begins with a plan."""
+        return self.history.is_new and not self.is_chat
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether the next step may be the answer: not while the model has planned to do more."""
+        return self.can_answer and not (self.history.left and self.names)
+
     def grammar(self, *, answer_only: bool = False) -> str:
-        """Give the grammar of a step."""
+        """Give the grammar of the next step."""
         arguments: dict[str, Mapping[str, Any] | None] = {}
         if self.names and not answer_only:
             arguments |= {each.name: each.parameters for each in self._specifications}
-        if self.can_answer:
+        if answer_only or self.may_answer:
             arguments[self.final] = self._answer_schema
-        return step_grammar(arguments)
+        return step_grammar(arguments, self.final, planned=self.plans)
 
     def opening(self) -> list[Turn]:
         """Give what the model is shown before the conversation."""
@@ -83,34 +75,6 @@ class Offer:
         if self.is_chat:
             return [(Said("system", own or "You are a helpful assistant."),)]
         return [(Said("system", self._system(own)),), *_demonstrations(self.final)]
-
-    def conversation(self) -> list[Turn]:
-        """Give the conversation as turns."""
-        return list(_turns(self._request.messages, self))
-
-    def step(self, name: str, arguments: Any) -> str:
-        """Give a step as the model writes it."""
-        return f"{opening(name)}{written(arguments)}}}"
-
-    def answer(self, text: str) -> str:
-        """Give an answer as the model writes it."""
-        if self.is_chat:
-            return text
-        return self.step(self.final, _read(text) if self.structured else {"text": text})
-
-    def made(self) -> set[str]:
-        """Give the calls that were made for the current question, as the model would write them."""
-        steps: set[str] = set()
-        for message in reversed(self._request.messages):
-            if isinstance(message, UserMessage):
-                break
-            if isinstance(message, ToolMessage):
-                steps.add(self.call(message.call))
-        return steps
-
-    def call(self, call: ToolCall) -> str:
-        """Give a call as the model writes it."""
-        return self.step(call.name, _read(call.json))
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
@@ -125,85 +89,48 @@ class Offer:
 _SHOWN_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
-    "Solve the user's task step by step. In each step write one JSON object that calls one tool: "
-    '{"name": ..., "arguments": ...}. You then get its result. Never compute or guess what a tool can tell you. '
-    "When a task needs several steps, use the result of one step in the next. "
+    "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
+    "The first step begins with a plan: all tools that the task needs, in order; it is empty for a chat. "
+    "Never compute, count days or guess by yourself: read or look up what you do not know, then compute with it. "
+    "Leave out optional arguments unless the task asks for them. "
     "When nothing is left to do, call final_answer with the whole answer."
 )
-
-
-_AFTER_ERROR = "(Call the tool again with other arguments, or go on with another tool.)"
 
 
 def _demonstrations(final: str) -> list[Turn]:
     """Give three examples: no tool, one, and two of which the second uses the result of the first."""
 
-    def call(name: str, arguments: dict[str, Any], result: str) -> Turn:
-        return _call_turn(f"{opening(name)}{written(arguments)}}}", name, result)
+    def call(name: str, arguments: dict[str, Any], result: str, plan: Sequence[str] = (), left: str = "") -> Turn:
+        step = f"{opening(name, plan or None)}{written(arguments)}}}"
+        return call_turn(step, name, result, [left] if left else [])
 
-    def answer(text: str) -> Turn:
-        return (Said("assistant", f"{opening(final)}{written({'text': text})}}}"),)
+    def answer(text: str, plan: Sequence[str] | None = None) -> Turn:
+        return (Said("assistant", f"{opening(final, plan)}{written({'text': text})}}}"),)
 
     return [
         (Said("user", "Hello!"),),
-        answer("Hello! How can I help you?"),
+        answer("Hello! How can I help you?", []),
         (Said("user", "How warm is it in Oslo?"),),
-        call("weather", {"city": "Oslo"}, "4 degrees, light rain"),
+        call("weather", {"city": "Oslo"}, "4 degrees, light rain", ["weather"]),
         answer("It is 4 degrees in Oslo, with light rain."),
-        (Said("user", "Who is on call this week? Send them a mail that the server is down."),),
-        call("on_call", {"week": "this"}, '{"name": "Emma Berg", "mail": "emma@example.org"}'),
-        call("send_mail", {"to": "emma@example.org", "text": "The server is down."}, "Sent"),
-        answer("Emma Berg is on call this week, and I sent her a mail that the server is down."),
+        (Said("user", "Look into lamps.txt and tell me what 3 blue lamps cost."),),
+        call("open_file", {"name": "lamps.txt"}, _LAMPS, ["open_file", "compute"], "compute"),
+        call("compute", {"formula": "3 * 19.90"}, "59.7"),
+        answer("Three blue lamps cost 59.70 euros."),
     ]
 
 
-def _turns(messages: Sequence[Message], offer: Offer) -> Iterator[Turn]:
-    replies: list[Said] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            replies += _call_turn(offer.call(message.call), message.call.name, _result(message))
-            continue
-        if replies:
-            yield tuple(replies)
-            replies = []
-        if isinstance(message, UserMessage):
-            if message.images:
-                raise ModelError("The local model reads text only, and a message has images; use another model")
-            yield (Said("user", message.text),)
-        elif isinstance(message, AssistantMessage) and not message.calls:
-            # Words beside a call are left out: this model has no way to say any.
-            yield (Said("assistant", offer.answer(message.text)),)
-    if replies:
-        yield tuple(replies)
-
-
-def _call_turn(step: str, name: str, result: str) -> Turn:
-    return Said("assistant", step), Said("user", f"Result of {name}: {result}", is_result=True)
-
-
-def _result(message: ToolMessage) -> str:
-    unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
-    return "\n".join([message.text, *unseen, *([_AFTER_ERROR] if message.reply.is_error else ())])
-
-
-def _read(text: str) -> Any:
-    """Give the value of JSON text; whatever else a model wrote stays a text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+_LAMPS = "red lamp 24.50\nblue lamp 19.90"
 
 
 def _line(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
+    """Give a tool as a line; what may be left out stands at its end, as small models fill in whatever they see."""
+    properties, required = (schema or {}).get("properties") or {}, (schema or {}).get("required", ())
+    shown = {key: f"{key}: {_kind(part)}" for key, part in properties.items()}
+    needed = ", ".join(shown[key] for key in properties if key in required)
+    other = ", ".join(shown[key] for key in properties if key not in required)
     said = re.sub(r"\s+", " ", description).strip()[:_LONGEST_DESCRIPTION]
-    return f"- {name}({_parameters(schema or {})}): {said}"
-
-
-def _parameters(schema: Mapping[str, Any]) -> str:
-    required = schema.get("required", ())
-    properties = schema.get("properties") or {}
-    ordered = sorted(properties, key=lambda name: name not in required)
-    return ", ".join(f"{name}{'' if name in required else '?'}: {_kind(properties[name])}" for name in ordered)
+    return f"- {name}({needed}): {said}" + (f" Optional: {other}." if other else "")
 
 
 def _kind(schema: Any) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from toolsemble.call import new_id
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, TextDelta
 from toolsemble.models.local.grammar import opening
 
 _TEXT = '{"text": "'
+_PLAN = '{"plan": '
+_AFTER_PLAN = ", "
+_DECODER = json.JSONDecoder()
 _ESCAPED = re.compile(r'\\(?:u[0-9a-fA-F]{4}|[^u])|[^"\\]')
 
 
@@ -19,6 +22,7 @@ class PlainReading:
 
     called = False
     repeated = False
+    plan: Sequence[str] = ()
 
     def add(self, piece: str) -> Iterator[Chunk]:
         """Take the next piece."""
@@ -40,11 +44,18 @@ class StepReading:
     :param tools: the names of the tools
     :param final: the name by which the model answers
     :param structured: whether the answer is the JSON text of the arguments; else it is their one text
+    :param planned: whether the step begins with a plan
     :param made: calls that were made before, as the model would write them; such a one is held back until it differs
     """
 
     def __init__(
-        self, tools: Collection[str], final: str, *, structured: bool = False, made: Collection[str] = ()
+        self,
+        tools: Collection[str],
+        final: str,
+        *,
+        structured: bool = False,
+        planned: bool = False,
+        made: Collection[str] = (),
     ) -> None:
         self._openings = {opening(name): name for name in tools}
         self._answer = opening(final)
@@ -54,6 +65,8 @@ class StepReading:
         self._read = 0
         self._name: str | None = None
         self._final = False
+        self._planned = planned
+        self.plan: Sequence[str] = ()
 
     @property
     def called(self) -> bool:
@@ -68,7 +81,7 @@ class StepReading:
     def add(self, piece: str) -> Iterator[Chunk]:
         """Take the next piece, and give what can be told of it."""
         self._text += piece
-        if any(made.startswith(self._text) for made in self._made):
+        if not self._plan_read() or any(made.startswith(self._text) for made in self._made):
             return
         yield from self._begin()
         if self._name is not None:
@@ -78,6 +91,20 @@ class StepReading:
         """Give what was held back; the brace that closes a step belongs to nobody."""
         if self._name is not None and (self._structured or not self._final):
             yield from self._given(len(self._text) - _is_whole(self._text))
+
+    def _plan_read(self) -> bool:
+        """Whether the plan is known; it is taken off, and the rest is a step like any other."""
+        if not self._planned:
+            return True
+        try:
+            plan, end = _DECODER.raw_decode(self._text, len(_PLAN))
+        except ValueError:
+            return False
+        if len(self._text) < end + len(_AFTER_PLAN):
+            return False
+        self.plan, self._planned = plan, False
+        self._text = "{" + self._text[end + len(_AFTER_PLAN) :]
+        return True
 
     def _begin(self) -> Iterator[Chunk]:
         if self._name is not None:

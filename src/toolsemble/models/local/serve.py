@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.extra import required
 from toolsemble.models.local.location import weights
-from toolsemble.models.local.server import started
+from toolsemble.models.local.server import library, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,10 @@ def serve(
     :param port: the port; 0 for any that is free
     :param api_key: what requests have to carry; a new one by default, as anybody on this machine reaches a port
     """
-    library = required("xllamacpp", extra="local", user="serve")
+    module = library("serve")
     file, key = weights(str(path)), api_key or secrets.token_urlsafe(32)
     try:
-        server = started(library, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
+        server = started(module, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
     except RuntimeError as problem:
         raise ToolConfigurationError(
             f"llama.cpp cannot serve {file.name} at {host}:{port}: the port is taken, or the file cannot be loaded"

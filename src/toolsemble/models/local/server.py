@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import os
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolsemble.extra import required
+
+_WAITING = "OMP_WAIT_POLICY"
 _ALWAYS = {
     "n_parallel": 1,
     "no_extra_bufts": True,  # repacked weights would be held a second time
@@ -19,19 +23,32 @@ _ALWAYS = {
 }
 
 
-def started(library: ModuleType, path: str, key: str, settings: Mapping[str, Any], threads: int = 0) -> Any:
+def library(user: str) -> ModuleType:
+    """Give llama.cpp's Python module, or refuse with what to install."""
+    # Threads that wait for each other by turning round and round take twenty times as long on a machine where others
+    # work as well; how they wait is read from the environment when the module is loaded, and only then.
+    policy = os.environ.get(_WAITING)
+    os.environ[_WAITING] = policy or "passive"
+    try:
+        return required("xllamacpp", extra="local", user=user)
+    finally:
+        if policy is None:
+            del os.environ[_WAITING]
+
+
+def started(module: ModuleType, path: str, key: str, settings: Mapping[str, Any], threads: int = 0) -> Any:
     """Give a server that works, or raise a ``RuntimeError`` when it cannot load the file or listen at its address.
 
     :param key: what every request has to carry, as a port is open to every user of this machine
     """
-    parameters = library.CommonParams()
+    parameters = module.CommonParams()
     parameters.model.path = path
     parameters.api_keys = [key]
     for name, value in {**_ALWAYS, **settings}.items():
         setattr(parameters, name, value)
     if threads:
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-    server = library.Server(parameters)
+    server = module.Server(parameters)
     _wait(server.listening_address, key)
     return server
 

@@ -1,0 +1,137 @@
+"""A conversation as the steps that the model would have written, with what is left of its plan."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsemble.call import ToolCall
+from toolsemble.errors import ModelError
+from toolsemble.models.local.grammar import opening, written
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
+
+PLAN = "local_plan"
+"""Where the plan stands in the details of a message."""
+
+_MOST_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A part of what the model is shown."""
+
+    role: str
+    """Who said it: system, user or assistant."""
+    text: str
+    """The words."""
+    is_result: bool = False
+    """Whether a tool said it."""
+
+
+Turn = tuple[Said, ...]
+"""What belongs together: something that a person said, an answer, or calls with their results."""
+
+
+class History:
+    """What was said until now, step by step.
+
+    :param final: the name by which the model answers
+    :param structured: whether answers are JSON
+    :param plain: whether there are no steps at all, but text
+    """
+
+    def __init__(self, messages: Sequence[Message], final: str, *, structured: bool, plain: bool) -> None:
+        self.turns: list[Turn] = []
+        self.left: list[str] = []
+        """The tools of the plan that were not used yet."""
+        self.made: set[str] = set()
+        """The calls that were made for the current question, as the model would write them."""
+        self.is_new = True
+        """Whether nothing was done yet for the current question, so that a plan comes first."""
+        self._final, self._structured, self._plain = final, structured, plain
+        self._tried: Counter[str] = Counter()
+        self._plan: list[str] | None = None
+        for index, message in enumerate(messages):
+            if isinstance(message, UserMessage):
+                self._ask(message)
+            elif isinstance(message, AssistantMessage):
+                self._say(message, messages[index + 1 :] if message.calls and self.is_new else ())
+            elif isinstance(message, ToolMessage):
+                self._reply(message)
+
+    def _ask(self, message: UserMessage) -> None:
+        if message.images:
+            raise ModelError("The local model reads text only, and a message has images; use another model")
+        self.turns.append((Said("user", message.text),))
+        self.left, self.made, self.is_new = [], set(), True
+        self._tried.clear()
+
+    def _say(self, message: AssistantMessage, following: Sequence[Message]) -> None:
+        if message.calls:
+            # Words beside a call are left out: this model has no way to say any.
+            self.turns.append(())
+            if self.is_new:
+                self._plan = _planned(message.details) or _done(following)
+                self.left = list(self._plan)
+            return
+        if self._plain:
+            text = message.text
+        else:
+            arguments = _read(message.text) if self._structured else {"text": message.text}
+            text = f"{opening(self._final, [] if self.is_new else None)}{written(arguments)}}}"
+        self.turns.append((Said("assistant", text),))
+        self.is_new = False
+
+    def _reply(self, message: ToolMessage) -> None:
+        call, arguments = message.call, written(_read(message.call.json))
+        self.made.add(f"{opening(call.name)}{arguments}}}")
+        step = f"{opening(call.name, self._plan)}{arguments}}}"
+        self._plan, self.is_new = None, False
+        self._tick(call, is_error=message.reply.is_error)
+        unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
+        result = "\n".join([message.text, *unseen])
+        self.turns[-1] += call_turn(step, call.name, result, self.left, is_error=message.reply.is_error)
+
+    def _tick(self, call: ToolCall, *, is_error: bool) -> None:
+        """Take a tool off the plan when it was used; one that fails again and again is given up."""
+        self._tried[call.name] += is_error
+        if call.name in self.left and (not is_error or self._tried[call.name] >= _MOST_TRIES):
+            self.left.remove(call.name)
+
+
+def call_turn(step: str, name: str, result: str, left: Sequence[str], *, is_error: bool = False) -> Turn:
+    """Give a call with its result, and what is to be done next."""
+    if is_error:
+        following = "(Call the tool again with other arguments, or go on with another tool.)"
+    elif left:
+        following = f"(Next: {', '.join(left)}.)"
+    else:
+        following = "(If nothing is left to do, call final_answer.)"
+    return Said("assistant", step), Said("user", f"Result of {name}: {result}\n{following}", is_result=True)
+
+
+def _planned(details: Mapping[str, Any] | None) -> list[str]:
+    plan = (details or {}).get(PLAN)
+    return [name for name in plan if isinstance(name, str)] if isinstance(plan, list) else []
+
+
+def _done(messages: Sequence[Message]) -> list[str]:
+    """Give the tools that were used for a question by a model that did not say its plan."""
+    names: list[str] = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            break
+        if isinstance(message, ToolMessage):
+            names.append(message.call.name)
+    return names
+
+
+def _read(text: str) -> Any:
+    """Give the value of JSON text; whatever else a model wrote stays a text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
