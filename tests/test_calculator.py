@@ -352,7 +352,7 @@ def test_what_has_no_value_is_refused_in_words(expression, message):
         ("10%- 3", "'% -' can be a percentage or a modulo; write (10%) - 3 or 10 % (-3) at position 2"),
         ("10% - ", "a number is missing before the end at position 6"),
         ("sum(1,000, 2,000)", "'1,000' can be one number or two; write 1000 or 1, 000 at position 4"),
-        ("5!", "unexpected '!' at position 1"),
+        ("5!", "unexpected '!'; write factorial(5) for 5!, at position 1"),
         ("2 + $", "unexpected '$' at position 4"),
         ("1 = 1", "unexpected '=' at position 2"),
         (".", "unexpected '.' at position 0"),

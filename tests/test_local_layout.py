@@ -176,13 +176,13 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
     ]
     assert texts(messages) == [
         "do",
-        '{"plan": ["a", "b"], "name": "a", "arguments": {"x": 1}}',
+        '{"plan": ["a", "b", "final_answer"], "name": "a", "arguments": {"x": 1}}',
         "Result of a: see\n[FileContent: cannot be shown]\n(Next: b.)",
         '{"name": "b", "arguments": "no json"}',
         f"Result of b: Error: broken\n{AGAIN}",
         '{"name": "final_answer", "arguments": {"text": "done"}}',
         "and now?",
-        '{"plan": [], "name": "final_answer", "arguments": {"text": "nothing"}}',
+        '{"plan": ["final_answer"], "name": "final_answer", "arguments": {"text": "nothing"}}',
     ]
     assert Offer(ChatRequest(messages[2:5])).history.made == {
         '{"name": "a", "arguments": {"x": 1}}',
@@ -228,12 +228,18 @@ def test_tools_are_shown_as_lines():
     }
     request = ChatRequest(
         [SystemMessage("You are brief.")],
-        [ToolSpecification("go", "Goes\n  there.", schema), ToolSpecification("no", "")],
+        [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
     ((said,), *_) = Offer(request).opening()
-    first, *_, go, no, _ = said.text.splitlines()
-    assert first == "You are brief."
-    assert go == (
-        '- go(what: string[]): Goes there. Optional: where: "in"|"out", when: integer|null, how: number|null, why: any.'
-    )
-    assert no == "- no(): "
+    own, details, *_, go, no, _ = said.text.splitlines()
+    assert own == "You are brief."
+    assert details == 'go: Fast. Optional: where: "in"|"out", when: integer|null, how: number|null, why: any.'
+    assert (go, no) == ("- go(what: string[]): Goes there.", "- no(): ")
+
+
+def test_examples_have_the_names_of_tools_that_are_offered():
+    schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
+    tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
+    text = "".join(said.text for turn in Offer(ChatRequest([UserMessage("do")], tools)).opening()[1:] for said in turn)
+    assert '"plan": ["open_file", "calculator", "final_answer"]' in text

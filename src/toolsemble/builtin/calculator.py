@@ -33,7 +33,8 @@ class CalculatorTool(Tool):
 
     name = "calculator"
     description = (
-        "Computes an arithmetic expression exactly. Input: only the expression, such as (3 + 4.5) * 2.\n"
+        "Computes an arithmetic expression exactly, such as (3 + 4.5) * 2, 15% of 80 or factorial(5). Input: only the "
+        "expression.\n"
         "Operators: + - * / // (rounds down) % (modulo, with the sign of the dividend) ^ or ** (power), parentheses.\n"
         "Percent: 15% of 840 is 126, 50% is 0.5, 200 + 10% is 220, 200 - 10% is 180.\n"
         "Functions: sqrt, abs, round(x) or round(x, places), floor, ceil, min, max, sum, log (base 10), log(x, base), "

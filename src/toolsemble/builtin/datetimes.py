@@ -31,14 +31,15 @@ class DateTimeTool(Tool):
 
     name = "datetime"
     description = (
-        "Tells the time and computes with dates, times and time zones. Input: one of these forms.\n"
+        "Answers questions about dates and times, such as: today, weekday of 2024-03-15, today + 3 weeks, days between "
+        "2024-01-01 and 2024-12-25. Input: one of these forms.\n"
         "- the present: now, now in Asia/Tokyo, today, today in America/New_York, tomorrow, next friday, last month\n"
         "- day of the week: weekday of 2024-03-15\n"
         "- ISO week number: week of 2024-03-15\n"
         "- days, weeks or hours between two dates: days between 2024-01-01 and 2024-12-25, weeks between 2024-01-01 "
         "and 2024-12-25, 2024-03-01 to 2024-03-15, days until 2030-01-01\n"
-        "- working days: business days between 2024-03-01 and 2024-03-15 (Monday to Friday, no holidays, last date not "
-        "counted), 3 business days after 2024-03-15\n"
+        "- business days: business days between 2024-03-01 and 2024-03-15 (Monday to Friday, no holidays, last date "
+        "not counted), 3 business days after 2024-03-15\n"
         "- a later or earlier time: 2024-01-31 + 1 month, today + 5 days, 2024-03-15T12:00:00Z - 90 minutes, "
         "in 3 days, 2 weeks ago\n"
         "- another time zone: convert 2024-03-15T12:00:00 from UTC to America/Chicago, convert now to Asia/Kolkata\n"

@@ -56,7 +56,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
 
     name = "json_parser"
     description = (
-        "Takes values out of JSON text that is given to it. Use a dot path (users[1].name) for one value, or a "
+        "Takes a value out of JSON text, not out of a file. Use a dot path (users[1].name) for one value, or a "
         "JSONPath query that begins with $ ($.users[?@.age > 30].name) for a list of all values that it selects."
     )
 

@@ -90,7 +90,8 @@ def _token_at(text: str, place: int, *, separates: bool) -> Token:
         refuse(f"{found[0]!r} can be one number or two; write {number}{group} or {number}, {group}", place)
     found = (None if separates else _GROUPED.match(text, place)) or _TOKEN.match(text, place)
     if found is None:
-        refuse(f"unexpected {preview(text[place], 1)!r}", place)
+        hint = "; write factorial(5) for 5!," if text[place] == "!" else ""
+        refuse(f"unexpected {preview(text[place], 1)!r}{hint}", place)
     kind = found.lastgroup or "number"
     spelled = found[0].replace(",", "") if kind == "number" else found[0].lower()
     return Token(kind, spelled, place, found.end())

@@ -63,8 +63,8 @@ def written(value: Any) -> str:
 def opening(name: str, plan: Sequence[str] | None = None) -> str:
     """Give what stands before the arguments of a call; the first one for a question has a plan.
 
-    >>> opening("weather", ["weather", "send"])
-    '{"plan": ["weather", "send"], "name": "weather", "arguments": '
+    >>> opening("weather", ["weather", "final_answer"])
+    '{"plan": ["weather", "final_answer"], "name": "weather", "arguments": '
     """
     planned = "" if plan is None else f'"plan": {written(list(plan))}, '
     return f'{{{planned}"name": {written(name)}, "arguments": '
@@ -80,7 +80,7 @@ def step_grammar(arguments: Mapping[str, Schema | None], final: str = "", *, pla
 
     :param arguments: for each tool, the schema of its arguments; None when it takes none
     :param final: the name that is an answer, and no tool
-    :param planned: whether the step begins with a plan: the tools to call, this one first
+    :param planned: whether the step begins with a plan: the tools to call, this one first, and then the answer
     """
     grammar = _Grammar(LONGEST // max(1, len(arguments)))
     tools = [name for name in arguments if name != final]
@@ -89,8 +89,8 @@ def step_grammar(arguments: Mapping[str, Schema | None], final: str = "", *, pla
 
     def begin(name: str) -> str:
         if not planned or name == final:
-            return _literal(opening(name, [] if planned else None))
-        head, tail = f'{{"plan": [{written(name)}', f"], {opening(name)[1:]}"
+            return _literal(opening(name, [final] if planned else None))
+        head, tail = f'{{"plan": [{written(name)}', f", {written(final)}], {opening(name)[1:]}"
         return f'{_literal(head)} (", " tool){{0,{_MOST_PLANNED - 1}}} {_literal(tail)}'
 
     heads = [f'{begin(name)} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]

@@ -81,14 +81,15 @@ class History:
             text = message.text
         else:
             arguments = _read(message.text) if self._structured else {"text": message.text}
-            text = f"{opening(self._final, [] if self.is_new else None)}{written(arguments)}}}"
+            text = f"{opening(self._final, [self._final] if self.is_new else None)}{written(arguments)}}}"
         self.turns.append((Said("assistant", text),))
         self.is_new = False
 
     def _reply(self, message: ToolMessage) -> None:
         call, arguments = message.call, written(_read(message.call.json))
         self.made.add(f"{opening(call.name)}{arguments}}}")
-        step = f"{opening(call.name, self._plan)}{arguments}}}"
+        plan = None if self._plan is None else [*self._plan, self._final]
+        step = f"{opening(call.name, plan)}{arguments}}}"
         self._plan, self.is_new = None, False
         self._tick(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]

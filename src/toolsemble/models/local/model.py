@@ -148,7 +148,8 @@ def _ended(reading: PlainReading | StepReading, piece: Piece) -> Iterator[Chunk]
     yield from reading.end()
     cut = end["stop_type"] == "limit"
     reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
-    yield StreamEnd(_usage(end), reason, {PLAN: list(reading.plan)} if reading.plan and reading.called else None)
+    # The last of a plan is the answer, which need not be kept.
+    yield StreamEnd(_usage(end), reason, {PLAN: list(reading.plan[:-1])} if reading.plan and reading.called else None)
 
 
 def _usage(end: dict[str, Any]) -> TokenUsage:

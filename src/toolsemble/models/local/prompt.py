@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.models.chat import ChatRequest
-from toolsemble.models.local.grammar import opening, step_grammar, written
-from toolsemble.models.local.history import History, Said, Turn, call_turn
+from toolsemble.models.local.demonstration import Demonstrations
+from toolsemble.models.local.grammar import step_grammar, written
+from toolsemble.models.local.history import History, Said, Turn
 from toolsemble.models.message import SystemMessage, ToolMessage
 
 FINAL = "final_answer"
@@ -74,63 +75,59 @@ class Offer:
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
             return [(Said("system", own or "You are a helpful assistant."),)]
-        return [(Said("system", self._system(own)),), *_demonstrations(self.final)]
+        needed = {each.name: _members(each.parameters)[1] for each in self._specifications}
+        return [(Said("system", self._system(own)),), *Demonstrations(needed, self.final).turns()]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
         return self._request.output_schema or _TEXT
 
     def _system(self, own: str) -> str:
+        """Give what the model is told: at length what each tool can do, and at the end, in short, what there is."""
+        details = [_details(each.name, each.description, each.parameters) for each in self._specifications]
         tools = [_line(each.name, each.description, each.parameters) for each in self._specifications]
         answer = _line(self.final, _ANSWERS, self._answer_schema if self.structured else _SHOWN_TEXT)
-        return "\n".join(filter(None, [own, _RULES, "Tools:", *tools, answer]))
+        return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
 
 
 _SHOWN_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
-    "The first step begins with a plan: all tools that the task needs, in order; it is empty for a chat. "
-    "Never compute, count days or guess by yourself: read or look up what you do not know, then compute with it. "
-    "Leave out optional arguments unless the task asks for them. "
-    "When nothing is left to do, call final_answer with the whole answer."
+    "The first step begins with a plan: all tools that the task needs, in order, and final_answer at the end. "
+    "You do not know today's date, what is in a file, or what is on the web: look it up with a tool before you use it. "
+    "Never compute or count days by yourself. When nothing is left to do, call final_answer with the whole answer."
 )
 
 
-def _demonstrations(final: str) -> list[Turn]:
-    """Give three examples: no tool, one, and two of which the second uses the result of the first."""
-
-    def call(name: str, arguments: dict[str, Any], result: str, plan: Sequence[str] = (), left: str = "") -> Turn:
-        step = f"{opening(name, plan or None)}{written(arguments)}}}"
-        return call_turn(step, name, result, [left] if left else [])
-
-    def answer(text: str, plan: Sequence[str] | None = None) -> Turn:
-        return (Said("assistant", f"{opening(final, plan)}{written({'text': text})}}}"),)
-
-    return [
-        (Said("user", "Hello!"),),
-        answer("Hello! How can I help you?", []),
-        (Said("user", "How warm is it in Oslo?"),),
-        call("weather", {"city": "Oslo"}, "4 degrees, light rain", ["weather"]),
-        answer("It is 4 degrees in Oslo, with light rain."),
-        (Said("user", "Look into lamps.txt and tell me what 3 blue lamps cost."),),
-        call("open_file", {"name": "lamps.txt"}, _LAMPS, ["open_file", "compute"], "compute"),
-        call("compute", {"formula": "3 * 19.90"}, "59.7"),
-        answer("Three blue lamps cost 59.70 euros."),
-    ]
-
-
-_LAMPS = "red lamp 24.50\nblue lamp 19.90"
+def _details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
+    """Give all that there is to say about a tool, beside the line that has the most important of it."""
+    _, more = _sentences(description)
+    properties, required = _members(schema)
+    other = ", ".join(f"{key}: {_kind(part)}" for key, part in properties.items() if key not in required)
+    said = " ".join(filter(None, [more, f"Optional: {other}." if other else ""]))
+    return f"{name}: {said}" if said else ""
 
 
 def _line(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
-    """Give a tool as a line; what may be left out stands at its end, as small models fill in whatever they see."""
-    properties, required = (schema or {}).get("properties") or {}, (schema or {}).get("required", ())
-    shown = {key: f"{key}: {_kind(part)}" for key, part in properties.items()}
-    needed = ", ".join(shown[key] for key in properties if key in required)
-    other = ", ".join(shown[key] for key in properties if key not in required)
+    """Give a tool as a line, without what may be left out: small models fill in whatever they see."""
+    properties, required = _members(schema)
+    needed = ", ".join(f"{key}: {_kind(part)}" for key, part in properties.items() if key in required)
+    return f"- {name}({needed}): {_sentences(description)[0]}"
+
+
+def _members(schema: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], Sequence[str]]:
+    return (schema or {}).get("properties") or {}, (schema or {}).get("required") or ()
+
+
+def _sentences(description: str) -> tuple[str, str]:
+    """Give the first sentence, and the rest."""
     said = re.sub(r"\s+", " ", description).strip()[:_LONGEST_DESCRIPTION]
-    return f"- {name}({needed}): {said}" + (f" Optional: {other}." if other else "")
+    end = _SENTENCE.search(said)
+    return (said[: end.end()], said[end.end() :].strip()) if end else (said, "")
+
+
+_SENTENCE = re.compile(r"[.!?](?= [A-Z])")
 
 
 def _kind(schema: Any) -> str:

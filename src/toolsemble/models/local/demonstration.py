@@ -1,0 +1,68 @@
+"""Examples for models so small that they do what they are shown, rather than what they are told.
+
+Tools that are offered stand in them by their own names where it is known how they are called; others are made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from toolsemble.models.local.grammar import opening, written
+from toolsemble.models.local.history import Said, Turn, call_turn
+
+_LAMPS = '{"lamps": [{"size": "small", "price": 19.90}, {"size": "large", "price": 24.50}]}'
+_OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
+
+
+class Demonstrations:
+    """Makes the examples.
+
+    >>> [turn[0].text for turn in Demonstrations({}, "answer").turns()][2:4]
+    ['What do bees make?', '{"plan": ["answer"], "name": "answer", "arguments": {"text": "Bees make honey."}}']
+
+    :param offered: for each tool that is offered, the names of the arguments that it needs
+    :param final: the name by which the model answers
+    """
+
+    def __init__(self, offered: Mapping[str, Collection[str]], final: str) -> None:
+        self._offered = offered
+        self._final = final
+
+    def turns(self) -> list[Turn]:
+        """Give five: no tool, no tool for what is known, one, and twice two of which the second needs the first."""
+        return [
+            *self._talk("Hello!", [], "Hello! How can I help you?"),
+            *self._talk("What do bees make?", [], "Bees make honey."),
+            *self._talk(
+                "On which day of the week was 2023-08-06?",
+                [("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
+                "2023-08-06 was a Sunday.",
+            ),
+            *self._talk(
+                "Mail today's date to Tom.",
+                [
+                    ("calendar", {"input": "today"}, "2023-08-09"),
+                    ("send_mail", {"to": "Tom", "text": "2023-08-09"}, "Sent"),
+                ],
+                "I mailed Tom today's date, 2023-08-09.",
+            ),
+            *self._talk(
+                "What do 3 large lamps of those in lamps.json cost?",
+                [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "3 * 24.50"}, "73.5")],
+                "Three large lamps cost 73.50.",
+            ),
+        ]
+
+    def _talk(self, question: str, calls: Sequence[tuple[str, dict[str, Any], str]], answer: str) -> list[Turn]:
+        names = [self._name(name) for name, _, _ in calls]
+        turns: list[Turn] = [(Said("user", question),)]
+        for index, (_, arguments, result) in enumerate(calls):
+            begin = opening(names[index], [*names, self._final] if index == 0 else None)
+            turns.append(call_turn(f"{begin}{written(arguments)}}}", names[index], result, names[index + 1 :]))
+        begin = opening(self._final, None if calls else [self._final])
+        return [*turns, (Said("assistant", f"{begin}{written({'text': answer})}}}"),)]
+
+    def _name(self, made_up: str) -> str:
+        name, argument = _OFFERED.get(made_up, ("", ""))
+        return name if list(self._offered.get(name, ())) == [argument] else made_up
