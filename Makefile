@@ -12,6 +12,7 @@ ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
 .PHONY: demo demo-calls test lint format bench bench-peers clean
+.PHONY: demo test lint format bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -50,6 +51,10 @@ bench: $(VENV)/.runtime
 
 bench-peers: $(VENV)/.runtime $(PEERS)
 	@$(BIN)/python benchmarks/compare.py
+
+# Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
+eval-local: $(VENV)/.dev
+	@$(BIN)/python evals/local.py --write
 
 clean:
 	@rm -rf $(VENV) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,29 @@
+"""The default model itself; skipped, saying why, where its weights are not on this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolsemble import Agent, ToolConfigurationError
+from toolsemble.builtin import CalculatorTool
+from toolsemble.models import LocalModel
+from toolsemble.models.local.location import weights
+
+
+@pytest.fixture(scope="module")
+def model():
+    try:
+        return LocalModel(weights())
+    except ToolConfigurationError as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.mark.timeout(600)
+async def test_it_computes_with_a_tool_and_greets_without_one(model):
+    agent = Agent(model, [CalculatorTool()])
+    result = await agent.run("What is 17 * 23?")
+    assert [record.call.name for record in result.tool_calls] == ["calculator"]
+    assert "391" in result.text
+    greeting = await agent.run("Hello!")
+    assert greeting.tool_calls == []
+    assert greeting.text
