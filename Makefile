@@ -11,8 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls test lint format bench bench-peers clean
-.PHONY: demo test lint format bench bench-peers eval-local clean
+.PHONY: demo demo-calls test lint format bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.

@@ -45,7 +45,6 @@ from toolsemble.models import (
     model_of,
 )
 from toolsemble.models.local import prefix
-from toolsemble.models.local.location import weights
 from toolsemble.result import ImageContent
 
 SAYS = {'"': 'abn"}], ', "a": 'b"', "b": '"', "\n": "h{", "h": "i", "i": "\0"}
@@ -345,8 +344,8 @@ async def test_a_file_that_llama_cpp_cannot_load_is_told(tmp_path, capfd):
             r"qwen2\.5-coder-1\.5b.*: run `toolsemble models pull` once, which downloads 1\.1 GB; .* 1\.5 GB of mem",
         ),
         ("local:small", r"run `toolsemble models pull small` once, which downloads 0\.5 GB"),
-        ("local:smal", "There is no file 'smal': give the path of a GGUF file, or one of: default, small"),
-        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf': give the path of a GGUF file$"),
+        ("local:smal", r"Unknown embedded model 'smal'; known: qwen2\.5-coder-1\.5b \(default\)"),
+        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf'; give the path of a .gguf file$"),
         (f"local:{__file__}", 'is no GGUF file: it begins with b\'"""T\''),
     ],
 )
@@ -355,20 +354,10 @@ def test_weights_that_are_not_there_are_told_with_what_to_do(name, problem):
         model_of(name)
 
 
-def test_weights_are_found_by_path_by_variable_and_in_the_cache(tiny, cache, monkeypatch):
+def test_weights_are_found_by_path_and_by_variable(tiny, monkeypatch):
     assert repr(model_of(f"local:{tiny}")) == "LocalModel('tiny.gguf')"
     monkeypatch.setenv("TOOLSEMBLE_MODEL", str(tiny))
     assert LocalModel().path == tiny
-    monkeypatch.setenv("TOOLSEMBLE_MODEL", "small")
-    kept = cache / "models" / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(tiny.read_bytes())
-    assert (weights(), weights("small")) == (kept, kept)
-    monkeypatch.delenv("TOOLSEMBLE_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("HOME", str(cache))
-    with pytest.raises(ToolConfigurationError, match="toolsemble models pull small"):
-        weights("small")
 
 
 @pytest.mark.parametrize(

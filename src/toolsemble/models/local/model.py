@@ -24,10 +24,11 @@ from toolsemble.models.chat import (
 from toolsemble.models.local.engine import Engine, Piece, Setup, shared_engine
 from toolsemble.models.local.history import PLAN
 from toolsemble.models.local.layout import Prompt, laid_out
-from toolsemble.models.local.location import cache, weights
+from toolsemble.models.local.location import weights
 from toolsemble.models.local.prompt import Offer
 from toolsemble.models.local.reading import PlainReading, StepReading
 from toolsemble.models.local.server import library
+from toolsemble.weights import cache_directory
 from toolsemble.workers import THREADS
 
 _SHORTEST_CONTEXT = 256
@@ -47,7 +48,7 @@ class LocalModel(ChatModel):
     >>> LocalModel("/nowhere/model.gguf")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf': give the path of a GGUF file
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; give the path of a .gguf file
     """
 
     native_output = True
@@ -64,7 +65,7 @@ class LocalModel(ChatModel):
             _check(number, {"context": context, "max_tokens": max_tokens, "threads": threads or 1}[number], least)
         self._library = library(type(self).__name__)
         required("httpcore2", extra="local", user=type(self).__name__)
-        self._setup = Setup(weights(str(name)), context, threads or 0, cache() / "prefixes")
+        self._setup = Setup(weights(str(name)), context, threads or 0, cache_directory() / "prefixes")
         self._max_tokens = max_tokens
         self._engine: Engine | None = None
 

@@ -38,7 +38,7 @@ def serve(
     ...     print(served.base_url)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf': give the path of a GGUF file
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; give the path of a .gguf file
 
     :param path: a GGUF file, or the name of weights
     :param host: the address to listen at; the default is reached from this machine only
