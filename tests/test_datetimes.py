@@ -138,6 +138,7 @@ def test_it_knows_the_present_and_the_words_for_what_is_near(question, answer):
         2024-03-15 08:30 UTC => 2024-03-15T08:30:00 UTC
         2024-03-15 + 1 business day => 2024-03-18
         2024-03-15 + 5 business days => 2024-03-22
+        2024-03-15 + 5 business_days => 2024-03-22
         2024-03-16 + 1 business day => 2024-03-18
         2024-03-17 + 1 weekday => 2024-03-18
         2024-03-16 - 1 business day => 2024-03-15

@@ -57,6 +57,7 @@ def test_an_object_has_its_members_in_order_the_required_ones_first(schema, expe
         ({}, "value"),
         ({"type": "string"}, "string"),
         ({"type": "string", "minLength": 1}, "text"),
+        ({"type": "string", "description": "JSON text of it"}, "(object | array | string)"),
         ({"type": "string", "format": "date"}, '"\\"" date "\\""'),
         ({"type": "integer"}, "integer"),
         ({"type": "integer", "minimum": 0}, "natural"),

@@ -159,8 +159,7 @@ def texts(messages, **more):
 FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
 FILE = ToolResult.success("see", contents=[FileContent(b"...", "text/plain", "x.txt")])
 FAILED = ToolResult.failure("broken")
-AGAIN = "(Call the tool again with other arguments, or go on with another tool.)"
-LAST = "(If nothing is left to do, call final_answer.)"
+AGAIN = "(Task: do Call the tool again with other arguments, or go on with another tool.)"
 
 
 def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_followed():
@@ -177,7 +176,7 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
     assert texts(messages) == [
         "do",
         '{"plan": ["a", "b", "final_answer"], "name": "a", "arguments": {"x": 1}}',
-        "Result of a: see\n[FileContent: cannot be shown]\n(Next: b.)",
+        "Result of a: see\n[FileContent: cannot be shown]\n(Task: do Next: b.)",
         '{"name": "b", "arguments": "no json"}',
         f"Result of b: Error: broken\n{AGAIN}",
         '{"name": "final_answer", "arguments": {"text": "done"}}',
@@ -221,8 +220,9 @@ def test_tools_are_shown_as_lines():
             "where": {"enum": ["in", "out"]},
             "what": {"type": "array", "items": {"type": "string"}},
             "when": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-            "how": {"type": ["number", "null"]},
-            "why": True,
+            "why": {"type": ["number", "null"]},
+            "who": True,
+            "which": {"type": "string", "description": "The JSON text"},
         },
         "required": ["what"],
     }
@@ -233,7 +233,9 @@ def test_tools_are_shown_as_lines():
     ((said,), *_) = Offer(request).opening()
     own, details, *_, go, no, _ = said.text.splitlines()
     assert own == "You are brief."
-    assert details == 'go: Fast. Optional: where: "in"|"out", when: integer|null, how: number|null, why: any.'
+    assert (
+        details == 'go: Fast. Optional: where: "in"|"out", when: integer|null, why: number|null, who: any, which: JSON.'
+    )
     assert (go, no) == ("- go(what: string[]): Goes there.", "- no(): ")
 
 

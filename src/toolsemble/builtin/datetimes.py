@@ -31,8 +31,8 @@ class DateTimeTool(Tool):
 
     name = "datetime"
     description = (
-        "Answers questions about dates and times, such as: today, weekday of 2024-03-15, today + 3 weeks, days between "
-        "2024-01-01 and 2024-12-25. Input: one of these forms.\n"
+        "Answers questions about dates and times, such as: today, weekday of 2024-03-15, 30 days after 2024-03-15, "
+        "days between 2024-01-01 and 2024-12-25. Input: one of these forms.\n"
         "- the present: now, now in Asia/Tokyo, today, today in America/New_York, tomorrow, next friday, last month\n"
         "- day of the week: weekday of 2024-03-15\n"
         "- ISO week number: week of 2024-03-15\n"

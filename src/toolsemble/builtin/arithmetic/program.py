@@ -144,7 +144,8 @@ class _Reader:
             self.steps.append(CONSTANTS[token.text])
         else:
             near = get_close_matches(token.text, [*FUNCTIONS, *CONSTANTS], 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join([*FUNCTIONS, 'pi', 'e', 'tau'])}"
+            known = ", ".join([*FUNCTIONS, "pi", "e", "tau"])
+            hint = f"did you mean {near[0]}?" if near else f"write the number itself; known are {known}"
             refuse(f"unknown name {preview(token.text, 20)!r} ({hint})", token.start)
 
     def _call(self, name: Token) -> None:

@@ -17,7 +17,7 @@ _NAMES = {
     "second": "seconds?|secs?|s",
     "minute": "minutes?|mins?",
     "hour": "hours?|hrs?|h",
-    "business day": "(?:business|working) days?|weekdays?",
+    "business day": "(?:business|working)[ _-]days?|weekdays?",
     "day": "days?|d",
     "week": "weeks?",
     "month": "months?",

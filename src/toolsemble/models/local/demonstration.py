@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from toolsemble.models.local.grammar import opening, written
-from toolsemble.models.local.history import Said, Turn, call_turn
+from toolsemble.models.local.history import Next, Said, Turn, call_turn
 
 _LAMPS = '{"lamps": [{"size": "small", "price": 19.90}, {"size": "large", "price": 24.50}]}'
 _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
@@ -19,7 +19,7 @@ class Demonstrations:
     """Makes the examples.
 
     >>> [turn[0].text for turn in Demonstrations({}, "answer").turns()][2:4]
-    ['What do bees make?', '{"plan": ["answer"], "name": "answer", "arguments": {"text": "Bees make honey."}}']
+    ['Which ocean is the largest?', '{"plan": ["answer"], "name": "answer", "arguments": {"text": "The Pacific."}}']
 
     :param offered: for each tool that is offered, the names of the arguments that it needs
     :param final: the name by which the model answers
@@ -33,7 +33,7 @@ class Demonstrations:
         """Give five: no tool, no tool for what is known, one, and twice two of which the second needs the first."""
         return [
             *self._talk("Hello!", [], "Hello! How can I help you?"),
-            *self._talk("What do bees make?", [], "Bees make honey."),
+            *self._talk("Which ocean is the largest?", [], "The Pacific."),
             *self._talk(
                 "On which day of the week was 2023-08-06?",
                 [("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
@@ -59,7 +59,9 @@ class Demonstrations:
         turns: list[Turn] = [(Said("user", question),)]
         for index, (_, arguments, result) in enumerate(calls):
             begin = opening(names[index], [*names, self._final] if index == 0 else None)
-            turns.append(call_turn(f"{begin}{written(arguments)}}}", names[index], result, names[index + 1 :]))
+            turns.append(
+                call_turn(f"{begin}{written(arguments)}}}", names[index], result, Next(question, names[index + 1 :]))
+            )
         begin = opening(self._final, None if calls else [self._final])
         return [*turns, (Said("assistant", f"{begin}{written({'text': answer})}}}"),)]
 

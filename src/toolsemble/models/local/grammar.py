@@ -7,6 +7,7 @@ other ones than it sees writes worse arguments. There is no line break anywhere 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,20 @@ _ANY: dict[str, str] = {
 }
 _PLAIN = {"object", "array", "string", "integer", "number", "boolean", "null"}
 _SHAPES = ("properties", "items", "prefixItems", "minItems", "maxItems", "format", "minLength", "minimum")
+
+
+_JSON_TEXT = re.compile(r"\bJSON (?:text|document|object|value|string|array)\b")
+
+
+def holds_json(schema: Mapping[str, Any]) -> bool:
+    """Whether a string is meant to hold JSON, which a small model gets right only where it need not escape it.
+
+    The value is written as it is, and made a text again where arguments are read.
+
+    >>> holds_json({"type": "string", "description": "The JSON document, as text"})
+    True
+    """
+    return schema.get("type") == "string" and _JSON_TEXT.search(str(schema.get("description", ""))) is not None
 
 
 class _NotExpressibleError(Exception):
@@ -188,6 +203,8 @@ class _Rules:
         if kind == "string":
             if schema.get("format") == "date":
                 return '"\\"" date "\\""'
+            if holds_json(schema):
+                return self._rule("object | array | string")
             return "text" if schema.get("minLength", 0) > 0 else "string"
         if kind == "integer" and schema.get("minimum", -1) >= 0:
             return "natural"

@@ -17,6 +17,7 @@ PLAN = "local_plan"
 """Where the plan stands in the details of a message."""
 
 _MOST_TRIES = 2
+_SHORT = 300  # letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class History:
         self._final, self._structured, self._plain = final, structured, plain
         self._tried: Counter[str] = Counter()
         self._plan: list[str] | None = None
+        self._question = ""
         for index, message in enumerate(messages):
             if isinstance(message, UserMessage):
                 self._ask(message)
@@ -66,6 +68,7 @@ class History:
         if message.images:
             raise ModelError("The local model reads text only, and a message has images; use another model")
         self.turns.append((Said("user", message.text),))
+        self._question = message.text
         self.left, self.made, self.is_new = [], set(), True
         self._tried.clear()
 
@@ -94,7 +97,8 @@ class History:
         self._tick(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])
-        self.turns[-1] += call_turn(step, call.name, result, self.left, is_error=message.reply.is_error)
+        following = Next(self._question, tuple(self.left), message.reply.is_error)
+        self.turns[-1] += call_turn(step, call.name, result, following)
 
     def _tick(self, call: ToolCall, *, is_error: bool) -> None:
         """Take a tool off the plan when it was used; one that fails again and again is given up."""
@@ -103,14 +107,29 @@ class History:
             self.left.remove(call.name)
 
 
-def call_turn(step: str, name: str, result: str, left: Sequence[str], *, is_error: bool = False) -> Turn:
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What is to be done after a call."""
+
+    question: str
+    """What the user wants."""
+    left: Sequence[str]
+    """The tools that are still to be used."""
+    is_error: bool = False
+    """Whether the call failed."""
+
+    def __str__(self) -> str:
+        """Give it in words, with the question again if it is short: by now it is far away for a small model."""
+        task = f"Task: {self.question} " if len(self.question) <= _SHORT else ""
+        if self.is_error:
+            return f"({task}Call the tool again with other arguments, or go on with another tool.)"
+        if self.left:
+            return f"({task}Next: {', '.join(self.left)}.)"
+        return f"({task}If nothing is left to do, call final_answer with what the results say.)"
+
+
+def call_turn(step: str, name: str, result: str, following: Next) -> Turn:
     """Give a call with its result, and what is to be done next."""
-    if is_error:
-        following = "(Call the tool again with other arguments, or go on with another tool.)"
-    elif left:
-        following = f"(Next: {', '.join(left)}.)"
-    else:
-        following = "(If nothing is left to do, call final_answer.)"
     return Said("assistant", step), Said("user", f"Result of {name}: {result}\n{following}", is_result=True)
 
 

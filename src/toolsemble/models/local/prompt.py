@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.local.demonstration import Demonstrations
-from toolsemble.models.local.grammar import step_grammar, written
+from toolsemble.models.local.grammar import holds_json, step_grammar, written
 from toolsemble.models.local.history import History, Said, Turn
 from toolsemble.models.message import SystemMessage, ToolMessage
 
@@ -95,8 +95,9 @@ _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
     "The first step begins with a plan: all tools that the task needs, in order, and final_answer at the end. "
-    "You do not know today's date, what is in a file, or what is on the web: look it up with a tool before you use it. "
-    "Never compute or count days by yourself. When nothing is left to do, call final_answer with the whole answer."
+    "Small talk and what everybody knows need no tool. But you do not know today's date or what is in a file: look it "
+    "up with a tool before you use it. Never compute or count days by yourself. "
+    "When nothing is left to do, call final_answer with the whole answer."
 )
 
 
@@ -139,6 +140,8 @@ def _kind(schema: Any) -> str:
     for several in ("anyOf", "oneOf"):
         if several in schema:
             return "|".join(_kind(part) for part in schema[several])
+    if holds_json(schema):
+        return "JSON"
     kind = schema.get("type", "any")
     if kind == "array":
         return f"{_kind(schema.get('items', {}))}[]"
