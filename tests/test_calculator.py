@@ -363,8 +363,8 @@ def test_what_has_no_value_is_refused_in_words(expression, message):
 )
 def test_what_is_no_expression_is_refused_with_its_position(expression, message):
     known = (
-        "write the number itself; known are sqrt, abs, round, floor, ceil, min, max, sum, log, ln, log10, exp, sin, cos, "
-        "tan, factorial, gcd, pi, e, tau"
+        "write the number itself; known are sqrt, abs, round, floor, ceil, min, max, sum, log, ln, log10, exp, sin, "
+        "cos, tan, factorial, gcd, pi, e, tau"
     )
     message = message or f"unknown name {expression.split()[0]!r} ({known}) at position 0"
     assert CALCULATOR.execute(expression).error_message == f"Invalid expression: {message}"
