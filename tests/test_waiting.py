@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -202,9 +203,10 @@ def test_a_call_inside_a_call_shares_its_parameters_role_and_deadline():
     inner = Function(lambda _: seen.append(inner.context), name="inner")
     box = Toolbox([inner])
     outer = Function(lambda _: box.execute(call("inner")), name="outer")
-    outer.execute("x", ToolContext(memory_id="ada", agent_role="writer", deadline=7.5))
+    deadline = time.monotonic() + 600
+    outer.execute("x", ToolContext(memory_id="ada", agent_role="writer", deadline=deadline))
     (context,) = seen
-    assert (context.memory_id, context.agent_role, context.deadline) == ("ada", "writer", 7.5)
+    assert (context.memory_id, context.agent_role, context.deadline) == ("ada", "writer", deadline)
 
 
 def test_parameters_of_a_run_reach_the_boxes_inside():

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
+from toolsemble.policy import Policy
 from toolsemble.result import ToolResult
 from toolsemble.review.gate import Gate, gate_of
 from toolsemble.review.request import TIMEOUT, OnTimeout
@@ -131,6 +132,8 @@ class ToolDefinition:
     """From what the tool before it in a pipeline gave to the body's input; None where its parameters tell how."""
     returns: Callable[[], Any] = lambda: Any
     """Gives the declared type of what the body returns."""
+    policy: Policy | None = None
+    """What was declared about limits; None when nothing was."""
     flow: Flow | None = None
     """What is walked in place of the body, where the tool is made of tools."""
     logger: logging.Logger = field(init=False)
@@ -142,13 +145,16 @@ class ToolDefinition:
             self._check_strict()
         if self.editable:
             self._check_editable()
+        if self.policy is not None:
+            self._check_policy(self.policy)
 
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
         parameters = {"type": "object", **portable(self.schema())[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
         taken = None if nothing else parameters
-        return ToolSpecification(self.name, self.description, taken, self.metadata, self.strict)
+        metadata = self.metadata if self.policy is None else {**self.policy.hints, **self.metadata}
+        return ToolSpecification(self.name, self.description, taken, metadata, self.strict)
 
     def explain(self, provider: str) -> list[Note]:
         """Give a note for every keyword of the schema that a provider's model does not see as it was written."""
@@ -163,6 +169,19 @@ class ToolDefinition:
         fields = self.specification().parameters or {}
         if fields.get("properties", {}).get(self.editable, {}).get("type") != "string":
             raise ToolDefinitionError(f"Tool '{self.name}': editable must name a text parameter, not {self.editable!r}")
+
+    def _check_policy(self, policy: Policy) -> None:
+        """Refuse limits that this body would not keep."""
+        owner = f"Tool '{self.name}'"
+        if policy.timeout is not None and self.inline and not self.awaits and self.flow is None:
+            raise ToolDefinitionError(
+                f"{owner}: timeout cannot be kept by a sync body that is inline; leave inline out, or make it async"
+            )
+        if policy.isolation == "process" and self.flow is not None:
+            raise ToolDefinitionError(f"{owner}: isolation is for a body; it is made of tools, so declare it on those")
+        if policy.isolation == "process" and (self.awaits or self.inline):
+            kind = "async" if self.awaits else "inline"
+            raise ToolDefinitionError(f"{owner}: isolation='process' is for blocking bodies, and this one is {kind}")
 
     def _check_strict(self) -> None:
         """Refuse a strict tool whose schema strict mode cannot say."""
@@ -259,6 +278,7 @@ def dried(definition: ToolDefinition) -> ToolDefinition:
         body=lambda _: result,
         awaits=False,
         inline=True,
+        policy=None,
         reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
         flow=None if definition.flow is None else definition.flow.dried(),
     )

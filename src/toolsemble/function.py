@@ -29,6 +29,7 @@ from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.members import function_fields, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.settings import Kept
 from toolsemble.tools import Tool, ToolSettings
 from toolsemble.workers import is_async
 
@@ -75,6 +76,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
         self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
+        self._limits = Kept()  # likewise
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
@@ -191,7 +193,8 @@ def tool(
     :param description: what it does; the docstring by default
     :param settings: ``return_behavior``: who gets the result; ``inline``: whether the body never blocks, so that async
         callers may run it without a thread; ``metadata``: what else a provider may want to know; ``strict``: whether
-        the provider's strict mode is asked for; ``requires_approval`` and what goes with it, see :class:`Tool`
+        the provider's strict mode is asked for; ``requires_approval`` and what goes with it, and limits such as
+        ``timeout``, ``retries`` and ``effects``, see :class:`Tool`
 
     >>> @tool
     ... def search(query: str, limit: int = 10) -> list[str]:

@@ -46,11 +46,20 @@ def record(
 
 def record_repairs(context: ToolContext, repairs: list[str], log_limit: int) -> None:
     """Count the repairs of a call's arguments and write them to the log; what goes wrong here disturbs nothing."""
+    line = f"{context.tool_name} arguments repaired: {preview(', '.join(repairs), log_limit)}"
+    note(context, "repairs", line, len(repairs), logging.INFO)
+
+
+def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
+    """Count something that happened to a call and write it to the log; what goes wrong here disturbs nothing.
+
+    >>> note(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
+    """
     try:
-        context.metrics.increment_counter("repairs", context.tool_name, context.agent_role, len(repairs))
-        context.logger.info("%s arguments repaired: %s", context.tool_name, preview(", ".join(repairs), log_limit))
+        context.metrics.increment_counter(counter, context.tool_name, context.agent_role, amount)
+        context.logger.log(level, "%s", line, extra={"call_id": context.call_id, "run_id": context.run_id})
     except Exception:  # noqa: BLE001 - as above
-        LOGGER.warning("The repairs of a call of '%s' were lost", context.tool_name, exc_info=True)
+        LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 
 
 def _outcome(result: ToolResult | None) -> Outcome:

@@ -22,13 +22,14 @@ from toolsemble.errors import (
     ToolConfigurationError,
     ToolExecutionError,
 )
-from toolsemble.limits import Place, Slots, held_place
+from toolsemble.limited import limited
+from toolsemble.limits import Slots
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
-from toolsemble.work import RunBody, TakeSlot, Work
+from toolsemble.work import RunBody, Work
 from toolsemble.workers import THREADS
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
@@ -88,7 +89,7 @@ def call_path(
     """Walk one call from what was given to its result; raise only what must reach the caller."""
     result: ToolResult | None = None
     raised: BaseException | None = None
-    place: Place | None = None
+    began: list[float] = []
     repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
@@ -104,16 +105,18 @@ def call_path(
         except (ToolArgumentsError, RejectedError) as refusal:
             result = failed(refusal)
         else:
-            if walk.slots is not None and held_place() is None and (yield TakeSlot(walk.slots)):
-                place = Place(walk.slots)
-                started = time.perf_counter()
             if repairs:
                 record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], walk.log_limit)
-            returned = (
-                (yield RunBody(definition, given, context, walk.workers))
-                if definition.flow is None
-                else (yield from definition.flow(given, context, walk, trace))
-            )
+            # Most calls have no limits, and pay for none.
+            if (
+                definition.flow is None
+                and definition.policy is None
+                and context.deadline is None
+                and walk.slots is None
+            ):
+                returned = yield RunBody(definition, given, context, walk.workers)
+            else:
+                returned = yield from _way(definition, given, context, walk, trace, began)
             result = _with_repairs(shaped(returned), repairs)
     except BaseException as error:
         raised = error = _own(error)
@@ -123,9 +126,7 @@ def call_path(
             raise through from error
         result = _with_repairs(failed(error), repairs)
     finally:
-        if place is not None:
-            place.leave()
-        duration = time.perf_counter() - started
+        duration = time.perf_counter() - (began[0] if began else started)
         if trace is not None:
             trace.given, trace.duration = given, duration
             if raised is not None:
@@ -133,6 +134,27 @@ def call_path(
         record(context, given, result, raised, duration, walk.log_limit)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
+
+
+def _way(
+    definition: ToolDefinition,
+    given: Any,
+    context: ToolContext,
+    walk: Walk,
+    trace: Trace | None,
+    began: list[float],
+) -> Generator[Work, Any, Any]:
+    """Give the path of the work itself, with what stands around it."""
+    if definition.flow is not None and definition.policy is None and context.deadline is None and walk.slots is None:
+        return definition.flow(given, context, walk, trace)
+
+    def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
+        began.append(time.perf_counter())  # waiting for its turn was not the tool's work
+        if definition.flow is not None:
+            return (yield from definition.flow(given, bounded, walk, trace))
+        return (yield RunBody(definition, given, bounded, walk.workers))
+
+    return limited(definition, given, context, walk.slots, body)
 
 
 def drive(path: CallPath) -> ToolResult:

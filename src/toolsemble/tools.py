@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import (
     TYPE_CHECKING,
@@ -13,7 +13,6 @@ from typing import (
     ClassVar,
     Generic,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     final,
@@ -28,6 +27,7 @@ from toolsemble.definition import ReturnBehavior, ToolDefinition, review_setting
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
+from toolsemble.policy import Effects, Isolation, Policy
 from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
@@ -35,6 +35,7 @@ from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.runner import CallPath, adrive, call_path, drive
 from toolsemble.schema.members import members_reader, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.settings import NO_LIMITS, Kept, LimitSettings, limits_of, limits_within, policy_of
 from toolsemble.shape import described
 from toolsemble.workers import is_async
 
@@ -70,8 +71,8 @@ class AgentTool(Protocol):
         ...
 
 
-class ToolSettings(TypedDict, total=False):
-    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+class BareSettings(LimitSettings, total=False):
+    """What can be said about any tool, also about one that has keywords of its own for the rest."""
 
     requires_approval: bool | Predicate
     approval_timeout: float | None
@@ -83,6 +84,15 @@ class ToolSettings(TypedDict, total=False):
     return_behavior: ReturnBehavior
     metadata: Mapping[str, Any] | None
     strict: bool | None
+
+
+class ToolSettings(BareSettings, total=False):
+    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+
+    timeout: float | None
+    retries: Any
+    max_concurrency: int | None
+    max_output: int | None
 
 
 class Tool(ABC):
@@ -124,6 +134,30 @@ class Tool(ABC):
     """What else a provider may want to know."""
     strict: bool | None = None
     """Whether the provider's strict mode is asked for."""
+    timeout: float | None = None
+    """How many seconds a call may take after its approval, with all waiting; None for any number."""
+    isolation: Isolation = "thread"
+    """Where a blocking :meth:`run` runs: ``"process"`` for a worker process, which is killed when time is up."""
+    retries: int | Any = 0
+    """How often a call that failed is made again, or a ``Retries`` that says more; for tools that may be repeated."""
+    effects: Effects | None = None
+    """What a call changes: ``"read"`` for nothing, ``"write"``, or ``"irreversible"``; None when nobody says."""
+    idempotent: bool = False
+    """Whether a second call with the same arguments changes nothing more."""
+    max_concurrency: int | None = None
+    """How many calls of the tool may run at the same time; None for any number."""
+    resources: Callable[[Any], Any] | None = None
+    """A method ``(self, arguments)`` that gives the names of what a call touches; such calls never overlap."""
+    rate_limit: Any = None
+    """A ``RateLimit``: how many calls there may be in some time; shared by the tools that share the object."""
+    cache: Any = None
+    """Whether results are kept and given again: how many seconds, True for any number, or a ``Cache``."""
+    max_output: int | None = None
+    """How many characters of a result the model gets; None for what the toolbox says."""
+    idempotency: Any = False
+    """Whether the same call is made only once in a run: True, a function of the arguments, or an ``Idempotency``."""
+    polling: bool = False
+    """Whether the same call is meant to be made again and again, until its result changes."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -131,7 +165,7 @@ class Tool(ABC):
             if getattr(cls, method) is not getattr(Tool, method):
                 raise TypeError(f"{cls.__name__} overrides {method}, which is final; override run instead")
 
-    def _apply(self, settings: ToolSettings) -> None:
+    def _apply(self, settings: BareSettings) -> None:
         """Set the attributes that settings by keyword mean; refuse a keyword that is none."""
         for name, value in settings.items():
             if name not in ToolSettings.__annotations__:
@@ -237,8 +271,17 @@ class Tool(ABC):
             "return_behavior": self.return_behavior,
             "metadata": dict(self.metadata or {}),
             "strict": self.strict,
+            "policy": self._policy(),
             **review_settings(getattr(self, "name", None), self),
         }
+
+    def _policy(self) -> Policy | None:
+        """Give what the tool's attributes say about limits; None when they say nothing."""
+        said = limits_of(self)
+        if said == NO_LIMITS:
+            return None
+        kept: Kept = vars(self).setdefault("_limits", Kept())
+        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", said)
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
         if context is not None and not isinstance(context, ToolContext):
@@ -368,6 +411,7 @@ def define(source: object) -> ToolDefinition | None:
             source.description,  # type: ignore[attr-defined]  # as above
             execute,
             inline=getattr(source, "inline", False),
+            policy=_foreign_policy(source),
             **review_settings(source.name, source),  # type: ignore[attr-defined]  # as above
         )
     return None
@@ -376,9 +420,10 @@ def define(source: object) -> ToolDefinition | None:
 def settings_in(source: object) -> ToolSettings:
     """Give the settings that an object which is no :class:`Tool` has among its attributes.
 
-    Only those about review and threads: it may use the other names for something else.
+    Only those about review and threads, and limits that are clearly meant: it may use the names for something else.
     """
-    return {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}  # type: ignore[return-value]  # by name
+    said: Any = {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}
+    return said | limits_within(source)  # type: ignore[no-any-return]  # chosen by name
 
 
 _OF_ANYBODY = (
@@ -390,6 +435,13 @@ _OF_ANYBODY = (
     "editable",
     "inline",
 )
+
+
+def _foreign_policy(source: object) -> Policy | None:
+    """Give what an object that is no :class:`Tool` says about limits."""
+    said = limits_within(source)
+    name = getattr(source, "name", None)
+    return policy_of(f"Tool '{name}'", NO_LIMITS._replace(**said)) if said else None
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:

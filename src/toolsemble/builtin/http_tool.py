@@ -21,7 +21,7 @@ from toolsemble.schema.decode import Arguments
 from toolsemble.schema.given import GivenArguments
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import BareSettings, Tool, ToolSettings
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response
@@ -31,7 +31,7 @@ _FIRST_PAUSE = 0.1
 _BINARY = ("image/", "audio/", "video/", "font/", "application/octet-stream", "application/pdf", "application/zip")
 
 
-class HttpSettings(ToolSettings, total=False):
+class HttpSettings(BareSettings, total=False):
     """What else can be said about an :class:`HttpTool`."""
 
     auth: Auth | None
@@ -42,6 +42,10 @@ class HttpSettings(ToolSettings, total=False):
     """Host names or addresses that may be reached although they are not public."""
     max_bytes: int
     """How much of a response is read: 1 MiB."""
+    max_concurrency: int | None
+    """How many calls may run at the same time."""
+    max_output: int | None
+    """How many characters of a result the model gets."""
     retries: int
     """How often a request of a safe method is sent again when the server is not there: 2."""
     tls: SSLContext | None
@@ -89,7 +93,9 @@ class HttpTool(Tool):
         _check_settings(settings)
         self.name = name
         self.description = description
-        self._apply({name: value for name, value in settings.items() if name in ToolSettings.__annotations__})  # type: ignore[arg-type]  # chosen by name
+        # Its retries are those of single requests, which it can tell apart better than anybody outside.
+        known = ToolSettings.__annotations__.keys() - {"retries"}
+        self._apply({name: value for name, value in settings.items() if name in known})  # type: ignore[arg-type]  # chosen by name
         self._arguments: Arguments | None = None
         places: dict[str, Any] = {"body": "input"}
         if operation is not None:

@@ -32,8 +32,8 @@ class HumanInputTool(Tool):
     def __init__(self, *, timeout: float | None = TIMEOUT, on_timeout: OnTimeout = OnTimeout.CONTINUE) -> None:
         """Take down how long a person has for an answer, and what becomes of a question that nobody answers."""
         check_terms("HumanInputTool: ", timeout, on_timeout)
-        self.timeout = timeout
-        self.on_timeout = on_timeout
+        self._patience = timeout
+        self._on_silence = on_timeout
 
     async def run(self, input: str) -> str:
         """Give the person's answer."""
@@ -42,7 +42,7 @@ class HumanInputTool(Tool):
         if self.context.review is None:
             return "No reviewer is available. Please proceed with your best judgment."
         decision = await self.arequest_approval(
-            input, arguments=input, timeout=self.timeout, on_timeout=self.on_timeout
+            input, arguments=input, timeout=self._patience, on_timeout=self._on_silence
         )
         if isinstance(decision, ExitEarly):
             raise ExitEarlyError(decision.reason or "A person stopped the run", timed_out=decision.timed_out)

@@ -19,7 +19,7 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import BareSettings, Tool
 
 MAX_OUTPUT = 1024 * 1024
 """How many bytes of each stream are kept, unless the tool is told otherwise."""
@@ -56,7 +56,7 @@ class ProcessTool(Tool):
         max_output: int = MAX_OUTPUT,
         max_memory: int | None = None,
         max_cpu: int | None = None,
-        **settings: Unpack[ToolSettings],
+        **settings: Unpack[BareSettings],
     ) -> None:
         """Take down what is to be run; refuse a command that cannot be one.
 

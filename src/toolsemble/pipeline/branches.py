@@ -16,12 +16,20 @@ from toolsemble.pipeline.step import definition_of
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import BareSettings, Tool, ToolSettings
 
 Merge: TypeAlias = Callable[[dict[str, ToolResult]], Any]
 """Makes one result of those of all branches; it may be async."""
 
 _AT_ONCE = 16
+
+
+class EachSettings(BareSettings, total=False):
+    """What can be said about a tool that is mapped over a list: its ``max_concurrency`` counts items, not calls."""
+
+    timeout: float | None
+    retries: Any
+    max_output: int | None
 
 
 class Branches(Tool):
@@ -33,7 +41,7 @@ class Branches(Tool):
         description: str,
         flow: Fan | Each | Choice,
         arguments: Callable[[str], Arguments] | None,
-        settings: ToolSettings,
+        settings: BareSettings,
         recipe: Callable[[], Tool],
     ) -> None:
         self.name = _checked(name)
@@ -118,7 +126,7 @@ def map_over(
     error_strategy: ErrorStrategy = ErrorStrategy.CONTINUE_ON_FAILURE,
     name: str | None = None,
     description: str | None = None,
-    **settings: Unpack[ToolSettings],
+    **settings: Unpack[EachSettings],
 ) -> Tool:
     """Give a tool that applies a tool to each item of a list, several at the same time.
 

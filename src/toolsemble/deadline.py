@@ -1,0 +1,37 @@
+"""When a call must end, and what is raised when it has not."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from toolsemble.context import ToolContext
+
+
+class TimedOutError(Exception):
+    """The time of a call is up; the path of the call makes a failed result of it."""
+
+
+def left(context: ToolContext) -> float | None:
+    """Give how many seconds a call may still wait; None for any number. Raise when there are none.
+
+    >>> left(ToolContext()) is None
+    True
+    """
+    if context.deadline is None:
+        return None
+    seconds = context.deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimedOutError
+    return min(seconds, threading.TIMEOUT_MAX)
+
+
+def sooner(first: float | None, second: float | None) -> float | None:
+    """Give the earlier of two points in time, where None is never.
+
+    >>> sooner(None, 5.0), sooner(3.0, 5.0)
+    (5.0, 3.0)
+    """
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
