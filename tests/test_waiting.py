@@ -14,7 +14,7 @@ import pytest
 
 from tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
-from toolsemble.limits import Slots
+from toolsemble.limits import TABLE
 from toolsemble.workers import ContextThreadPool, in_event_loop
 
 
@@ -260,8 +260,8 @@ def test_the_duration_is_the_tools_own_not_the_reviewers(monkeypatch, answer):
 
 def test_waiting_for_a_place_is_not_counted(monkeypatch):
     clock, metrics = Clock(monkeypatch), InMemoryMetrics()
-    take = Slots.take
-    monkeypatch.setattr(Slots, "take", lambda self: clock.pass_time(60) or take(self))
+    ask = TABLE.ask
+    monkeypatch.setattr(TABLE, "ask", lambda claim: clock.pass_time(60) or ask(claim))
     Toolbox([Function(lambda _: clock.pass_time(2))], metrics=metrics, max_concurrency=1).execute(call("function"))
     assert metrics.durations("function") == [2.0]
 

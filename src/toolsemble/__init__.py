@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from toolsemble.pipeline.step import Step
     from toolsemble.pipeline.strategy import ErrorStrategy
     from toolsemble.pipeline.undo import StepRecord
+    from toolsemble.rate import RateLimit
     from toolsemble.result import (
         AudioContent,
         Content,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         TextContent,
         ToolResult,
     )
+    from toolsemble.retrying import Retries
     from toolsemble.review import (
         Continue,
         Edit,
@@ -96,7 +98,9 @@ _HOMES = {
     "pipeline.step": ("Step",),
     "pipeline.strategy": ("ErrorStrategy",),
     "pipeline.undo": ("StepRecord",),
+    "rate": ("RateLimit",),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
+    "retrying": ("Retries",),
     "review": (
         "Continue",
         "Edit",
@@ -139,6 +143,8 @@ __all__ = [
     "OnTimeout",
     "Param",
     "Prices",
+    "RateLimit",
+    "Retries",
     "Retry",
     "ReturnBehavior",
     "ReviewDecision",

@@ -87,6 +87,27 @@ class CallProgress:
     kind: ClassVar[str] = "call_progress"
 
 
+@dataclass(frozen=True, slots=True)
+class CallRetried:
+    """A call that failed is about to be made again.
+
+    >>> CallRetried("search", "call_1", 1, 0.5, "Connection refused").attempt
+    1
+    """
+
+    tool_name: str
+    """The tool that is called."""
+    call_id: str
+    """The call."""
+    attempt: int
+    """Which repetition it is, from 1 on."""
+    wait: float
+    """How many seconds pass before it."""
+    error: str
+    """What went wrong."""
+    kind: ClassVar[str] = "call_retried"
+
+
 # Without slots: a context is made for every call, and copying a dict is several times faster than setting
 # the fields of a frozen object one by one.
 @dataclass(frozen=True)

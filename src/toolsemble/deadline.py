@@ -12,18 +12,27 @@ class TimedOutError(Exception):
     """The time of a call is up; the path of the call makes a failed result of it."""
 
 
+def remaining(context: ToolContext) -> float | None:
+    """Give how many seconds a call has, from 0 on; None for any number.
+
+    >>> remaining(ToolContext(deadline=0.0))
+    0.0
+    """
+    if context.deadline is None:
+        return None
+    return min(max(context.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+
+
 def left(context: ToolContext) -> float | None:
     """Give how many seconds a call may still wait; None for any number. Raise when there are none.
 
     >>> left(ToolContext()) is None
     True
     """
-    if context.deadline is None:
-        return None
-    seconds = context.deadline - time.monotonic()
-    if seconds <= 0:
+    seconds = remaining(context)
+    if seconds == 0:
         raise TimedOutError
-    return min(seconds, threading.TIMEOUT_MAX)
+    return seconds
 
 
 def sooner(first: float | None, second: float | None) -> float | None:

@@ -177,6 +177,8 @@ class ToolDefinition:
             raise ToolDefinitionError(
                 f"{owner}: timeout cannot be kept by a sync body that is inline; leave inline out, or make it async"
             )
+        if policy.retried and self.flow is not None:
+            raise ToolDefinitionError(f"{owner}: retries are for a body; it is made of tools, so declare them on those")
         if policy.isolation == "process" and self.flow is not None:
             raise ToolDefinitionError(f"{owner}: isolation is for a body; it is made of tools, so declare it on those")
         if policy.isolation == "process" and (self.awaits or self.inline):

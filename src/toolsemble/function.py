@@ -125,6 +125,11 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
+        if self.isolation == "process" and _shared in parameters.injected.values():
+            raise ToolDefinitionError(
+                f"Tool '{self.name}': isolation='process' and InvocationParameters do not go together: "
+                "what a worker process writes there, nobody reads"
+            )
         return typed_definition(
             self.name,
             self.description,
@@ -248,5 +253,9 @@ def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
     if any(option is ToolContext for option in options):
         return lambda context: context
     if any(option is InvocationParameters for option in options):
-        return lambda context: context.parameters
+        return _shared
     return None
+
+
+def _shared(context: ToolContext) -> InvocationParameters:
+    return context.parameters

@@ -6,26 +6,28 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left, sooner
 from toolsemble.definition import ToolDefinition
-from toolsemble.limits import Place, Slots, held_place
+from toolsemble.errors import ToolExecutionError
+from toolsemble.limits import Claim, EndlessWaitError, Seats, held_claim
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
-from toolsemble.work import TakeSlot, Work
+from toolsemble.waiting import StandstillError, Take
+from toolsemble.work import Work
+
+Path: TypeAlias = Generator[Work, Any, Any]
 
 _NOTHING = Policy()
 
 
-def limited(
-    definition: ToolDefinition, value: Any, context: ToolContext, slots: Slots | None, body: Inner
-) -> Generator[Work, Any, Any]:
+def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Seats | None, body: Inner) -> Path:
     """Walk the layers of a tool and its body, within its time; give what a body would return.
 
-    :param slots: the places of the toolbox; None for any number
+    :param box: the places of the toolbox; None for any number
     :param body: gives the path of the body itself, for the context that it has to run in
     """
     policy = definition.policy or _NOTHING
@@ -33,8 +35,8 @@ def limited(
     own = None if policy.timeout is None else started + policy.timeout
     deadline = sooner(own, context.deadline)
     bounded = context.derive({"deadline": deadline})
-    if slots is not None:
-        body = partial(_placed, slots, body)
+    if box is not None or policy.needs is not None:
+        body = partial(_placed, box, policy, value, body)
     for layer in policy.layers:
         body = _around(layer, definition, value, body)
     try:
@@ -53,15 +55,31 @@ def limited(
     return replace(returned, error_message=message)
 
 
-def _placed(slots: Slots, inner: Inner, context: ToolContext) -> Generator[Work, Any, Any]:
-    """Walk what is inside when there is a place; calls inside a call that has one need no other."""
-    if held_place() is not None or not (yield TakeSlot(slots)):
+def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context: ToolContext) -> Path:
+    """Walk what is inside when the call has all that it holds while it runs."""
+    around = held_claim()
+    names = [] if policy.needs is None else list(policy.needs(value))
+    # Calls inside a call that has a place of a box need no other.
+    counted = box is not None and not (around is not None and around.in_box())
+    if not counted and not names:
         return (yield from inner(context))
-    place = Place(slots)
+    claim = Claim([*names, box] if counted else names, around)
+    try:
+        yield Take(claim, context)
+    except EndlessWaitError:
+        raise ToolExecutionError(
+            "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
+        ) from None
+    except StandstillError:
+        # Where only the box is full, the event loop's own tasks may fill it: the call is not counted then.
+        if names:
+            raise
+        return (yield from inner(context))
+    claim.enter()
     try:
         return (yield from inner(context))
     finally:
-        place.leave()
+        claim.leave()
 
 
 def _around(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:

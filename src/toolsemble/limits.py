@@ -1,110 +1,265 @@
-"""How many calls may run at the same time."""
+"""What calls hold while they run: places that are counted, and names that only one call at a time may touch."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import Any, TypeAlias
 
-_place: ContextVar[Place | None] = ContextVar("toolsemble.place", default=None)
+_claim: ContextVar[Claim | None] = ContextVar("toolsemble.claim", default=None)
+
+_Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
 
 
-class Slots:
-    """A counted number of places, taken first come first served by threads and tasks of any event loop.
+class Seats:
+    """A counted number of places, such as those of one toolbox or one tool.
 
-    >>> slots = Slots(1)
-    >>> slots.take()
-    >>> slots.release()
+    >>> Seats(3).count
+    3
     """
 
-    def __init__(self, count: int) -> None:
-        # Reentrant, and nothing is allocated while it is held: the collector may close a dropped call, which releases.
-        self._lock = threading.RLock()
-        self._free = count
-        self._waiting: deque[Future[None]] = deque()
+    __slots__ = ("box", "count")
 
-    def take(self) -> None:
-        """Wait for a place; blocks the thread."""
-        turn: Future[None] = Future()
-        if self._queue(turn):
-            try:
-                turn.result()
-            except BaseException:
-                self._abandon(turn)
-                raise
-
-    async def atake(self) -> None:
-        """Wait for a place; lets other tasks run."""
-        import asyncio  # noqa: PLC0415 - programs without async code never pay for it
-
-        turn: Future[None] = Future()
-        if self._queue(turn):
-            try:
-                await asyncio.wrap_future(turn)
-            except BaseException:
-                self._abandon(turn)
-                raise
-
-    def release(self) -> None:
-        """Give a place back, to the one who has waited longest."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._free += 1
-                    return
-                turn = self._waiting.popleft()
-            if turn.set_running_or_notify_cancel():
-                turn.set_result(None)
-                return
-
-    def _queue(self, turn: Future[None]) -> bool:
-        """Whether the turn has to wait; a free place is taken at once."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return False
-            self._waiting.append(turn)
-            return True
-
-    def _abandon(self, turn: Future[None]) -> None:
-        # A waiter that is interrupted in the moment it was served holds a place that nobody else would give back.
-        if not turn.cancel():
-            self.release()
-            return
-        with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+    def __init__(self, count: int, *, box: bool = False) -> None:
+        self.count = count
+        self.box = box  # whether they are a toolbox's, so that one is enough for a call and all calls inside it
 
 
-class Place:
-    """A place that one call holds; calls inside that call need no other."""
+class EndlessWaitError(Exception):
+    """A call would wait for something that is only given back when the call itself has ended."""
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-        self._body: Future[Any] | None = None
-        self._token: Token[Place | None] = _place.set(self)
-        self.held = True
+
+class Claim:
+    """What one call needs, all of it or nothing; it is held until the call, and every body it left behind, has ended.
+
+    >>> claim = Claim(["file:a"])
+    >>> TABLE.ask(claim)
+    >>> claim.turn.done()
+    True
+    >>> TABLE.give_back(claim)
+    """
+
+    def __init__(self, names: Iterable[Hashable], parent: Claim | None = None) -> None:
+        self.names = tuple(names)
+        self.parent = parent
+        self.turn: Future[None] = Future()
+        self.seats: dict[Hashable, _Seat] = {}
+        self._users = 1
+        self._token: Token[Claim | None] | None = None
+
+    def enter(self) -> None:
+        """Let the calls inside the call know what it holds."""
+        self._token = _claim.set(self)
 
     def leave(self) -> None:
-        """Give the place back: now, or when a body that outlives its call has ended."""
-        self.held = False
-        try:  # noqa: SIM105 - closed by the collector it may stand in another context, where there is nothing to undo
-            _place.reset(self._token)
-        except ValueError:
-            pass
-        if self._body is None or self._body.done():
-            self._slots.release()
-        else:
-            self._body.add_done_callback(lambda _: self._slots.release())
+        """Give everything back: now, or when a body that outlives the call has ended."""
+        if self._token is not None:
+            try:  # noqa: SIM105 - closed by the collector it may stand in another context, where there is nothing to undo
+                _claim.reset(self._token)
+            except ValueError:
+                pass
+        self._used_less()
 
     def keep_for(self, body: Future[Any]) -> None:
-        """Keep the place for as long as the body runs, whatever happens to the call."""
-        self._body = body
+        """Hold everything for as long as a body runs, whatever happens to the call."""
+        with TABLE.lock:
+            self._users += 1
+        body.add_done_callback(self._used_less)
+
+    def chain(self) -> Iterator[Claim]:
+        """Give the claim and those of the calls around it, inside out."""
+        claim: Claim | None = self
+        while claim is not None:
+            yield claim
+            claim = claim.parent
+
+    def inside(self, other: Claim) -> bool:
+        """Whether the call is, or is made inside, the one that holds the other claim."""
+        return any(each is other for each in self.chain())
+
+    def in_box(self) -> bool:
+        """Whether the call, or one around it, has a place of a toolbox."""
+        return any(isinstance(name, Seats) and name.box for each in self.chain() for name in each.seats)
+
+    def _used_less(self, _: object = None) -> None:
+        with TABLE.lock:
+            self._users -= 1
+            unused = not self._users
+        if unused:
+            TABLE.give_back(self)
 
 
-def held_place() -> Place | None:
-    """Give the place that a call around this one holds; waiting for a second one could be for ever."""
-    place = _place.get()
-    return place if place is not None and place.held else None
+class Table:
+    """Who holds what, and who waits for it; for threads and tasks of any event loop.
+
+    Claims are served first come first served. Those of calls inside other calls go first: somebody may wait for what
+    the calls around them hold. A seat is lent to the calls inside, one at a time; a wait that could never end is
+    refused.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
+        self.lock = threading.RLock()
+        self._held: dict[Hashable, list[_Seat]] = {}
+        self._queues: dict[Hashable, OrderedDict[Claim, None]] = {}
+        self._inner: OrderedDict[Claim, None] = OrderedDict()
+        self._returned: deque[Claim] = deque()
+        self._busy = False
+
+    def ask(self, claim: Claim) -> None:
+        """Seat a claim, whose turn is then done, or let it wait; refuse one that would wait for ever."""
+        try:
+            with self.lock:
+                self._busy = True
+                try:
+                    self._ask(claim)
+                finally:
+                    self._busy = False
+        finally:
+            self._settle()
+
+    def give_back(self, claim: Claim) -> None:
+        """Free what a claim holds, for those who wait."""
+        self._returned.append(claim)
+        self._settle()
+
+    def withdraw(self, claim: Claim) -> None:
+        """Take a claim out of its queues, or back when it was served in this very moment."""
+        claim.turn.cancel()
+        self.give_back(claim)
+
+    @property
+    def waiting(self) -> int:
+        """How many claims wait."""
+        with self.lock:
+            return len(self._inner) + len({claim for queue in self._queues.values() for claim in queue})
+
+    def _ask(self, claim: Claim) -> None:
+        if self._fits(claim):
+            self._seat(claim)
+            return
+        if claim.parent is None:
+            for name in claim.names:
+                self._queues.setdefault(name, OrderedDict())[claim] = None
+            return
+        self._inner[claim] = None
+        if self._hopeless(claim):
+            del self._inner[claim]
+            raise EndlessWaitError
+
+    def _settle(self) -> None:
+        """Do what was given back; not in the middle of something else, which comes to it when it is done."""
+        with self.lock:
+            while self._returned and not self._busy:
+                self._busy = True
+                try:
+                    self._free(self._returned.popleft())
+                finally:
+                    self._busy = False
+
+    def _free(self, claim: Claim) -> None:
+        for name, seat in claim.seats.items():
+            seat.remove(claim)
+            if not seat:
+                seats = self._held[name]
+                seats.remove(seat)
+                if not seats:
+                    del self._held[name]
+        claim.seats = {}
+        self._forget(claim)
+        self._serve(claim.names)
+
+    def _serve(self, names: Iterable[Hashable]) -> None:
+        for claim in list(self._inner):
+            if self._fits(claim):
+                self._seat(claim)
+        due = list(names)
+        while due:
+            queue = self._queues.get(due.pop())
+            first = next(iter(queue)) if queue else None
+            if first is not None and self._fits(first):
+                self._seat(first)
+                due += first.names  # others are first now
+
+    def _seat(self, claim: Claim) -> None:
+        self._forget(claim)
+        if not claim.turn.set_running_or_notify_cancel():
+            return
+        for name in claim.names:
+            seats = self._held.setdefault(name, [])
+            seat = next((each for each in seats if claim.inside(each[-1])), None)
+            if seat is None:
+                seat = []
+                seats.append(seat)
+            seat.append(claim)
+            claim.seats[name] = seat
+        claim.turn.set_result(None)
+
+    def _forget(self, claim: Claim) -> None:
+        self._inner.pop(claim, None)
+        for name in claim.names:
+            queue = self._queues.get(name)
+            if queue is not None:
+                queue.pop(claim, None)
+                if not queue:
+                    del self._queues[name]
+
+    def _fits(self, claim: Claim) -> bool:
+        return all(self._free_for(claim, name) for name in claim.names)
+
+    def _free_for(self, claim: Claim, name: Hashable) -> bool:
+        seats = self._held.get(name, ())
+        if any(claim.inside(seat[-1]) for seat in seats):
+            return True
+        queue = self._queues.get(name)
+        mine = not queue or claim.parent is not None or next(iter(queue)) is claim
+        return mine and len(seats) < _count(name)
+
+    def _hopeless(self, claim: Claim) -> bool:
+        """Whether a claim would wait for ever: whatever it waits for waits, over some corners, for the claim."""
+        stuck = set(self._inner)
+        while loose := {each for each in stuck if self._has_hope(each, stuck)}:
+            stuck -= loose
+        return claim in stuck
+
+    def _has_hope(self, claim: Claim, stuck: set[Claim]) -> bool:
+        def ends(holder: Claim) -> bool:
+            return not any(each.inside(holder) for each in stuck)
+
+        def opens(name: Hashable) -> bool:
+            seats = self._held.get(name, ())
+            return len(seats) < _count(name) or any(
+                all(claim.inside(holder) or ends(holder) for holder in seat) for seat in seats
+            )
+
+        return all(map(opens, claim.names))
+
+
+def _count(name: Hashable) -> int:
+    return name.count if isinstance(name, Seats) else 1
+
+
+TABLE = Table()
+"""The one table of the process: what a name means, it means in every toolbox."""
+
+
+def held_claim() -> Claim | None:
+    """Give what the call around this one holds; None outside of a call that holds something.
+
+    >>> held_claim() is None
+    True
+    """
+    claim = _claim.get()
+    while claim is not None and not claim.seats:  # a task that outlived the call it was started in
+        claim = claim.parent
+    return claim
+
+
+def kept_for(body: Future[Any]) -> None:
+    """Keep what the call here and those around it hold until a body has ended, whatever happens to them."""
+    claim = held_claim()
+    for each in () if claim is None else claim.chain():
+        each.keep_for(body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -46,10 +46,14 @@ class Policy:
     """What a call changes in the world; None when nobody said."""
     idempotent: bool = False
     """Whether a second call with the same arguments changes nothing more."""
+    retried: bool = False
+    """Whether a call that failed is made again."""
     polling: bool = False
     """Whether the same call is meant to be made again and again, until its result changes."""
     max_output: int | None = None
     """How many characters of a result the model gets; None for what the toolbox says."""
+    needs: Callable[[Any], Iterable[Hashable]] | None = None
+    """Gives the places and names that a call with an input holds while it runs; None for none."""
     layers: tuple[Layer, ...] = ()
     """What stands around the body, innermost first."""
 

@@ -13,7 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
+from toolsemble.bounded import RunUntil
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import (
@@ -23,7 +25,7 @@ from toolsemble.errors import (
     ToolExecutionError,
 )
 from toolsemble.limited import limited
-from toolsemble.limits import Slots
+from toolsemble.limits import Seats
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
@@ -57,7 +59,7 @@ class Walk(NamedTuple):
 
     steps: frozenset[str] = STEPS
     """The steps of repair that are allowed."""
-    slots: Slots | None = None
+    slots: Seats | None = None
     """The places that bodies take; None for any number."""
     workers: Executor = THREADS
     """Where blocking bodies run beside each other."""
@@ -152,9 +154,19 @@ def _way(
         began.append(time.perf_counter())  # waiting for its turn was not the tool's work
         if definition.flow is not None:
             return (yield from definition.flow(given, bounded, walk, trace))
-        return (yield RunBody(definition, given, bounded, walk.workers))
+        return (yield _run(definition, given, bounded, walk.workers))
 
     return limited(definition, given, context, walk.slots, body)
+
+
+def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
+    """Give the work that runs a body within its limits."""
+    if definition.policy is not None and definition.policy.isolation == "process":
+        return RunApart(definition, given, context)
+    # A body that never blocks needs no watch.
+    if context.deadline is None or (definition.inline and not definition.awaits):
+        return RunBody(definition, given, context, workers)
+    return RunUntil(definition, given, context, workers)
 
 
 def drive(path: CallPath) -> ToolResult:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import pickle
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypedDict, get_args
 
+from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.number import check_count, check_seconds, is_seconds
+from toolsemble.places import needs_of
 from toolsemble.policy import Effects, Isolation, Layer, Policy
+from toolsemble.rate import RateLimit
+from toolsemble.retrying import Retrying, retrying_layer
+from toolsemble.shape import described
 
 
 class LimitSettings(TypedDict, total=False):
@@ -18,7 +26,7 @@ class LimitSettings(TypedDict, total=False):
     effects: Effects | None
     idempotent: bool
     resources: Callable[[Any], Any] | None
-    rate_limit: Any
+    rate_limit: RateLimit | None
     cache: Any
     idempotency: Any
     polling: bool
@@ -70,17 +78,20 @@ class Kept:
     definition. In a copy of the tool, and in another process, it begins anew.
     """
 
-    __slots__ = ("_made",)
+    __slots__ = ("_lock", "_made")
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
         self._made: tuple[tuple[Any, ...], Policy] | None = None
 
-    def policy(self, owner: str, said: tuple[Any, ...]) -> Policy:
-        """Give the policy for what a tool says; refuse what is unclear."""
-        made = self._made
-        if made is None or made[0] != said:
-            made = self._made = said, policy_of(owner, Limits(*said))
-        return made[1]
+    def policy(self, owner: str, said: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
+        """Give the policy for what a tool says; refuse what is unclear, or what its body cannot do."""
+        with self._lock:
+            if self._made is None or self._made[0] != said:
+                self._made = said, policy_of(owner, Limits(*said))
+                if self._made[1].isolation == "process":
+                    check_apart(owner, body)
+            return self._made[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Kept, ()
@@ -94,22 +105,83 @@ def policy_of(owner: str, said: Limits) -> Policy:
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds above 0, not -1
     """
-    _check_timeout(owner, said.timeout)
+    if said.timeout is not None:
+        check_seconds(f"{owner}: timeout", said.timeout)
     _check_choice(owner, "isolation", said.isolation, get_args(Isolation))
     _check_choice(owner, "effects", said.effects, (*get_args(Effects), None))
     for flag in ("idempotent", "polling"):
         _check_choice(owner, flag, getattr(said, flag), (True, False))
-    _check_count(owner, "max_concurrency", said.max_concurrency, least=1)
-    _check_count(owner, "max_output", said.max_output, least=0)
+    for setting, least in (("max_concurrency", 1), ("max_output", 0)):
+        if getattr(said, setting) is not None:
+            check_count(f"{owner}: {setting}", getattr(said, setting), least=least)
+    layers = _layers(owner, said)
     return Policy(
-        said.timeout,
-        said.isolation,
-        said.effects,
-        said.idempotent,
-        said.polling,
-        said.max_output,
-        _layers(owner, said),
+        timeout=said.timeout,
+        isolation=said.isolation,
+        effects=said.effects,
+        idempotent=said.idempotent,
+        retried=any(isinstance(each, Retrying) for each in layers),
+        polling=said.polling,
+        max_output=said.max_output,
+        needs=needs_of(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
+        layers=layers,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLimits:
+    """What a toolbox says for those of its tools that say nothing themselves."""
+
+    timeout: float | None
+    """How many seconds a call may take."""
+    retrying: Layer | None
+    """Makes calls again that may be repeated."""
+    rate: Layer | None
+    """How many calls of all tools together there may be in some time."""
+
+    @classmethod
+    def of(cls, timeout: object, retries: object, rate_limit: object) -> BoxLimits:
+        """Give what was said, or refuse what is unclear.
+
+        >>> BoxLimits.of(5, 0, None).timeout
+        5
+        """
+        said = policy_of("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
+        rate = next((each for each in said.layers if isinstance(each, RateLimit)), None)
+        return cls(said.timeout, next((each for each in said.layers if each is not rate), None), rate)
+
+    def given_to(self, definition: ToolDefinition) -> ToolDefinition:
+        """Give the definition with what the box says added to what the tool says itself."""
+        own = definition.policy or Policy()
+        timeout = self.timeout if own.timeout is None and not _unstoppable(definition) else own.timeout
+        layers, again = own.layers, False
+        if self.retrying is not None and own.repeatable and not own.retried and definition.flow is None:
+            layers, again = _inserted(layers, self.retrying), True
+        if self.rate is not None:
+            layers = (self.rate, *layers)
+        made = replace(own, timeout=timeout, retried=own.retried or again, layers=layers)
+        return definition if made == own else replace(definition, policy=made)
+
+
+def _unstoppable(definition: ToolDefinition) -> bool:
+    return definition.inline and not definition.awaits and definition.flow is None
+
+
+def _inserted(layers: tuple[Layer, ...], retrying: Layer) -> tuple[Layer, ...]:
+    """Give the layers with that of retries where it belongs: right around the rates."""
+    inside = sum(isinstance(each, RateLimit) for each in layers)
+    return (*layers[:inside], retrying, *layers[inside:])
+
+
+def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
+    """Refuse a body that no other process can be given: a function inside a function, an object with live parts."""
+    try:
+        pickle.dumps(body)
+    except Exception as problem:
+        raise ToolDefinitionError(
+            f"{owner}: isolation='process' needs a tool that can be pickled, such as a function of a module: "
+            f"{described(problem)}"
+        ) from problem
 
 
 def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
@@ -117,43 +189,37 @@ def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
     # One line for each, in the order in which a call comes out of them: a call that is answered by an outer layer
     # does not wait for an inner one.
     made: tuple[Layer | None, ...] = (
-        # places, rate, retries
+        _checked_rate(owner, said.rate_limit),
+        retrying_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
         _checked_kind(owner, "idempotency", said.idempotency),
         _checked_kind(owner, "cache", said.cache),
     )
     return tuple(layer for layer in made if layer is not None)
 
 
+def _checked_rate(owner: str, said: Any) -> RateLimit | None:
+    if said is not None and not isinstance(said, RateLimit):
+        raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {said!r:.80}")
+    return said
+
+
 def _checked_kind(owner: str, setting: str, value: Any) -> Layer | None:
     """Refuse a value that cannot mean what the setting says."""
     known = value is None or isinstance(value, bool) or callable(value) or hasattr(value, "around")
-    if not known and not (setting == "cache" and _is_seconds(value)):
+    if not known and not (setting == "cache" and is_seconds(value)):
         raise ToolDefinitionError(f"{owner}: {setting} cannot be {value!r:.80}")
     return None
 
 
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-
-
 _CLEAR: dict[str, Callable[[Any], bool]] = {
-    "timeout": _is_seconds,
+    "timeout": is_seconds,
     "effects": lambda value: value in get_args(Effects),
     "idempotent": lambda value: value is True,
+    "rate_limit": lambda value: isinstance(value, RateLimit),
 }
-
-
-def _check_timeout(owner: str, seconds: object) -> None:
-    if seconds is not None and not _is_seconds(seconds):
-        raise ToolDefinitionError(f"{owner}: timeout must be a number of seconds above 0, not {seconds!r:.80}")
 
 
 def _check_choice(owner: str, setting: str, value: object, choices: tuple[Any, ...]) -> None:
     if not any(value is each or (isinstance(value, str) and value == each) for each in choices):
         known = ", ".join(map(repr, choices))
         raise ToolDefinitionError(f"{owner}: {setting} must be one of {known}, not {value!r:.80}")
-
-
-def _check_count(owner: str, setting: str, value: object, *, least: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ToolDefinitionError(f"{owner}: {setting} must be a whole number from {least} on, not {value!r:.80}")

@@ -13,15 +13,19 @@ from toolsemble.collection import collected
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.limits import Slots
+from toolsemble.limits import Seats
 from toolsemble.metrics import SilentMetrics, ToolMetrics
+from toolsemble.number import check_count
 from toolsemble.preview import preview
+from toolsemble.rate import RateLimit
 from toolsemble.record import LOG_LIMIT, TRACE
+from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewHandler
 from toolsemble.review.gate import OuterGate, Predicate, outer_gate
 from toolsemble.review.request import TIMEOUT
 from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS
+from toolsemble.settings import BoxLimits
 from toolsemble.shape import described
 from toolsemble.specification import ToolSpecification
 from toolsemble.turn import Turn
@@ -78,6 +82,9 @@ class Toolbox:
         agent_role: str = "unknown",
         max_concurrency: int | None = None,
         max_output: int | None = None,
+        timeout: float | None = None,
+        retries: int | Retries = 0,
+        rate_limit: RateLimit | None = None,
         repair: bool | Iterable[str] = True,
         log_limit: int = LOG_LIMIT,
     ) -> None:
@@ -96,13 +103,19 @@ class Toolbox:
         :param agent_role: the role of the agent whose tools these are
         :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
         :param max_output: how many characters of a result the model gets
+        :param timeout: how many seconds a call may take after its approval, where its tool says nothing of it; bodies
+            that are sync and inline cannot be held to it
+        :param retries: how often a call that failed is made again, or a :class:`Retries` that says more; for tools that
+            may be repeated, and say nothing of it
+        :param rate_limit: how many calls of all its tools together there may be in some time
         :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
             "nested", "null", "coerce", "keys" and "extra"
         :param log_limit: how many characters of input and output a log line shows
         """
-        _check_count("max_concurrency", max_concurrency, least=1)
-        _check_count("max_output", max_output, least=0)
-        _check_count("log_limit", log_limit, least=0)
+        counts = {"max_concurrency": (max_concurrency, 1), "max_output": (max_output, 0), "log_limit": (log_limit, 0)}
+        for setting, (value, least) in counts.items():
+            if value is not None:
+                check_count(f"Toolbox {setting}", value, least=least)
         _check_methods("executor", executor, "submit")
         _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
         self._context = ToolContext(
@@ -113,10 +126,13 @@ class Toolbox:
             review=review,
         )
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
-        self._entries = {each.name: self._entry(tool, each) for tool, each in _gated(_collected(tools), gate)}
+        limits = BoxLimits.of(timeout, retries, rate_limit)
+        self._entries = {
+            each.name: self._entry(tool, limits.given_to(each)) for tool, each in _gated(_collected(tools), gate)
+        }
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
-        slots = None if max_concurrency is None else Slots(max_concurrency)
+        slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
         self._walk = Walk(_steps(repair), slots, workers, log_limit)
         self._max_output = max_output
         self._specifications: tuple[ToolSpecification, ...] | None = None
@@ -418,11 +434,6 @@ def _unknown_tool(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name.casefold(), folded, n=1) if len(name) <= _LONGEST_NAME else []
     hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
     return f"Unknown tool '{preview(name, _LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
-
-
-def _check_count(setting: str, value: object, *, least: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ToolDefinitionError(f"Toolbox {setting} must be a whole number from {least} on, not {value!r}")
 
 
 def _check_methods(setting: str, value: object, *methods: str) -> None:

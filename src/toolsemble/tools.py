@@ -28,7 +28,9 @@ from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.policy import Effects, Isolation, Policy
+from toolsemble.rate import RateLimit
 from toolsemble.result import ToolResult
+from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
@@ -90,7 +92,7 @@ class ToolSettings(BareSettings, total=False):
     """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
 
     timeout: float | None
-    retries: Any
+    retries: int | Retries
     max_concurrency: int | None
     max_output: int | None
 
@@ -138,7 +140,7 @@ class Tool(ABC):
     """How many seconds a call may take after its approval, with all waiting; None for any number."""
     isolation: Isolation = "thread"
     """Where a blocking :meth:`run` runs: ``"process"`` for a worker process, which is killed when time is up."""
-    retries: int | Any = 0
+    retries: int | Retries = 0
     """How often a call that failed is made again, or a ``Retries`` that says more; for tools that may be repeated."""
     effects: Effects | None = None
     """What a call changes: ``"read"`` for nothing, ``"write"``, or ``"irreversible"``; None when nobody says."""
@@ -148,7 +150,7 @@ class Tool(ABC):
     """How many calls of the tool may run at the same time; None for any number."""
     resources: Callable[[Any], Any] | None = None
     """A method ``(self, arguments)`` that gives the names of what a call touches; such calls never overlap."""
-    rate_limit: Any = None
+    rate_limit: RateLimit | None = None
     """A ``RateLimit``: how many calls there may be in some time; shared by the tools that share the object."""
     cache: Any = None
     """Whether results are kept and given again: how many seconds, True for any number, or a ``Cache``."""
@@ -281,7 +283,7 @@ class Tool(ABC):
         if said == NO_LIMITS:
             return None
         kept: Kept = vars(self).setdefault("_limits", Kept())
-        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", said)
+        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", said, self.run)
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
         if context is not None and not isinstance(context, ToolContext):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol
 
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
-from toolsemble.limits import Slots, held_place
+from toolsemble.limits import kept_for
 from toolsemble.shape import described
-from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish, in_event_loop
+from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
@@ -65,10 +65,7 @@ class RunBody:
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-        executor = _free_of_us(self._workers)
-        future = executor.submit(Job(self._definition, self._value, self._context, executor))
-        if (place := held_place()) is not None:
-            place.keep_for(future)
+        future = submitted(self._definition, self._value, self._context, free_of_us(self._workers))
         returned, error = await asyncio.wrap_future(future)
         try:
             if error is not None:
@@ -78,7 +75,16 @@ class RunBody:
         return returned
 
 
-def _free_of_us(workers: Executor) -> Executor:
+def submitted(
+    definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor
+) -> Future[tuple[Any, BaseException | None]]:
+    """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
+    future = executor.submit(Job(definition, value, context, executor))
+    kept_for(future)
+    return future
+
+
+def free_of_us(workers: Executor) -> Executor:
     """Give the workers, or threads of our own where a body that waits for this one may fill all of them."""
     occupied = _occupied.get()
     ours = isinstance(workers, ContextThreadPool)
@@ -161,24 +167,3 @@ class Apply:
             return await made if awaitable(made) else made
         finally:
             leave(token)
-
-
-class TakeSlot:
-    """Wait until one more call may run; tell whether a place was taken."""
-
-    __slots__ = ("_slots",)
-
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-
-    def do(self) -> bool:
-        """Wait in this thread; not where an event loop would stand still, whose own tasks may hold the places."""
-        if in_event_loop():
-            return False
-        self._slots.take()
-        return True
-
-    async def ado(self) -> bool:
-        """Wait without blocking the event loop."""
-        await self._slots.atake()
-        return True

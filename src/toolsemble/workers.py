@@ -10,7 +10,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -123,5 +126,28 @@ def _run(work: Awaitable[T]) -> T:
         return await work
 
     # With a factory the runner leaves the thread's own event loop setting alone, which asyncio.run would clear.
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(awaited())
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(awaited())
+    finally:
+        sweep()
+
+
+_left: dict[asyncio.Task[Any], Callable[[], None]] = {}
+
+
+def leave_behind(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
+    """Let a task that ignores its cancellation go on, and its event loop end without it; tell when it is gone."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    _left[task] = gone
+    task.add_done_callback(lambda _: _left.pop(task, gone)())
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - the documented way to have a loop not wait for a task
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - whoever leaves it tells of it
+
+
+def sweep() -> None:
+    """Forget tasks that were left behind in event loops that are closed: they can never go on."""
+    for task in list(_left):
+        if task.get_loop().is_closed() and (gone := _left.pop(task, None)) is not None:
+            gone()

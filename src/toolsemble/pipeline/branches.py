@@ -28,7 +28,6 @@ class EachSettings(BareSettings, total=False):
     """What can be said about a tool that is mapped over a list: its ``max_concurrency`` counts items, not calls."""
 
     timeout: float | None
-    retries: Any
     max_output: int | None
 
 

@@ -1,0 +1,148 @@
+"""A body that runs for no longer than its call has time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.context import ToolContext, enter, leave
+from toolsemble.deadline import TimedOutError, left, remaining
+from toolsemble.definition import ToolDefinition
+from toolsemble.limits import kept_for
+from toolsemble.record import note
+from toolsemble.work import free_of_us, submitted
+from toolsemble.workers import ContextThreadPool, ThreadPerJob, awaitable, finish, leave_behind
+
+if TYPE_CHECKING:
+    import asyncio
+
+GRACE = 0.5
+"""How many seconds an async body has to end when it is cancelled."""
+
+ALONE = ThreadPerJob(daemon=True)
+"""Where bodies run that may have to be left behind: they take no thread of a pool, and let the program end."""
+
+
+class RunUntil:
+    """Run a tool's body with its input, inside its context, until its deadline."""
+
+    __slots__ = ("_context", "_definition", "_value", "_workers")
+
+    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, workers: Executor) -> None:
+        self._definition = definition
+        self._value = value
+        self._context = context
+        self._workers = workers
+
+    def do(self) -> Any:
+        """Run it in another thread, so that this one can go on in time."""
+        seconds, grace = left(self._context), 2 * GRACE if self._definition.awaits else 0.0
+        future = ALONE.submit(self._whole)
+        kept_for(future)
+        try:
+            wait([future], None if seconds is None else seconds + grace)
+        finally:
+            if not future.done():
+                self._abandoned(future)
+        if not future.done():
+            raise TimedOutError
+        return future.result()
+
+    async def ado(self) -> Any:
+        """Await an async body; run a blocking one in a worker."""
+        token = enter(self._context)
+        try:
+            if self._definition.awaits:
+                returned = self._definition.body(self._value)
+            else:
+                returned = await self._in_worker()
+            return await within(returned, self._context) if awaitable(returned) else returned
+        finally:
+            leave(token)
+
+    def _whole(self) -> Any:
+        enter(self._context)  # the thread is this body's own
+        returned = self._definition.body(self._value)
+        return finish(within(returned, self._context)) if awaitable(returned) else returned
+
+    async def _in_worker(self) -> Any:
+        seconds, executor = left(self._context), free_of_us(self._workers)
+        # In a pool that everybody uses, those who never end would leave no thread for the others.
+        executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
+        future = submitted(self._definition, self._value, self._context, executor)
+        returned, error = await ended(future, seconds, partial(self._abandoned, future))
+        try:
+            if error is not None:
+                raise error
+        finally:
+            error = None  # its traceback refers to this frame
+        return returned
+
+    def _abandoned(self, future: Future[Any]) -> None:
+        if not future.cancel():
+            name = self._definition.name
+            line = f"The body of '{name}' goes on in a thread, which nobody can stop; what it holds stays held"
+            note(self._context, "abandoned_threads", line)
+
+
+async def ended(future: Future[Any], seconds: float | None, give_up: Callable[[], object]) -> Any:
+    """Give what a future gives, in time; call a function when nobody waits for it any more."""
+    import asyncio  # noqa: PLC0415 - sync programs never pay for it
+
+    waiting, late = asyncio.wrap_future(future), True
+    try:
+        late = not (await asyncio.wait([waiting], timeout=seconds))[0]
+    finally:
+        if late:
+            give_up()
+            waiting.cancel()
+    if late:
+        raise TimedOutError
+    return waiting.result()
+
+
+async def within(work: Awaitable[Any], context: ToolContext) -> Any:
+    """Give what an awaitable gives, in time; one that does not let itself be cancelled is left behind."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    task = asyncio.ensure_future(_outcome(work))
+    late = True
+    try:
+        late = not (await asyncio.wait([task], timeout=remaining(context)))[0]
+    finally:
+        if late:
+            await _stopped(task, context)
+    if late:
+        raise TimedOutError
+    returned, error = task.result()
+    try:
+        if error is not None:
+            raise error
+    finally:
+        error = None  # its traceback refers to this frame
+    return returned
+
+
+async def _outcome(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    # Returned, not raised: an event loop stops at once for some exceptions, and the path would not hear of them.
+    try:
+        return await work, None
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
+        return None, error
+
+
+async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:
+    import asyncio  # noqa: PLC0415 - as above
+
+    task.cancel()
+    try:
+        await asyncio.wait([task], timeout=GRACE)
+    finally:
+        if not task.done():
+            future: Future[None] = Future()
+            kept_for(future)
+            leave_behind(task, lambda: future.set_result(None))
+            line = f"The body of '{context.tool_name}' was cancelled, and goes on; what it holds stays held"
+            note(context, "abandoned_tasks", line)

@@ -1,0 +1,75 @@
+"""How many calls there may be in some time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+from toolsemble.context import ToolContext
+from toolsemble.deadline import remaining
+from toolsemble.definition import ToolDefinition
+from toolsemble.errors import ToolExecutionError
+from toolsemble.limits import Claim
+from toolsemble.number import check_count, check_seconds
+from toolsemble.policy import Inner
+from toolsemble.waiting import Sleep, Take
+from toolsemble.work import Work
+
+
+class RateLimit:
+    """So many calls in any stretch of so many seconds; further ones wait for their turn, first come first served.
+
+    Tools that are given the same object share it. A call that could not begin before its deadline fails at once, and
+    says when it could.
+
+    >>> from toolsemble import tool
+    >>> @tool(rate_limit=RateLimit(10, per=60))
+    ... def search(query: str) -> str:
+    ...     return "found"
+    >>> search.execute('{"query": "rome"}').output
+    'found'
+    """
+
+    def __init__(self, calls: int, per: float = 1.0) -> None:
+        """Take down how many calls there may be in how many seconds."""
+        check_count("RateLimit calls", calls, least=1)
+        check_seconds("RateLimit per", per)
+        self.calls = calls
+        self.per = per
+        self._begun: deque[float] = deque(maxlen=calls)
+
+    def around(
+        self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
+    ) -> Generator[Work, Any, Any]:
+        """Walk what is inside when it is the call's turn."""
+        _ = definition, value
+        # Only the one whose turn it is looks at the clock; the others stand in line behind it.
+        turn = Claim([self])
+        yield Take(turn, context)
+        try:
+            pause = self._pause()
+            time_left = remaining(context)
+            if time_left is not None and pause > time_left:
+                raise ToolExecutionError(f"The {self} is used up; the next call can begin in {pause:.3g} s")
+            if pause > 0:
+                yield Sleep(pause)
+            self._begun.append(time.monotonic())
+        finally:
+            turn.leave()
+        return (yield from inner(context))
+
+    def _pause(self) -> float:
+        if len(self._begun) < self.calls:
+            return 0.0
+        return self._begun[0] + self.per - time.monotonic()
+
+    def __str__(self) -> str:
+        return f"rate limit of {self.calls} calls in {self.per:g} s"
+
+    def __repr__(self) -> str:
+        return f"RateLimit({self.calls}, per={self.per:g})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RateLimit, (self.calls, self.per)
