@@ -7,10 +7,13 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeAlias
 
 _claim: ContextVar[Claim | None] = ContextVar("toolsemble.claim", default=None)
 
+_numbers = count()
 _Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
 
 
@@ -43,8 +46,10 @@ class Claim:
     """
 
     def __init__(self, names: Iterable[Hashable], parent: Claim | None = None) -> None:
-        self.names = tuple(names)
+        # Names before places: a call that waits for a name is in nobody's way where places are counted.
+        self.names = tuple(sorted(names, key=lambda name: isinstance(name, Seats)))
         self.parent = parent
+        self.number = next(_numbers)
         self.turn: Future[None] = Future()
         self.seats: dict[Hashable, _Seat] = {}
         self._users = 1
@@ -92,19 +97,41 @@ class Claim:
             TABLE.give_back(self)
 
 
+class _Queue:
+    """Claims that wait for one thing, in the order in which they came."""
+
+    __slots__ = ("_entries", "_heap", "members")
+
+    def __init__(self) -> None:
+        self.members: set[Claim] = set()
+        self._heap: list[tuple[int, Claim]] = []
+        self._entries: set[Claim] = set()
+
+    def add(self, claim: Claim) -> None:
+        self.members.add(claim)
+        if claim not in self._entries:
+            self._entries.add(claim)
+            heappush(self._heap, (claim.number, claim))
+
+    def first(self) -> Claim:
+        while self._heap[0][1] not in self.members:  # it has left, and a heap cannot be searched
+            self._entries.discard(heappop(self._heap)[1])
+        return self._heap[0][1]
+
+
 class Table:
     """Who holds what, and who waits for it; for threads and tasks of any event loop.
 
-    Claims are served first come first served. Those of calls inside other calls go first: somebody may wait for what
-    the calls around them hold. A seat is lent to the calls inside, one at a time; a wait that could never end is
-    refused.
+    Claims are served first come first served; one whose names are taken lets others have the places that are counted.
+    Those of calls inside other calls go first: somebody may wait for what the calls around them hold. A seat is lent to
+    the calls inside, one at a time; a wait that could never end is refused.
     """
 
     def __init__(self) -> None:
         # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
         self.lock = threading.RLock()
         self._held: dict[Hashable, list[_Seat]] = {}
-        self._queues: dict[Hashable, OrderedDict[Claim, None]] = {}
+        self._queues: dict[Hashable, _Queue] = {}
         self._inner: OrderedDict[Claim, None] = OrderedDict()
         self._returned: deque[Claim] = deque()
         self._busy = False
@@ -135,20 +162,25 @@ class Table:
     def waiting(self) -> int:
         """How many claims wait."""
         with self.lock:
-            return len(self._inner) + len({claim for queue in self._queues.values() for claim in queue})
+            return len(self._inner) + len({claim for queue in self._queues.values() for claim in queue.members})
 
     def _ask(self, claim: Claim) -> None:
-        if self._fits(claim):
+        blocked = self._blocked(claim)
+        if blocked is None:
             self._seat(claim)
-            return
-        if claim.parent is None:
-            for name in claim.names:
-                self._queues.setdefault(name, OrderedDict())[claim] = None
-            return
-        self._inner[claim] = None
-        if self._hopeless(claim):
-            del self._inner[claim]
-            raise EndlessWaitError
+        elif claim.parent is None:
+            self._queue(claim, blocked)
+        else:
+            self._inner[claim] = None
+            if self._hopeless(claim):
+                del self._inner[claim]
+                raise EndlessWaitError
+
+    def _queue(self, claim: Claim, blocked: Hashable) -> None:
+        """Let a claim wait for all its names at once, and for the places one after the other."""
+        for name in claim.names:
+            if name is blocked or not isinstance(name, Seats):
+                self._queues.setdefault(name, _Queue()).add(claim)
 
     def _settle(self) -> None:
         """Do what was given back; not in the middle of something else, which comes to it when it is done."""
@@ -174,15 +206,23 @@ class Table:
 
     def _serve(self, names: Iterable[Hashable]) -> None:
         for claim in list(self._inner):
-            if self._fits(claim):
+            if self._blocked(claim) is None:
                 self._seat(claim)
         due = list(names)
         while due:
-            queue = self._queues.get(due.pop())
-            first = next(iter(queue)) if queue else None
-            if first is not None and self._fits(first):
+            name = due.pop()
+            if name not in self._queues:
+                continue
+            first = self._queues[name].first()
+            blocked = self._blocked(first)
+            if blocked is None:
                 self._seat(first)
                 due += first.names  # others are first now
+            elif blocked is not name:
+                if isinstance(name, Seats):  # where it is not what it waits for, it is in the way
+                    self._leave(first, name)
+                    due.append(name)
+                self._queue(first, blocked)
 
     def _seat(self, claim: Claim) -> None:
         self._forget(claim)
@@ -201,22 +241,27 @@ class Table:
     def _forget(self, claim: Claim) -> None:
         self._inner.pop(claim, None)
         for name in claim.names:
-            queue = self._queues.get(name)
-            if queue is not None:
-                queue.pop(claim, None)
-                if not queue:
-                    del self._queues[name]
+            self._leave(claim, name)
 
-    def _fits(self, claim: Claim) -> bool:
-        return all(self._free_for(claim, name) for name in claim.names)
+    def _leave(self, claim: Claim, name: Hashable) -> None:
+        queue = self._queues.get(name)
+        if queue is not None:
+            queue.members.discard(claim)
+            if not queue.members:
+                del self._queues[name]
+
+    def _blocked(self, claim: Claim) -> Hashable | None:
+        """Give the first name or place that a claim has to wait for; None when there is none."""
+        return next((name for name in claim.names if not self._free_for(claim, name)), None)
 
     def _free_for(self, claim: Claim, name: Hashable) -> bool:
         seats = self._held.get(name, ())
         if any(claim.inside(seat[-1]) for seat in seats):
             return True
-        queue = self._queues.get(name)
-        mine = not queue or claim.parent is not None or next(iter(queue)) is claim
-        return mine and len(seats) < _count(name)
+        if len(seats) >= _count(name):
+            return False
+        first = None if claim.parent is not None or name not in self._queues else self._queues[name].first()
+        return first is None or first.number >= claim.number
 
     def _hopeless(self, claim: Claim) -> bool:
         """Whether a claim would wait for ever: whatever it waits for waits, over some corners, for the claim."""
