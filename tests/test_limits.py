@@ -189,3 +189,42 @@ def test_nothing_is_left_in_a_table_that_nobody_uses(table):
         table.give_back(outer)
     gc.collect()
     assert not any([table._held, table._queues, table._inner, table._returned])
+
+
+def test_one_that_waits_for_a_name_lets_others_have_the_places(table):
+    box = Seats(2)
+    first = asked(table, box, "a")
+    second = asked(table, box, "a")
+    assert served(asked(table, box)) == [True]
+    late = asked(table, box)
+    table.give_back(first)  # the second has its name now, and came before the last one
+    assert served(second, late) == [True, False]
+    table.give_back(second)
+    assert served(late) == [True]
+
+
+def test_one_that_waits_for_another_place_lets_others_have_this_one(table):
+    box, tool = Seats(2), Seats(1)
+    first, other = asked(table, tool, box), asked(table, box)
+    second, third, plain = asked(table, tool, box), asked(table, tool, box), asked(table, box)
+    table.give_back(first)  # the second waits for the box no more, and holds the tool's place
+    assert served(second, third, plain) == [True, False, False]
+    table.give_back(other)
+    assert served(third, plain) == [False, True]
+    table.give_back(second)
+    assert served(third) == [True]
+
+
+def test_one_that_waited_for_a_place_of_a_box_may_have_to_wait_for_the_tool_again(table):
+    box, tool = Seats(1), Seats(1)
+    full = asked(table, box)
+    second, third, plain = asked(table, tool, box), asked(table, tool, box), asked(table, box)
+    inner = asked(table, tool, inside=full)  # served before the others, who hold nothing
+    assert served(inner) == [True]
+    table.give_back(full)
+    assert served(second, third, plain) == [False, False, True]
+    table.give_back(plain)
+    table.give_back(inner)
+    assert served(second, third) == [True, False]
+    table.give_back(second)
+    assert served(third) == [True]

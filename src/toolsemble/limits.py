@@ -208,9 +208,9 @@ class Table:
         for claim in list(self._inner):
             if self._blocked(claim) is None:
                 self._seat(claim)
-        due = list(names)
+        due = deque(names)  # names come before places, so that whoever gets one stands in line for the other
         while due:
-            name = due.pop()
+            name = due.popleft()
             if name not in self._queues:
                 continue
             first = self._queues[name].first()

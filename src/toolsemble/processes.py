@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from toolsemble.errors import ToolExecutionError
@@ -22,7 +22,7 @@ IDLE = max(2, os.cpu_count() or 1)
 
 _LOOK = 0.5  # after how many seconds a process is looked at whose death nobody told: its own children hold its pipes
 _PATIENCE = 5.0  # how many seconds a process has to end when it is asked to
-_SHORT = 0.02  # likewise, for one that was asked to end
+_SHORT = 0.005  # likewise, for one that is about to end
 _context = multiprocessing.get_context("spawn")  # a fork of a program with threads may stand still for ever
 
 
@@ -91,22 +91,29 @@ class Worker:
         """Let it end, kill what it leaves behind, and take away the rest."""
         self._line.close()
         with self._lock:
-            ends = time.monotonic() + _PATIENCE
             if self.alive():
-                while self._process.is_alive() and time.monotonic() < ends:
-                    wait([self._process.sentinel], _SHORT)
+                self._waited(_PATIENCE)
                 self.kill()
             self._gone = True
             self._process.join()
             self._process.close()
 
     def forget(self) -> None:
-        """Let go of the line to a process that belongs to another one: to that from which this one was forked."""
+        """Let go of a process that belongs to another one: to that from which this one was forked."""
         self._line.close()
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001 - or it is waited for at exit, in vain
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait for its end; tell whether it is still there."""
+        # Looked at again and again: what else could tell of its end is closed by others, or held open.
+        ends = time.monotonic() + seconds
+        while (alive := self.alive()) and time.monotonic() < ends:
+            time.sleep(_SHORT)
+        return alive
 
     def _died(self) -> WorkerDiedError:
-        wait([self._process.sentinel], _LOOK)  # it may have closed its line a moment before its end
-        alive, code = self.alive(), self._process.exitcode
+        alive = self._waited(_LOOK)  # it may have closed its line a moment before its end
+        code = self._process.exitcode
         self.kill()
         how = "was cut off" if alive or code is None else f"exited with {code}" if code >= 0 else _signal(code)
         hint = "" if self.ready else "; a script has to start its work under if __name__ == '__main__'"

@@ -49,11 +49,10 @@ class RateLimit:
         turn = Claim([self])
         yield Take(turn, context)
         try:
-            pause = self._pause()
-            time_left = remaining(context)
-            if time_left is not None and pause > time_left:
-                raise ToolExecutionError(f"The {self} is used up; the next call can begin in {pause:.3g} s")
-            if pause > 0:
+            while (pause := self._pause()) > 0:  # event loops may wake a little early
+                seconds = remaining(context)
+                if seconds is not None and pause > seconds:
+                    raise ToolExecutionError(f"The {self} is used up; the next call can begin in {pause:.3g} s")
                 yield Sleep(pause)
             self._begun.append(time.monotonic())
         finally:

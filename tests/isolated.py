@@ -1,0 +1,154 @@
+"""Tools that run in worker processes; those import this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from toolsemble import ExitEarlyError, InvocationParameters, Tool, ToolContext, TypedTool, tool
+from toolsemble.result import ToolResult
+
+LONG = 60
+
+
+@tool(isolation="process")
+def where(text: str = "x") -> dict[str, object]:
+    """Tells which process it runs in."""
+    return {"pid": os.getpid(), "parent": os.getppid(), "text": text}
+
+
+@tool(isolation="process", timeout=0.5)
+def hang(file: str) -> str:
+    """Starts a child, and never ends."""
+    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LONG})"])
+    Path(file).write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(LONG)
+    return "late"
+
+
+@tool(isolation="process")
+def wait_for(file: str) -> str:
+    """Says that it is there, and never ends."""
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(LONG)
+    return "late"
+
+
+@tool(isolation="process")
+def die(how: str) -> str:
+    """Dies in some way."""
+    if how == "fork":
+        if os.fork() == 0:
+            time.sleep(LONG)  # it holds the pipes of its parent
+        os._exit(7)
+    if how == "exit":
+        os._exit(3)
+    if how == "close":
+        os.closerange(3, 256)
+        time.sleep(LONG)
+    os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(LONG)
+    return "late"
+
+
+class OddError(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
+@tool(isolation="process")
+def fail(kind: str) -> object:
+    """Fails in some way."""
+    if kind == "odd":
+        raise OddError("very", "odd")
+    if kind == "exit_early":
+        raise ExitEarlyError("enough")
+    if kind == "system_exit":
+        raise SystemExit(5)
+    if kind == "lock":
+        return threading.Lock()
+    raise ValueError("boom")
+
+
+@tool(isolation="process")
+def surroundings(context: ToolContext) -> dict[str, object]:
+    """Tells what it knows of its call."""
+    context.metrics.increment_counter("seen", context.tool_name, context.agent_role)
+    context.progress(0.5)
+    return {"tool": context.tool_name, "role": context.agent_role, "deadline": context.deadline}
+
+
+@tool(isolation="process")
+def shares(parameters: InvocationParameters) -> str:
+    """Wants to write into what the run shares."""
+    return "written"
+
+
+class Counter(Tool):
+    """A tool object that is sent along with its state."""
+
+    name = "counter"
+    description = "Adds to a number"
+    isolation = "process"
+    max_concurrency = 2
+
+    def __init__(self, start=0):
+        self.start = start
+
+    def run(self, input):
+        return ToolResult.success(str(self.start + int(input)), attributes={"start": self.start})
+
+
+class Heavy:
+    """An input that cannot be sent."""
+
+    def __reduce__(self):
+        raise TypeError("too heavy to carry")
+
+
+class Unreadable:
+    """An input that can be sent, and not be read."""
+
+    def __reduce__(self):
+        return explode, ()
+
+
+def explode():
+    raise ValueError("it exploded on the way")
+
+
+class Given(Tool):
+    """Gets an input that only programs can give."""
+
+    name = "given"
+    description = "Takes anything"
+    isolation = "process"
+
+    def run(self, input):
+        return "never"
+
+
+class Method:
+    @tool(isolation="process")
+    def ask(self, number: int) -> int:
+        """Adds one."""
+        return number + 1
+
+
+class Holding(TypedTool[dict]):
+    """Has a live part."""
+
+    name = "holding"
+    description = "Cannot be sent"
+    isolation = "process"
+    input_type = OddError
+
+    def __init__(self):
+        self.lock = threading.Lock()
