@@ -26,7 +26,7 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes import WORKERS, Worker, Workers, answered
+from toolsemble.processes import WORKERS, Errand, Worker, Workers, answered
 from toolsemble.work import Job
 
 LONG = 60.0
@@ -246,14 +246,17 @@ def test_a_process_that_is_still_starting_is_left_to_the_next_call():
     assert pid_of(where.execute("{}")) == pid
 
 
-def test_one_that_is_called_off_between_start_and_work_is_kept():
-    from toolsemble.processes import Errand  # noqa: PLC0415 - the inside of a call
-
+@pytest.mark.parametrize("state", ["starting", "ready"])
+def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
+    if state == "starting":
+        WORKERS.close()
+    else:
+        where.execute("{}")
     errand = Errand(b"")
-    where.execute("{}")
     errand.call_off()
     assert errand() == (None, None)
-    assert where.execute("{}").is_success
+    pids = WORKERS.pids()
+    assert pid_of(where.execute("{}")) in pids
 
 
 def test_a_worker_that_cannot_be_started_leaves_no_line_open(monkeypatch):

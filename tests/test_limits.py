@@ -6,7 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from toolsemble.limits import Claim, EndlessWaitError, Seats, Table, held_claim, kept_for
+from toolsemble.limits import Hold, held, kept_for
+from toolsemble.table import EndlessWaitError, Seats, Table
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def table(monkeypatch):
 
 
 def asked(table, *names, inside=None):
-    claim = Claim(names, inside)
+    claim = Hold(names, inside)
     table.ask(claim)
     return claim
 
@@ -98,7 +99,7 @@ def test_calls_that_would_wait_for_each_other_are_refused(table):
     waits = asked(table, "b", inside=first)
     assert served(waits) == [False]
     with pytest.raises(EndlessWaitError):
-        table.ask(Claim(["a"], second))
+        table.ask(Hold(["a"], second))
     table.give_back(second)  # the refused one failed, and its call ended
     assert served(waits) == [True]
 
@@ -108,7 +109,7 @@ def test_a_circle_over_several_corners_is_refused(table):
     asked(table, "b", inside=holders[0])
     asked(table, "c", inside=asked(table, "x", inside=holders[1]))
     with pytest.raises(EndlessWaitError):
-        table.ask(Claim(["a"], asked(table, "y", inside=holders[2])))
+        table.ask(Hold(["a"], asked(table, "y", inside=holders[2])))
 
 
 def test_where_one_of_several_places_will_be_free_nobody_is_refused(table):
@@ -127,19 +128,19 @@ def test_places_that_are_all_held_by_those_who_wait_are_refused(table):
     for outer in (first, second):
         asked(table, "b", inside=outer)
     with pytest.raises(EndlessWaitError):
-        table.ask(Claim([seats], third))
+        table.ask(Hold([seats], third))
 
 
 def test_what_a_call_holds_is_held_for_the_bodies_it_left_behind(table):
     outer = asked(table, "a")
     outer.enter()
-    inner = asked(table, "b", inside=held_claim())
+    inner = asked(table, "b", inside=held())
     inner.enter()
     body = Future()
     kept_for(body)
     inner.leave()
     outer.leave()
-    assert held_claim() is None
+    assert held() is None
     waiting = [asked(table, name) for name in "ab"]
     assert served(*waiting) == [False, False]
     body.set_result(None)
@@ -148,7 +149,7 @@ def test_what_a_call_holds_is_held_for_the_bodies_it_left_behind(table):
 
 def test_outside_of_calls_nothing_is_kept(table):
     kept_for(Future())
-    assert held_claim() is None
+    assert held() is None
 
 
 def test_a_claim_that_is_left_in_another_context_is_given_back_all_the_same(table):
@@ -157,7 +158,7 @@ def test_a_claim_that_is_left_in_another_context_is_given_back_all_the_same(tabl
     thread = threading.Thread(target=claim.leave)
     thread.start()
     thread.join(30)
-    assert held_claim() is None  # the name is there, but it holds nothing any more
+    assert held() is None  # the name is there, but it holds nothing any more
     assert served(asked(table, "a")) == [True]
 
 
@@ -171,11 +172,11 @@ def test_what_the_collector_gives_back_in_the_middle_of_a_claim_is_given_back_af
         def __hash__(self):
             if not self.given_back:
                 self.given_back = True
-                table.give_back(held)
+                table.give_back(one)
                 assert served(waiting) == [False]
             return 1
 
-    held = asked(table, "a")
+    one = asked(table, "a")
     waiting = asked(table, "a")
     asked(table, Dropped())
     assert served(waiting) == [True]
@@ -228,3 +229,26 @@ def test_one_that_waited_for_a_place_of_a_box_may_have_to_wait_for_the_tool_agai
     assert served(second, third) == [True, False]
     table.give_back(second)
     assert served(third) == [True]
+
+
+def test_one_that_gets_one_name_waits_on_for_the_other(table):
+    first, second = asked(table, "a"), asked(table, "b")
+    both, late = asked(table, "a", "b"), asked(table, "a")
+    table.give_back(first)
+    assert served(both, late) == [False, False]
+    table.give_back(second)
+    assert served(both, late) == [True, False]
+    table.give_back(both)
+    assert served(late) == [True]
+
+
+def test_those_who_go_away_leave_no_trace_in_a_queue_that_does_not_move(table):
+    seats = Seats(1)
+    first, second = asked(table, seats), asked(table, seats)
+    for _ in range(1000):
+        table.withdraw(asked(table, seats))
+    assert len(table._queues[seats]._heap) < 200
+    third = asked(table, seats)
+    table.give_back(first)
+    table.give_back(second)
+    assert served(second, third) == [True, True]

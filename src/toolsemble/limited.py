@@ -12,10 +12,11 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left, sooner
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
-from toolsemble.limits import Claim, EndlessWaitError, Seats, held_claim
+from toolsemble.limits import Hold, held
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
+from toolsemble.table import EndlessWaitError, Seats
 from toolsemble.waiting import StandstillError, Take
 from toolsemble.work import Work
 
@@ -57,15 +58,15 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
 
 def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context: ToolContext) -> Path:
     """Walk what is inside when the call has all that it holds while it runs."""
-    around = held_claim()
+    around = held()
     names = [] if policy.needs is None else list(policy.needs(value))
     # Calls inside a call that has a place of a box need no other.
     counted = box is not None and not (around is not None and around.in_box())
     if not counted and not names:
         return (yield from inner(context))
-    claim = Claim([*names, box] if counted else names, around)
+    hold = Hold([*names, box] if counted else names, around)
     try:
-        yield Take(claim, context)
+        yield Take(hold, context)
     except EndlessWaitError:
         raise ToolExecutionError(
             "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
@@ -75,11 +76,11 @@ def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context
         if names:
             raise
         return (yield from inner(context))
-    claim.enter()
+    hold.enter()
     try:
         return (yield from inner(context))
     finally:
-        claim.leave()
+        hold.leave()
 
 
 def _around(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:

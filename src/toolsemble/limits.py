@@ -1,310 +1,80 @@
-"""What calls hold while they run: places that are counted, and names that only one call at a time may touch."""
+"""What calls hold while they run, and pass on to the calls inside them."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
-from heapq import heappop, heappush
-from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
-_claim: ContextVar[Claim | None] = ContextVar("toolsemble.claim", default=None)
+from toolsemble.table import Claim, Seats, Table
 
-_numbers = count()
-_Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
+TABLE = Table()
+"""The one table of the process: what a name means, it means in every toolbox."""
+
+_current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
 
-class Seats:
-    """A counted number of places, such as those of one toolbox or one tool.
+class Hold(Claim):
+    """What one call holds until it, and every body that it left behind, has ended.
 
-    >>> Seats(3).count
-    3
+    >>> hold = Hold(["file:a"])
+    >>> TABLE.ask(hold)
+    >>> hold.leave()
     """
 
-    __slots__ = ("box", "count")
-
-    def __init__(self, count: int, *, box: bool = False) -> None:
-        self.count = count
-        self.box = box  # whether they are a toolbox's, so that one is enough for a call and all calls inside it
-
-
-class EndlessWaitError(Exception):
-    """A call would wait for something that is only given back when the call itself has ended."""
-
-
-class Claim:
-    """What one call needs, all of it or nothing; it is held until the call, and every body it left behind, has ended.
-
-    >>> claim = Claim(["file:a"])
-    >>> TABLE.ask(claim)
-    >>> claim.turn.done()
-    True
-    >>> TABLE.give_back(claim)
-    """
-
-    def __init__(self, names: Iterable[Hashable], parent: Claim | None = None) -> None:
-        # Names before places: a call that waits for a name is in nobody's way where places are counted.
-        self.names = tuple(sorted(names, key=lambda name: isinstance(name, Seats)))
-        self.parent = parent
-        self.number = next(_numbers)
-        self.turn: Future[None] = Future()
-        self.seats: dict[Hashable, _Seat] = {}
+    def __init__(self, names: Iterable[Hashable], parent: Hold | None = None) -> None:
+        super().__init__(names, parent)
+        self._lock = threading.RLock()
         self._users = 1
-        self._token: Token[Claim | None] | None = None
+        self._token: Token[Hold | None] | None = None
 
     def enter(self) -> None:
         """Let the calls inside the call know what it holds."""
-        self._token = _claim.set(self)
+        self._token = _current.set(self)
 
     def leave(self) -> None:
         """Give everything back: now, or when a body that outlives the call has ended."""
         if self._token is not None:
             try:  # noqa: SIM105 - closed by the collector it may stand in another context, where there is nothing to undo
-                _claim.reset(self._token)
+                _current.reset(self._token)
             except ValueError:
                 pass
         self._used_less()
 
     def keep_for(self, body: Future[Any]) -> None:
         """Hold everything for as long as a body runs, whatever happens to the call."""
-        with TABLE.lock:
+        with self._lock:
             self._users += 1
         body.add_done_callback(self._used_less)
-
-    def chain(self) -> Iterator[Claim]:
-        """Give the claim and those of the calls around it, inside out."""
-        claim: Claim | None = self
-        while claim is not None:
-            yield claim
-            claim = claim.parent
-
-    def inside(self, other: Claim) -> bool:
-        """Whether the call is, or is made inside, the one that holds the other claim."""
-        return any(each is other for each in self.chain())
 
     def in_box(self) -> bool:
         """Whether the call, or one around it, has a place of a toolbox."""
         return any(isinstance(name, Seats) and name.box for each in self.chain() for name in each.seats)
 
     def _used_less(self, _: object = None) -> None:
-        with TABLE.lock:
+        with self._lock:
             self._users -= 1
             unused = not self._users
         if unused:
             TABLE.give_back(self)
 
 
-class _Queue:
-    """Claims that wait for one thing, in the order in which they came."""
-
-    __slots__ = ("_entries", "_heap", "members")
-
-    def __init__(self) -> None:
-        self.members: set[Claim] = set()
-        self._heap: list[tuple[int, Claim]] = []
-        self._entries: set[Claim] = set()
-
-    def add(self, claim: Claim) -> None:
-        self.members.add(claim)
-        if claim not in self._entries:
-            self._entries.add(claim)
-            heappush(self._heap, (claim.number, claim))
-
-    def first(self) -> Claim:
-        while self._heap[0][1] not in self.members:  # it has left, and a heap cannot be searched
-            self._entries.discard(heappop(self._heap)[1])
-        return self._heap[0][1]
-
-
-class Table:
-    """Who holds what, and who waits for it; for threads and tasks of any event loop.
-
-    Claims are served first come first served; one whose names are taken lets others have the places that are counted.
-    Those of calls inside other calls go first: somebody may wait for what the calls around them hold. A seat is lent to
-    the calls inside, one at a time; a wait that could never end is refused.
-    """
-
-    def __init__(self) -> None:
-        # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
-        self.lock = threading.RLock()
-        self._held: dict[Hashable, list[_Seat]] = {}
-        self._queues: dict[Hashable, _Queue] = {}
-        self._inner: OrderedDict[Claim, None] = OrderedDict()
-        self._returned: deque[Claim] = deque()
-        self._busy = False
-
-    def ask(self, claim: Claim) -> None:
-        """Seat a claim, whose turn is then done, or let it wait; refuse one that would wait for ever."""
-        try:
-            with self.lock:
-                self._busy = True
-                try:
-                    self._ask(claim)
-                finally:
-                    self._busy = False
-        finally:
-            self._settle()
-
-    def give_back(self, claim: Claim) -> None:
-        """Free what a claim holds, for those who wait."""
-        self._returned.append(claim)
-        self._settle()
-
-    def withdraw(self, claim: Claim) -> None:
-        """Take a claim out of its queues, or back when it was served in this very moment."""
-        claim.turn.cancel()
-        self.give_back(claim)
-
-    @property
-    def waiting(self) -> int:
-        """How many claims wait."""
-        with self.lock:
-            return len(self._inner) + len({claim for queue in self._queues.values() for claim in queue.members})
-
-    def _ask(self, claim: Claim) -> None:
-        blocked = self._blocked(claim)
-        if blocked is None:
-            self._seat(claim)
-        elif claim.parent is None:
-            self._queue(claim, blocked)
-        else:
-            self._inner[claim] = None
-            if self._hopeless(claim):
-                del self._inner[claim]
-                raise EndlessWaitError
-
-    def _queue(self, claim: Claim, blocked: Hashable) -> None:
-        """Let a claim wait for all its names at once, and for the places one after the other."""
-        for name in claim.names:
-            if name is blocked or not isinstance(name, Seats):
-                self._queues.setdefault(name, _Queue()).add(claim)
-
-    def _settle(self) -> None:
-        """Do what was given back; not in the middle of something else, which comes to it when it is done."""
-        with self.lock:
-            while self._returned and not self._busy:
-                self._busy = True
-                try:
-                    self._free(self._returned.popleft())
-                finally:
-                    self._busy = False
-
-    def _free(self, claim: Claim) -> None:
-        for name, seat in claim.seats.items():
-            seat.remove(claim)
-            if not seat:
-                seats = self._held[name]
-                seats.remove(seat)
-                if not seats:
-                    del self._held[name]
-        claim.seats = {}
-        self._forget(claim)
-        self._serve(claim.names)
-
-    def _serve(self, names: Iterable[Hashable]) -> None:
-        for claim in list(self._inner):
-            if self._blocked(claim) is None:
-                self._seat(claim)
-        due = deque(names)  # names come before places, so that whoever gets one stands in line for the other
-        while due:
-            name = due.popleft()
-            if name not in self._queues:
-                continue
-            first = self._queues[name].first()
-            blocked = self._blocked(first)
-            if blocked is None:
-                self._seat(first)
-                due += first.names  # others are first now
-            elif blocked is not name:
-                if isinstance(name, Seats):  # where it is not what it waits for, it is in the way
-                    self._leave(first, name)
-                    due.append(name)
-                self._queue(first, blocked)
-
-    def _seat(self, claim: Claim) -> None:
-        self._forget(claim)
-        if not claim.turn.set_running_or_notify_cancel():
-            return
-        for name in claim.names:
-            seats = self._held.setdefault(name, [])
-            seat = next((each for each in seats if claim.inside(each[-1])), None)
-            if seat is None:
-                seat = []
-                seats.append(seat)
-            seat.append(claim)
-            claim.seats[name] = seat
-        claim.turn.set_result(None)
-
-    def _forget(self, claim: Claim) -> None:
-        self._inner.pop(claim, None)
-        for name in claim.names:
-            self._leave(claim, name)
-
-    def _leave(self, claim: Claim, name: Hashable) -> None:
-        queue = self._queues.get(name)
-        if queue is not None:
-            queue.members.discard(claim)
-            if not queue.members:
-                del self._queues[name]
-
-    def _blocked(self, claim: Claim) -> Hashable | None:
-        """Give the first name or place that a claim has to wait for; None when there is none."""
-        return next((name for name in claim.names if not self._free_for(claim, name)), None)
-
-    def _free_for(self, claim: Claim, name: Hashable) -> bool:
-        seats = self._held.get(name, ())
-        if any(claim.inside(seat[-1]) for seat in seats):
-            return True
-        if len(seats) >= _count(name):
-            return False
-        first = None if claim.parent is not None or name not in self._queues else self._queues[name].first()
-        return first is None or first.number >= claim.number
-
-    def _hopeless(self, claim: Claim) -> bool:
-        """Whether a claim would wait for ever: whatever it waits for waits, over some corners, for the claim."""
-        stuck = set(self._inner)
-        while loose := {each for each in stuck if self._has_hope(each, stuck)}:
-            stuck -= loose
-        return claim in stuck
-
-    def _has_hope(self, claim: Claim, stuck: set[Claim]) -> bool:
-        def ends(holder: Claim) -> bool:
-            return not any(each.inside(holder) for each in stuck)
-
-        def opens(name: Hashable) -> bool:
-            seats = self._held.get(name, ())
-            return len(seats) < _count(name) or any(
-                all(claim.inside(holder) or ends(holder) for holder in seat) for seat in seats
-            )
-
-        return all(map(opens, claim.names))
-
-
-def _count(name: Hashable) -> int:
-    return name.count if isinstance(name, Seats) else 1
-
-
-TABLE = Table()
-"""The one table of the process: what a name means, it means in every toolbox."""
-
-
-def held_claim() -> Claim | None:
+def held() -> Hold | None:
     """Give what the call around this one holds; None outside of a call that holds something.
 
-    >>> held_claim() is None
+    >>> held() is None
     True
     """
-    claim = _claim.get()
-    while claim is not None and not claim.seats:  # a task that outlived the call it was started in
-        claim = claim.parent
-    return claim
+    hold: Any = _current.get()
+    while hold is not None and not hold.seats:  # a task that outlived the call it was started in
+        hold = hold.parent
+    return hold  # type: ignore[no-any-return]  # the parent of a hold is one
 
 
 def kept_for(body: Future[Any]) -> None:
     """Keep what the call here and those around it hold until a body has ended, whatever happens to them."""
-    claim = held_claim()
-    for each in () if claim is None else claim.chain():
+    hold: Any = held()
+    for each in () if hold is None else hold.chain():
         each.keep_for(body)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.limits import Seats
 from toolsemble.shape import described
+from toolsemble.table import Seats
 from toolsemble.workers import is_async
 
 PROCESSES = Seats(32)

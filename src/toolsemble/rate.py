@@ -11,7 +11,7 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
-from toolsemble.limits import Claim
+from toolsemble.limits import Hold
 from toolsemble.number import check_count, check_seconds
 from toolsemble.policy import Inner
 from toolsemble.waiting import Sleep, Take
@@ -46,7 +46,7 @@ class RateLimit:
         """Walk what is inside when it is the call's turn."""
         _ = definition, value
         # Only the one whose turn it is looks at the clock; the others stand in line behind it.
-        turn = Claim([self])
+        turn = Hold([self])
         yield Take(turn, context)
         try:
             while (pause := self._pause()) > 0:  # event loops may wake a little early

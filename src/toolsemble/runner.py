@@ -25,12 +25,12 @@ from toolsemble.errors import (
     ToolExecutionError,
 )
 from toolsemble.limited import limited
-from toolsemble.limits import Seats
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import described, shaped
+from toolsemble.table import Seats
 from toolsemble.work import RunBody, Work
 from toolsemble.workers import THREADS
 

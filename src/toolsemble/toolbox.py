@@ -13,7 +13,6 @@ from toolsemble.collection import collected
 from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.limits import Seats
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.number import check_count
 from toolsemble.preview import preview
@@ -28,6 +27,7 @@ from toolsemble.schema.repair import STEPS
 from toolsemble.settings import BoxLimits
 from toolsemble.shape import described
 from toolsemble.specification import ToolSpecification
+from toolsemble.table import Seats
 from toolsemble.turn import Turn
 from toolsemble.workers import THREADS, ContextThreadPool, finish
 

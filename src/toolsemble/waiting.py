@@ -8,7 +8,8 @@ from concurrent.futures import wait
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left
 from toolsemble.errors import ToolExecutionError
-from toolsemble.limits import TABLE, Claim
+from toolsemble.limits import TABLE
+from toolsemble.table import Claim
 from toolsemble.workers import in_event_loop, sweep
 
 
@@ -37,9 +38,10 @@ class Sleep:
 class Take:
     """Wait until a call has what it claims; raise when there is no time left, or when it would wait for ever.
 
-    >>> claim = Claim(["file:a"])
-    >>> Take(claim, ToolContext()).do()
-    >>> claim.leave()
+    >>> from toolsemble.limits import Hold
+    >>> hold = Hold(["file:a"])
+    >>> Take(hold, ToolContext()).do()
+    >>> hold.leave()
     """
 
     __slots__ = ("_claim", "_context")
