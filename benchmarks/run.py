@@ -15,7 +15,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolsemble import Agent, ConversationMemory, Tool, Toolbox, ToolCall, ToolPipeline, __version__, map_over, tool
+from toolsemble import (
+    Agent,
+    ConversationMemory,
+    RateLimit,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolPipeline,
+    __version__,
+    map_over,
+    tool,
+)
 from toolsemble.models import ChatRequest, ScriptedModel, UserMessage
 
 ARGUMENTS = '{"input": "what is the weather in Rome?"}'
@@ -251,6 +262,56 @@ def long_conversation() -> Comparison:
     )
 
 
+def limited_call() -> Comparison:
+    """Compare a call of a tool that declares limits which cost no thread with one that declares none."""
+    box = Toolbox([Echo()])
+    limited = Echo()
+    limited.name, limited.effects, limited.max_concurrency, limited.retries = "limited", "read", 8, 2
+    limited.rate_limit = RateLimit(1_000_000)
+    limited.resources = lambda text: {text}  # type: ignore[method-assign]  # an attribute like the others
+    limits = Toolbox([limited])
+    calls = [ToolCall(name, ARGUMENTS, id="call_1") for name in ("limited", "echo")]
+    return Comparison(
+        "a call with places, a resource, a rate and retries / without",
+        ours=lambda: _timed(lambda: limits.execute(calls[0]), 200),
+        bare=lambda: _timed(lambda: box.execute(calls[1]), 200),
+        rounds=100,
+        aim="",
+    )
+
+
+def timed_call() -> Comparison:
+    """Compare a blocking call with a timeout, which needs a thread, with one without."""
+    box = Toolbox([Echo()])
+    limited = Echo()
+    limited.timeout = 60
+    limits = Toolbox([limited])
+    call = ToolCall("echo", ARGUMENTS, id="call_1")
+    return Comparison(
+        "a blocking call with a timeout / without",
+        ours=lambda: _timed(lambda: limits.execute(call), 50),
+        bare=lambda: _timed(lambda: box.execute(call), 50),
+        rounds=50,
+        aim="",
+    )
+
+
+def timed_turn() -> Comparison:
+    """Compare a thousand waiting calls with timeouts with as many without."""
+    limited = Nap()
+    limited.timeout = 60
+    boxes = Toolbox([limited]), Toolbox([Nap()])
+    calls = [ToolCall("nap", ARGUMENTS, id=f"call_{number}") for number in range(1000)]
+    runner = asyncio.Runner()
+    return Comparison(
+        "aexecute_all of 1,000 calls that sleep 10 ms, timeout / without",
+        ours=lambda: _timed(lambda: runner.run(boxes[0].aexecute_all(calls)), 1),
+        bare=lambda: _timed(lambda: runner.run(boxes[1].aexecute_all(calls)), 1),
+        rounds=20,
+        aim="",
+    )
+
+
 def cold_import() -> Comparison:
     """Compare importing the package with importing pydantic, each in a fresh process."""
 
@@ -277,6 +338,9 @@ COMPARISONS = (
     one_agent_turn,
     many_calls_of_an_agent,
     long_conversation,
+    limited_call,
+    timed_call,
+    timed_turn,
     cold_import,
 )
 

@@ -103,15 +103,17 @@ def test_a_call_that_cannot_begin_in_time_fails_at_once_and_says_when_it_could()
     assert len(begun) == 1
 
 
-def test_one_that_waits_behind_others_waits_no_longer_than_it_may():
+async def test_one_that_waits_behind_others_waits_no_longer_than_it_may():
     made, _ = starts(RateLimit(1, per=600))
     made.execute("x")
-    slow = threading.Thread(target=made.execute, args=("x",), daemon=True)
-    slow.start()
+    slow = asyncio.create_task(made.aexecute("x"))
     while made.rate_limit not in TABLE._held:
-        time.sleep(0.001)
-    late = made.execute("x", ToolContext(deadline=time.monotonic() + 0.05))
+        await asyncio.sleep(0)
+    late = await made.aexecute("x", ToolContext(deadline=time.monotonic() + 0.05))
     assert late.error_message.startswith("Tool 'function' timed out after 0.05")
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
 
 
 async def test_a_waiter_that_is_cancelled_uses_nothing_up():

@@ -17,7 +17,7 @@ from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
 from toolsemble.table import EndlessWaitError, Seats
-from toolsemble.waiting import StandstillError, Take
+from toolsemble.waiting import StandstillError, taken
 from toolsemble.work import Work
 
 Path: TypeAlias = Generator[Work, Any, Any]
@@ -66,7 +66,7 @@ def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context
         return (yield from inner(context))
     hold = Hold([*names, box] if counted else names, around)
     try:
-        yield Take(hold, context)
+        yield from taken(hold, context)
     except EndlessWaitError:
         raise ToolExecutionError(
             "It needs what the calls around it hold, or what waits for them, so it would wait for ever"

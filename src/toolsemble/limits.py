@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from typing import Any
@@ -21,10 +21,11 @@ class Hold(Claim):
 
     >>> hold = Hold(["file:a"])
     >>> TABLE.ask(hold)
+    True
     >>> hold.leave()
     """
 
-    def __init__(self, names: Iterable[Hashable], parent: Hold | None = None) -> None:
+    def __init__(self, names: Sequence[Hashable], parent: Hold | None = None) -> None:
         super().__init__(names, parent)
         self._lock = threading.RLock()
         self._users = 1

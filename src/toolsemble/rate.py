@@ -14,7 +14,7 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import Hold
 from toolsemble.number import check_count, check_seconds
 from toolsemble.policy import Inner
-from toolsemble.waiting import Sleep, Take
+from toolsemble.waiting import Sleep, taken
 from toolsemble.work import Work
 
 
@@ -47,7 +47,7 @@ class RateLimit:
         _ = definition, value
         # Only the one whose turn it is looks at the clock; the others stand in line behind it.
         turn = Hold([self])
-        yield Take(turn, context)
+        yield from taken(turn, context)
         try:
             while (pause := self._pause()) > 0:  # event loops may wake a little early
                 seconds = remaining(context)

@@ -91,7 +91,7 @@ def call_path(
     """Walk one call from what was given to its result; raise only what must reach the caller."""
     result: ToolResult | None = None
     raised: BaseException | None = None
-    began: list[float] = []
+    began: list[float] | None = None
     repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
@@ -110,15 +110,14 @@ def call_path(
             if repairs:
                 record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], walk.log_limit)
             # Most calls have no limits, and pay for none.
-            if (
-                definition.flow is None
-                and definition.policy is None
-                and context.deadline is None
-                and walk.slots is None
-            ):
-                returned = yield RunBody(definition, given, context, walk.workers)
+            if definition.policy is None and context.deadline is None and walk.slots is None:
+                returned = (
+                    (yield RunBody(definition, given, context, walk.workers))
+                    if definition.flow is None
+                    else (yield from definition.flow(given, context, walk, trace))
+                )
             else:
-                returned = yield from _way(definition, given, context, walk, trace, began)
+                returned = yield from _way(definition, given, context, walk, trace, began := [])
             result = _with_repairs(shaped(returned), repairs)
     except BaseException as error:
         raised = error = _own(error)
@@ -146,9 +145,7 @@ def _way(
     trace: Trace | None,
     began: list[float],
 ) -> Generator[Work, Any, Any]:
-    """Give the path of the work itself, with what stands around it."""
-    if definition.flow is not None and definition.policy is None and context.deadline is None and walk.slots is None:
-        return definition.flow(given, context, walk, trace)
+    """Give the path of the work itself, with the limits around it; it notes when the work began."""
 
     def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
         began.append(time.perf_counter())  # waiting for its turn was not the tool's work

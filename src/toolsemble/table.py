@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import count
@@ -38,16 +38,15 @@ class Claim:
 
     >>> claim = Claim(["file:a", Seats(1)])
     >>> Table().ask(claim)
-    >>> claim.turn.done()
     True
     """
 
-    def __init__(self, names: Iterable[Hashable], parent: Claim | None = None) -> None:
+    def __init__(self, names: Sequence[Hashable], parent: Claim | None = None) -> None:
         # Names before places: a call that waits for a name is in nobody's way where places are counted.
-        self.names = tuple(sorted(names, key=lambda name: isinstance(name, Seats)))
+        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Seats)))
         self.parent = parent
         self.number = next(_numbers)
-        self.turn: Future[None] = Future()
+        self.turn: Future[None] | None = None
         self.seats: dict[Hashable, _Seat] = {}
 
     def chain(self) -> Iterator[Claim]:
@@ -107,17 +106,15 @@ class Table:
         self._returned: deque[Claim] = deque()
         self._busy = False
 
-    def ask(self, claim: Claim) -> None:
-        """Seat a claim, whose turn is then done, or let it wait; refuse one that would wait for ever."""
-        try:
-            with self._lock:
-                self._busy = True
-                try:
-                    self._ask(claim)
-                finally:
-                    self._busy = False
-        finally:
-            self._settle()
+    def ask(self, claim: Claim) -> bool:
+        """Seat a claim, or let it wait for its turn; tell whether it is seated. Refuse one that would wait for ever."""
+        with self._lock:
+            self._busy = True
+            try:
+                return self._ask(claim)
+            finally:
+                self._busy = False
+                self._settle()
 
     def give_back(self, claim: Claim) -> None:
         """Free what a claim holds, for those who wait."""
@@ -126,6 +123,7 @@ class Table:
 
     def withdraw(self, claim: Claim) -> None:
         """Take a claim out of its queues, or back when it was served in this very moment."""
+        assert claim.turn is not None  # noqa: S101 - only those who wait can go away
         claim.turn.cancel()
         self.give_back(claim)
 
@@ -135,17 +133,20 @@ class Table:
         with self._lock:
             return len(self._inner) + len({claim for queue in self._queues.values() for claim in queue.members})
 
-    def _ask(self, claim: Claim) -> None:
+    def _ask(self, claim: Claim) -> bool:
         blocked = self._blocked(claim)
         if blocked is None:
             self._seat(claim)
-        elif claim.parent is None:
+            return True
+        claim.turn = Future()
+        if claim.parent is None:
             self._queue(claim, blocked)
         else:
             self._inner[claim] = None
             if self._hopeless(claim):
                 del self._inner[claim]
                 raise EndlessWaitError
+        return False
 
     def _queue(self, claim: Claim, blocked: Hashable) -> None:
         """Let a claim wait for all its names at once, and for the places one after the other."""
@@ -172,8 +173,10 @@ class Table:
                 if not seats:
                     del self._held[name]
         claim.seats = {}
-        self._forget(claim)
-        self._serve(claim.names)
+        if claim.turn is not None:
+            self._forget(claim)
+        if self._queues or self._inner:
+            self._serve(claim.names)
 
     def _serve(self, names: Iterable[Hashable]) -> None:
         for claim in list(self._inner):
@@ -196,18 +199,20 @@ class Table:
                 self._queue(first, blocked)
 
     def _seat(self, claim: Claim) -> None:
-        self._forget(claim)
-        if not claim.turn.set_running_or_notify_cancel():
-            return
+        if claim.turn is not None:
+            self._forget(claim)
+            if not claim.turn.set_running_or_notify_cancel():
+                return
         for name in claim.names:
             seats = self._held.setdefault(name, [])
-            seat = next((each for each in seats if claim.inside(each[-1])), None)
+            seat = None if claim.parent is None else next((each for each in seats if claim.inside(each[-1])), None)
             if seat is None:
                 seat = []
                 seats.append(seat)
             seat.append(claim)
             claim.seats[name] = seat
-        claim.turn.set_result(None)
+        if claim.turn is not None:
+            claim.turn.set_result(None)
 
     def _forget(self, claim: Claim) -> None:
         self._inner.pop(claim, None)
@@ -223,16 +228,18 @@ class Table:
 
     def _blocked(self, claim: Claim) -> Hashable | None:
         """Give the first name or place that a claim has to wait for; None when there is none."""
-        return next((name for name in claim.names if not self._free_for(claim, name)), None)
+        for name in claim.names:
+            if not self._free_for(claim, name):
+                return name
+        return None
 
     def _free_for(self, claim: Claim, name: Hashable) -> bool:
         seats = self._held.get(name, ())
-        if any(claim.inside(seat[-1]) for seat in seats):
-            return True
+        if claim.parent is not None:
+            return len(seats) < _count(name) or any(claim.inside(seat[-1]) for seat in seats)
         if len(seats) >= _count(name):
             return False
-        first = None if claim.parent is not None or name not in self._queues else self._queues[name].first()
-        return first is None or first.number >= claim.number
+        return name not in self._queues or self._queues[name].first().number >= claim.number
 
     def _hopeless(self, claim: Claim) -> bool:
         """Whether a claim would wait for ever: whatever it waits for waits, over some corners, for the claim."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import wait
+from collections.abc import Generator
+from concurrent.futures import Future, wait
+from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.deadline import TimedOutError, left
+from toolsemble.deadline import TimedOutError, remaining
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import TABLE
 from toolsemble.table import Claim
@@ -35,13 +37,21 @@ class Sleep:
         await asyncio.sleep(self._seconds)
 
 
-class Take:
-    """Wait until a call has what it claims; raise when there is no time left, or when it would wait for ever.
+def taken(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
+    """Walk until a call has what it claims; raise when there is no time left, or when it would wait for ever."""
+    if not TABLE.ask(claim):
+        yield Take(claim, context)
 
-    >>> from toolsemble.limits import Hold
-    >>> hold = Hold(["file:a"])
-    >>> Take(hold, ToolContext()).do()
-    >>> hold.leave()
+
+class Take:
+    """Wait for the turn of a claim that was asked for; raise when there is no time left.
+
+    >>> first, second = Claim(["file:a"]), Claim(["file:a"])
+    >>> TABLE.ask(first), TABLE.ask(second)
+    (True, False)
+    >>> TABLE.give_back(first)
+    >>> Take(second, ToolContext()).do()
+    >>> TABLE.give_back(second)
     """
 
     __slots__ = ("_claim", "_context")
@@ -52,43 +62,38 @@ class Take:
 
     def do(self) -> None:
         """Wait in this thread; not where an event loop would stand still, whose own tasks may hold what is claimed."""
-        seconds = left(self._context)
-        served = self._served()
+        served = False
         try:
-            if not served and in_event_loop():
+            if in_event_loop():
                 raise StandstillError(
                     "What the call needs is in use, and waiting for it here would hold up the event loop; "
                     "call it with aexecute"
                 )
-            served = served or bool(wait([self._claim.turn], seconds).done)
+            served = bool(wait([self._turn()], remaining(self._context)).done)
         finally:
             if not served:
                 TABLE.withdraw(self._claim)
         if not served:
             raise TimedOutError
-
-    def _served(self) -> bool:
-        TABLE.ask(self._claim)
-        if not self._claim.turn.done():
-            sweep()  # what it waits for may be held by something that can never end
-        return self._claim.turn.done()
 
     async def ado(self) -> None:
         """Let other tasks run."""
         import asyncio  # noqa: PLC0415 - as above
 
-        seconds = left(self._context)
-        if self._served():
-            return
-        turn, served = asyncio.wrap_future(self._claim.turn), False
+        waiting, served = asyncio.wrap_future(self._turn()), False
         try:
-            served = bool((await asyncio.wait([turn], timeout=seconds))[0])
+            served = bool((await asyncio.wait([waiting], timeout=remaining(self._context)))[0])
         finally:
             if not served:
-                turn.cancel()
+                waiting.cancel()
                 TABLE.withdraw(self._claim)
         if not served:
             raise TimedOutError
+
+    def _turn(self) -> Future[None]:
+        sweep()  # what it waits for may be held by something that can never end
+        assert self._claim.turn is not None  # noqa: S101 - it was not seated when it was asked for
+        return self._claim.turn
 
 
 class StandstillError(ToolExecutionError):
