@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import copy
 import gc
 import logging
 import threading
@@ -16,6 +17,7 @@ from toolsemble import (
     ErrorStrategy,
     ExitEarlyError,
     InMemoryMetrics,
+    Step,
     Toolbox,
     ToolCall,
     ToolContext,
@@ -296,6 +298,28 @@ def test_a_pipeline_ends_with_its_time(strategy):
         assert result.error_message == "Tool 'line' timed out after 0.05 s"
         assert [step.name for step in result.attributes["steps"]][:2] == ["first", "second"]
     assert ran == []
+
+
+def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up():
+    undone = []
+    steps = [
+        Step(Function(str, "first"), compensate=lambda *_: undone.append("by a function")),
+        Step(Function(str, "second"), compensate=Function(undone.append, "undo")),
+        AsyncFunction(hang, "third"),
+    ]
+    result = ToolPipeline("line", "", steps, timeout=SHORT).execute("x")
+    assert result.error_message == "Tool 'line' timed out after 0.05 s"
+    assert len(undone) == len(result.attributes["undone"]) == 2
+
+
+def test_copies_of_a_tool_share_what_they_say_the_same_about():
+    first = Function(str, max_concurrency=1)
+    shared = first._define().policy
+    second = copy.copy(first)
+    assert second._define().policy is shared
+    second.timeout = 5
+    assert second._define().policy.timeout == 5
+    assert first._define().policy is shared
 
 
 def test_branches_end_with_the_time_of_the_whole():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -49,6 +50,7 @@ class Limits(NamedTuple):
     polling: Any = False
 
 
+_MOST_KEPT = 8
 NO_LIMITS = Limits()
 """What a tool says that says nothing."""
 
@@ -72,26 +74,29 @@ def limits_within(source: object) -> dict[str, Any]:
 
 
 class Kept:
-    """The policy of one tool, made once and kept for as long as its settings are the same.
+    """The policies of one tool, each made once and kept for as long as the settings are the same.
 
     What the layers of a policy count and hold is shared by all calls of a tool; so it must not be made anew with each
-    definition. In a copy of the tool, and in another process, it begins anew.
+    definition. Copies of a tool share it as long as they say the same; in another process it begins anew.
     """
 
     __slots__ = ("_lock", "_made")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._made: tuple[tuple[Any, ...], Policy] | None = None
+        self._made: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MOST_KEPT)
 
     def policy(self, owner: str, said: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
         """Give the policy for what a tool says; refuse what is unclear, or what its body cannot do."""
         with self._lock:
-            if self._made is None or self._made[0] != said:
-                self._made = said, policy_of(owner, Limits(*said))
-                if self._made[1].isolation == "process":
-                    check_apart(owner, body)
-            return self._made[1]
+            for before, policy in self._made:
+                if before == said:
+                    return policy
+            policy = policy_of(owner, Limits(*said))
+            if policy.isolation == "process":
+                check_apart(owner, body)
+            self._made.appendleft((said, policy))
+            return policy
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Kept, ()

@@ -124,15 +124,17 @@ class Undo(NamedTuple):
 
     def _work(self, walk: Walk) -> Generator[Work, Any, ToolResult]:
         definition, read = self.compensation.definition, self.compensation.read
+        # What was begun is undone also when time is up; an undo that must be quick has a timeout of its own.
+        context = self.context.derive({"deadline": None})
         if read is None:
             # Not the toolbox's executor: a function that stands beside the step cannot always go to a process.
-            return shaped((yield RunBody(definition, (self.input, self.result), self.context, THREADS)))
+            return shaped((yield RunBody(definition, (self.input, self.result), context, THREADS)))
         payload = unwrapped(self.result.structured_output)
         given = {
             "input": presented(self.input, reveal=True),
             "result": self.result.output if payload is None else presented(payload, reveal=True),
         }
-        return (yield from walk.path(definition, read, Handed(None, given), self.context, Trace(), 0))
+        return (yield from walk.path(definition, read, Handed(None, given), context, Trace(), 0))
 
 
 def undone(undos: list[Undo], walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
