@@ -4,7 +4,16 @@ import re
 import pytest
 
 from tools import Echo, Function, Raising, call
-from toolsemble import ExitEarlyError, SilentMetrics, Toolbox, ToolCall, ToolConfigurationError, ToolResult
+from toolsemble import (
+    ExitEarlyError,
+    SilentMetrics,
+    Toolbox,
+    ToolCall,
+    ToolConfigurationError,
+    ToolContext,
+    ToolResult,
+)
+from toolsemble.record import note
 
 
 @pytest.fixture
@@ -147,3 +156,12 @@ def test_a_log_that_is_broken_does_not_disturb_the_call(log):
 def test_arguments_that_cannot_be_read_are_shown_as_they_came(log):
     Toolbox([Echo()]).execute(ToolCall("echo", "no json"))
     assert lines(log)[0][2].startswith("echo(no json) -> Error: Invalid JSON input for 'echo'")
+
+
+def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
+    class Broken(SilentMetrics):
+        def increment_counter(self, *_):
+            raise OSError("no space left")
+
+    note(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
+    assert "The timeouts of a call of 'echo' were lost" in caplog.text

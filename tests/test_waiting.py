@@ -120,7 +120,7 @@ def test_a_dropped_call_that_is_collected_gives_its_place_back():
     path = box.aexecute(call("function"))
     try:
         asyncio.events._set_running_loop(loop)
-        path.send(None)
+        contextvars.copy_context().run(path.send, None)
     finally:
         asyncio.events._set_running_loop(None)
         loop.close()
