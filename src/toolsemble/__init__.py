@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         ReviewTiming,
     )
     from toolsemble.schema_tool import SchemaTool, ToolSpec
+    from toolsemble.secret import Secret, SecretStr
     from toolsemble.specification import ToolParameters, ToolSpecification
     from toolsemble.toolbox import Toolbox
     from toolsemble.tools import AgentTool, Tool, TypedTool
@@ -112,6 +113,7 @@ _HOMES = {
         "ReviewTiming",
     ),
     "schema_tool": ("SchemaTool", "ToolSpec"),
+    "secret": ("Secret", "SecretStr"),
     "specification": ("ToolParameters", "ToolSpecification"),
     "tools": ("AgentTool", "Tool", "TypedTool"),
     "toolbox": ("Toolbox",),
@@ -154,6 +156,8 @@ __all__ = [
     "ReviewTimeoutError",
     "ReviewTiming",
     "SchemaTool",
+    "Secret",
+    "SecretStr",
     "SilentMetrics",
     "Step",
     "StepRecord",

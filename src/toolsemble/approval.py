@@ -18,6 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
+from toolsemble.veil import know_sent, masked
 from toolsemble.work import Apply, Work
 
 _MOST_ASKED = 3
@@ -46,10 +47,12 @@ def approved(
         if not isinstance(decision, Edit):
             _check_unchanged(definition, value, request)
             return value, repairs
+        if definition.secret:
+            know_sent(definition, decision.revised)
         try:
             edited = edited_input(definition, value, given, decision.revised, steps)
         except ToolArgumentsError as problem:
-            doubt = f"The edit does not fit: {problem}"
+            doubt = masked(f"The edit does not fit: {problem}")
             context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
             continue
         if says(definition, decision.revised, edited):

@@ -9,8 +9,9 @@ from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
+from toolsemble.events import CallProgress
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.review import (
     Continue,
@@ -30,6 +31,9 @@ from toolsemble.workers import THREADS
 LOGGER = logging.getLogger("toolsemble.tool")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 SILENT = SilentMetrics()
+
+Exposure: TypeAlias = Literal["all", "declared"]
+"""Which errors a model is told in their own words."""
 
 
 class InvocationParameters(MutableMapping[str, Any]):
@@ -68,46 +72,6 @@ class InvocationParameters(MutableMapping[str, Any]):
         return f"InvocationParameters({dict(self._values)!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class CallProgress:
-    """How far a call has come, as its tool says.
-
-    >>> CallProgress("scrape", "call_1", 0.4, "page 4 of 10").fraction
-    0.4
-    """
-
-    tool_name: str
-    """The tool that is called."""
-    call_id: str
-    """The call."""
-    fraction: float | None
-    """How much of the work is done, from 0 to 1; None when that is not known."""
-    message: str = ""
-    """What is being done, for people."""
-    kind: ClassVar[str] = "call_progress"
-
-
-@dataclass(frozen=True, slots=True)
-class CallRetried:
-    """A call that failed is about to be made again.
-
-    >>> CallRetried("search", "call_1", 1, 0.5, "Connection refused").attempt
-    1
-    """
-
-    tool_name: str
-    """The tool that is called."""
-    call_id: str
-    """The call."""
-    attempt: int
-    """Which repetition it is, from 1 on."""
-    wait: float
-    """How many seconds pass before it."""
-    error: str
-    """What went wrong."""
-    kind: ClassVar[str] = "call_retried"
-
-
 # Without slots: a context is made for every call, and copying a dict is several times faster than setting
 # the fields of a frozen object one by one.
 @dataclass(frozen=True)
@@ -144,6 +108,10 @@ class ToolContext:
     """What the tools of one run share."""
     deadline: float | None = None
     """When the call must end, on the clock of ``time.monotonic``; None for never."""
+    parent_id: str = ""
+    """The call that this one is made inside; empty for none."""
+    expose_errors: Exposure = "all"
+    """Which errors the model is told in their own words: all, or only those that tools declare to be meant for it."""
 
     def derive(self, changes: dict[str, Any]) -> ToolContext:
         """Give a copy with other values in some fields.
@@ -168,7 +136,7 @@ class ToolContext:
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
-        tell(CallProgress(self.tool_name, self.call_id, fraction, message))
+        tell(CallProgress.of(self, fraction=fraction, message=message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer in the middle of a tool's work, and wait in this thread; without a reviewer, go on.

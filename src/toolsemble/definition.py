@@ -136,6 +136,8 @@ class ToolDefinition:
     """What was declared about limits; None when nothing was."""
     flow: Flow | None = None
     """What is walked in place of the body, where the tool is made of tools."""
+    secret: bool = False
+    """Whether a parameter is a secret, or has one inside."""
     logger: logging.Logger = field(init=False)
     """The tool's own logger, called by its name."""
 
@@ -237,6 +239,7 @@ def typed_definition(
         accept=accept,
         schema=lambda: arguments.schema,
         arguments=arguments,
+        secret=bool(arguments.secret_keys),
         **{"present": arguments.present, **settings},
     )
 

@@ -10,6 +10,7 @@ from toolsemble.metrics import Outcome
 from toolsemble.preview import preview
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
+from toolsemble.veil import masked, masked_error
 
 TRACE = 5
 """The level of specifications in the log: below DEBUG."""
@@ -30,7 +31,7 @@ def record(
 
     The error is what the tool raised; the result is None when that passes through to the caller.
     """
-    outcome: Outcome = "error" if error is not None else _outcome(result)
+    outcome = outcome_of(result, error)
     try:
         if context.metrics is not SILENT:
             _count(context, outcome, duration)
@@ -62,7 +63,14 @@ def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: 
         LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 
 
-def _outcome(result: ToolResult | None) -> Outcome:
+def outcome_of(result: ToolResult | None, error: BaseException | None) -> Outcome:
+    """Give how a call ended, by its result and what its tool raised.
+
+    >>> outcome_of(ToolResult.failure("no such city"), None)
+    'failure'
+    """
+    if error is not None:
+        return "error"
     return "success" if result is not None and result.is_success else "failure"
 
 
@@ -93,8 +101,12 @@ def _log(
     duration: float,
     limit: int,
 ) -> None:
-    name, logger, taken = context.tool_name, context.logger, str(given)
-    told = result.text if result is not None else f"{type(error).__name__}: {described(error)}"
+    name, logger, taken = context.tool_name, context.logger, masked(str(given))
+    cause = "" if error is None else f"{type(error).__name__}: {described(error)}"
+    told = cause if result is None else result.text
+    if result is not None and error is not None and "reference" in result.attributes:
+        told = f"{told}: {cause}"  # the model is not told, so it must stand here
+    told = masked(told)
     facts = {
         "tool": name,
         "call_id": context.call_id,
@@ -105,7 +117,7 @@ def _log(
     }
     milliseconds = round(duration * 1000)
     line = (name, preview(taken, limit), preview(told, limit), milliseconds)
-    logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=error, extra=facts)
+    logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=masked_error(error), extra=facts)
     if logger.isEnabledFor(logging.DEBUG):
         whole = (name, preview(taken, len(taken)), preview(told, len(told)))
         logger.debug("%s input: %s output: %s", *whole, extra=facts)

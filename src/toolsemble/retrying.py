@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from toolsemble.context import CallRetried, ToolContext
+from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.events import CallRetried
 from toolsemble.extra import required
 from toolsemble.number import check_count, check_seconds
 from toolsemble.policy import Inner
@@ -135,7 +136,7 @@ def _told(context: ToolContext, attempt: int, pause: float, error: BaseException
     message = described(error)
     line = f"{context.tool_name} is called again in {pause:.3g} s, for the {attempt}. time, after: {message}"
     note(context, "retries", preview(line, LOG_LIMIT), level=logging.INFO)
-    tell(CallRetried(context.tool_name, context.call_id, attempt, pause, message))
+    tell(CallRetried.of(context, attempt=attempt, wait=pause, error=message))
 
 
 def _counted(result: ToolResult, done: int) -> ToolResult:

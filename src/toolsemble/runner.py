@@ -18,24 +18,22 @@ from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
-from toolsemble.errors import (
-    ExitEarlyError,
-    ToolArgumentsError,
-    ToolConfigurationError,
-    ToolExecutionError,
-)
+from toolsemble.errors import ToolArgumentsError
+from toolsemble.escort import Escort
+from toolsemble.failure import failed, passing
+from toolsemble.hooks import AnsweredError, Hooks
 from toolsemble.limited import limited
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
-from toolsemble.shape import described, shaped
+from toolsemble.shape import shaped
 from toolsemble.table import Seats
+from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work
 from toolsemble.workers import THREADS
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
-_PASSING = (ExitEarlyError, ToolConfigurationError)
 
 
 class Trace:
@@ -65,6 +63,8 @@ class Walk(NamedTuple):
     """Where blocking bodies run beside each other."""
     log_limit: int = LOG_LIMIT
     """How many characters of input and output a log line shows."""
+    hooks: Hooks | None = None
+    """What the program does before and after each call; None for nothing."""
 
     def path(
         self,
@@ -76,11 +76,14 @@ class Walk(NamedTuple):
         number: int,
     ) -> CallPath:
         """Give the path of a call of one part, inside the context of the whole; its id is the whole's and a number."""
-        own = context.derive({"tool_name": part.name, "call_id": f"{context.call_id}.{number}", "logger": part.logger})
+        whole = context.call_id
+        own = context.derive(
+            {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
+        )
         return call_path(part, read, given, own, self, trace)
 
 
-def call_path(
+def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand here in their order
     definition: ToolDefinition,
     read: Callable[[Any, frozenset[str]], Decoded],
     given: Any,
@@ -93,11 +96,20 @@ def call_path(
     raised: BaseException | None = None
     began: list[float] | None = None
     repairs: Sequence[Repair] = ()
+    # Most calls are watched by nobody, take no secrets and have no hooks; they pay for none of these.
+    watched = watchers()
+    alone = not watched and not definition.secret and walk.hooks is None
+    escort = None if alone else Escort(definition, context, given, walk.hooks, watched=bool(watched))
     started = time.perf_counter()
     try:
         try:
             sent = given
-            given, repairs = read(given, walk.steps)
+            if escort is None:
+                given, repairs = read(given, walk.steps)
+            else:
+                given = escort.unread
+                given, repairs = yield from escort.read(read, walk.steps)
+                sent = escort.sent
             if definition.gate is not None:
                 try:
                     was = given, repairs
@@ -105,7 +117,9 @@ def call_path(
                 finally:
                     started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, RejectedError) as refusal:
-            result = failed(refusal)
+            result = failed(refusal, context)
+        except AnsweredError as answer:
+            result = answer.result
         else:
             if repairs:
                 record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], walk.log_limit)
@@ -119,20 +133,26 @@ def call_path(
             else:
                 returned = yield from _way(definition, given, context, walk, trace, began := [])
             result = _with_repairs(shaped(returned), repairs)
+        if escort is not None:
+            result = yield from escort.answer(result)
     except BaseException as error:
         raised = error = _own(error)
         if (through := passing(error)) is error:
             raise
         if through is not None:
             raise through from error
-        result = _with_repairs(failed(error), repairs)
+        result = _with_repairs(failed(error, context), repairs)
+        if escort is not None:
+            result = yield from escort.answer(result)
     finally:
         duration = time.perf_counter() - (began[0] if began else started)
         if trace is not None:
             trace.given, trace.duration = given, duration
-            if raised is not None:
+            if raised is not None and (result is None or result.error_message is not None):
                 trace.threw = definition.name
         record(context, given, result, raised, duration, walk.log_limit)
+        if escort is not None:
+            escort.leave(given, result, raised, duration)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
 
@@ -203,32 +223,7 @@ def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))
 
 
-def passing(error: BaseException) -> BaseException | None:
-    """Give the exception that must reach the caller, also out of a group that a tool's own tasks made."""
-    if not isinstance(error, Exception) or isinstance(error, _PASSING):
-        return error
-    while isinstance(error, ExceptionGroup):
-        inner = error.subgroup(_PASSING)
-        if inner is None:
-            return None
-        error = inner.exceptions[0]
-        if isinstance(error, _PASSING):
-            return error
-    return None
-
-
 def _own(error: BaseException) -> BaseException:
     """Give what a tool raised: Python wraps a StopIteration that leaves a coroutine."""
     inner = error.__cause__
     return inner if isinstance(error, RuntimeError) and isinstance(inner, StopIteration) else error
-
-
-def failed(error: BaseException) -> ToolResult:
-    """Give the failure that an exception is, with the code that a tool gave it.
-
-    >>> failed(ToolExecutionError("no such city", error_code="city")).attributes["error_code"]
-    'city'
-    """
-    # From the instance itself: an attribute of somebody's subclass could raise.
-    code = vars(error).get("error_code") if isinstance(error, (ToolArgumentsError, ToolExecutionError)) else None
-    return ToolResult.failure(described(error), attributes=None if code is None else {"error_code": code})

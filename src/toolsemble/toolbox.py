@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.collection import collected
-from toolsemble.context import SILENT, InvocationParameters, ToolContext, current_context
+from toolsemble.context import SILENT, Exposure, InvocationParameters, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.number import check_count
 from toolsemble.preview import preview
@@ -26,6 +27,7 @@ from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS
 from toolsemble.settings import BoxLimits
 from toolsemble.shape import described
+from toolsemble.sinks import Sink, Sinks
 from toolsemble.specification import ToolSpecification
 from toolsemble.table import Seats
 from toolsemble.turn import Turn
@@ -63,6 +65,7 @@ class Toolbox:
         "_context",
         "_entries",
         "_max_output",
+        "_sinks",
         "_specifications",
         "_walk",
     )
@@ -87,6 +90,10 @@ class Toolbox:
         rate_limit: RateLimit | None = None,
         repair: bool | Iterable[str] = True,
         log_limit: int = LOG_LIMIT,
+        expose_errors: Exposure = "all",
+        before_call: BeforeCall | None = None,
+        after_call: AfterCall | None = None,
+        sinks: Iterable[Sink] = (),
     ) -> None:
         """Check the tools and take down the settings.
 
@@ -111,6 +118,13 @@ class Toolbox:
         :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
             "nested", "null", "coerce", "keys" and "extra"
         :param log_limit: how many characters of input and output a log line shows
+        :param expose_errors: which errors the model is told in their own words: "all", or only those that are
+            "declared" to be meant for it: ToolArgumentsError, ToolExecutionError and failures that tools return
+        :param before_call: a function ``(call, context)``, sync or async, that is asked before each call is read: it
+            gives None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
+        :param after_call: a function ``(call, result, context)``, sync or async, that is asked when there is a result:
+            it gives None, or another :class:`ToolResult`
+        :param sinks: who is told of events: functions that take one, or objects with a method ``emit`` that does
         """
         counts = {"max_concurrency": (max_concurrency, 1), "max_output": (max_output, 0), "log_limit": (log_limit, 0)}
         for setting, (value, least) in counts.items():
@@ -124,6 +138,7 @@ class Toolbox:
             metrics=SILENT if metrics is None else metrics,
             executor=THREADS if executor is None else executor,
             review=review,
+            expose_errors=_checked_exposure(expose_errors),
         )
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
         limits = BoxLimits.of(timeout, retries, rate_limit)
@@ -133,7 +148,8 @@ class Toolbox:
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
-        self._walk = Walk(_steps(repair), slots, workers, log_limit)
+        self._walk = Walk(_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
+        self._sinks = Sinks("Toolbox", sinks)
         self._max_output = max_output
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
@@ -219,7 +235,8 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                finish(turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output))
+                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
+                finish(self._sinks.ado(gathered) if self._sinks else gathered)
         return turn.made()
 
     async def aexecute_all(
@@ -243,8 +260,24 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                await turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
+                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
+                await (self._sinks.ado(gathered) if self._sinks else gathered)
         return turn.made()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until the sinks have seen all events, for some seconds or any number; whether they have.
+
+        The end of a call waits for sinks that are quick; this is for the end of a program with slow ones.
+
+        >>> Toolbox([], sinks=[print]).flush(5)
+        True
+        """
+        return self._sinks.flush(timeout)
+
+    @property
+    def lost_events(self) -> int:
+        """How many events no sink was told of, because it was too slow."""
+        return self._sinks.lost
 
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
@@ -309,10 +342,13 @@ class Toolbox:
         return f"Toolbox({', '.join(self._entries)})"
 
     def _reply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
-        return ToolReply(call, drive(self._path(call, run, dry_run=dry_run)), self._max_output)
+        path = self._path(call, run, dry_run=dry_run)
+        result = self._sinks.do(lambda: drive(path)) if self._sinks else drive(path)
+        return ToolReply(call, result, self._max_output)
 
     async def _areply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
-        return ToolReply(call, await adrive(self._path(call, run, dry_run=dry_run)), self._max_output)
+        path = adrive(self._path(call, run, dry_run=dry_run))
+        return ToolReply(call, await (self._sinks.ado(path) if self._sinks else path), self._max_output)
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
@@ -338,7 +374,8 @@ class Toolbox:
         entry = self._entries.get(call.name) or self._nobody(call.name)
         context = entry.context.derive({**run, "call_id": call.id or new_id()})
         definition = dried(entry.definition) if dry_run else entry.definition
-        return call_path(definition, definition.decode, call.json, context, self._walk)
+        read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
+        return call_path(definition, read, call.json, context, self._walk)
 
     def _nobody(self, name: str) -> _Entry:
         """Give a tool that stands in for an unknown one: it refuses every call with the names that exist."""
@@ -442,6 +479,13 @@ def _check_methods(setting: str, value: object, *methods: str) -> None:
         raise ToolDefinitionError(f"Toolbox {setting} has no method {missing[0]!r}: {value!r:.80}")
 
 
+def _checked_exposure(said: Any) -> Exposure:
+    if said not in get_args(Exposure):
+        raise ToolDefinitionError(f"Toolbox expose_errors must be 'all' or 'declared', not {said!r:.80}")
+    exposure: Exposure = said
+    return exposure
+
+
 def _steps(repair: Any) -> frozenset[str]:
     if isinstance(repair, bool):
         return STEPS if repair else frozenset()
@@ -453,7 +497,9 @@ def _steps(repair: Any) -> frozenset[str]:
 
 def _inherited(own: ToolContext, outer: ToolContext) -> _Run:
     """Give what a call inside another call takes over from it, where the box says nothing of its own."""
-    run: _Run = {"run_id": outer.run_id, "deadline": outer.deadline}
+    run: _Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
+    if outer.expose_errors == "declared":
+        run["expose_errors"] = "declared"  # what is hidden around it stays hidden
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

@@ -468,6 +468,7 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
             "tool_name": definition.name,
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
             "run_id": base.run_id or new_id(),
+            "parent_id": base.parent_id if outer is None else outer.call_id,
             "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
         }
     )

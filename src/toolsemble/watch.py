@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
+from typing import Any, TypeAlias
 
-_watcher: ContextVar[Callable[[object], None] | None] = ContextVar("toolsemble.watcher", default=None)
+Watcher: TypeAlias = Callable[[Any], object]
+"""A function that takes an event, in any thread; it must neither wait nor raise."""
+
+_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("toolsemble.watchers", default=())
+_NOBODY: tuple[Watcher, ...] = (lambda _: None,)
+
+watchers: Callable[[], tuple[Watcher, ...]] = _watchers.get
+"""Gives those who watch the calls of this context; most calls pay for this, and for nothing more."""
 
 
 def tell(event: object) -> None:
@@ -19,16 +27,34 @@ def tell(event: object) -> None:
     >>> seen
     ['half of it is done']
     """
-    watcher = _watcher.get()
-    if watcher is not None:
+    for watcher in _watchers.get():
         watcher(event)
 
 
-def watch(watcher: Callable[[object], None]) -> Token[Callable[[object], None] | None]:
-    """Have a function told, until :func:`unwatch`; it is called in any thread, and must neither wait nor raise."""
-    return _watcher.set(watcher)
+def watch(*added: Watcher) -> Token[tuple[Watcher, ...]]:
+    """Have some more told, beside those who are told already, until :func:`unwatch`; each of them once."""
+    known = _watchers.get()
+    new = () if known is _NOBODY else tuple(each for each in dict.fromkeys(added) if each not in known)
+    return _watchers.set((*known, *new) if new else known)
 
 
-def unwatch(token: Token[Callable[[object], None] | None]) -> None:
-    """Have the one told who was told before."""
-    _watcher.reset(token)
+def unwatch(token: Token[tuple[Watcher, ...]]) -> None:
+    """Have only those told who were told before."""
+    try:  # noqa: SIM105 - as where contexts are left: suppress() costs more than the rest
+        _watchers.reset(token)
+    except ValueError:
+        pass  # closed by the collector, it may stand in another context, where there is nothing to undo
+
+
+def unheard() -> Token[tuple[Watcher, ...]]:
+    """Have nobody told of the calls that are made here until :func:`unwatch`, whoever else begins to watch.
+
+    That is for those who are told: what they do about it would be told to them once more.
+
+    >>> token = unheard()
+    >>> inner = watch(print)
+    >>> tell("nobody hears this")
+    >>> unwatch(inner), unwatch(token)
+    (None, None)
+    """
+    return _watchers.set(_NOBODY)

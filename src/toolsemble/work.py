@@ -136,8 +136,14 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
-        return ToolExecutionError(described(error))
+        # Whether a model may be told of it depends on what it was.
+        kind = ToolExecutionError if isinstance(error, ToolExecutionError) else LostError
+        return kind(described(error))
     return error
+
+
+class LostError(Exception):
+    """An exception of a worker process that could not be brought back as it was."""
 
 
 class Apply:

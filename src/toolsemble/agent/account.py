@@ -34,6 +34,7 @@ class Account:
         around = current_spending.get()
         self.spending = Spending(plan.limits, plan.prices, around)
         self.context = _surroundings(plan, memory_id, parameters, self.spending)
+        self.sinks = plan.sinks
         self.stop: Stop | None = None
         self.records: list[ToolCallRecord] = []
         self._plan = plan

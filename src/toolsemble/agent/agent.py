@@ -22,6 +22,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
+from toolsemble.sinks import Sink, Sinks
 from toolsemble.toolbox import Toolbox
 from toolsemble.tools import Tool, ToolSettings
 from toolsemble.workers import finish
@@ -64,6 +65,7 @@ class Agent:
         output_retries: int = 2,
         retry: Retry = Retry(),  # noqa: B008 - it never changes
         settings: Mapping[str, Any] | None = None,
+        sinks: Iterable[Sink] = (),
     ) -> None:
         """Check the settings; refuse what cannot work.
 
@@ -88,6 +90,7 @@ class Agent:
         :param output_retries: how many times an answer that does not fit is asked for again
         :param retry: when a model that failed is asked again
         :param settings: what else the model is told with each request, such as a temperature
+        :param sinks: who is told of the events of its calls, beside the sinks of a toolbox that it is given
         """
         if max_cost is not None and prices is None:
             raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
@@ -106,6 +109,7 @@ class Agent:
             output=output,
             retry=retry,
             settings=MappingProxyType(dict(settings or {})),
+            sinks=Sinks("Agent", sinks),
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
@@ -159,6 +163,15 @@ class Agent:
         ['turn_ended', 'turn_ended', 'final']
         """
         return self._followed(prompt, settings, Channel(TurnEnded, Final), streaming=False)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until the agent's sinks have seen all events, for some seconds or any number; whether they have.
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> Agent(ScriptedModel([]), sinks=[print]).flush(5)
+        True
+        """
+        return self._plan.sinks.flush(timeout)
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
         """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.

@@ -7,17 +7,34 @@ from typing import ClassVar, TypeAlias
 
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
-from toolsemble.context import CallProgress
+from toolsemble.events import (
+    CacheHit,
+    CallAbandoned,
+    CallFinished,
+    CallProgress,
+    CallRepaired,
+    CallRetried,
+    CallStarted,
+    CallTimedOut,
+    ReviewDecided,
+    ReviewRequested,
+)
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
-from toolsemble.review.notice import ReviewDecided, ReviewRequested
 
 __all__ = [
     "ArgumentsDelta",
+    "CacheHit",
+    "CallAbandoned",
     "CallDelta",
+    "CallFinished",
     "CallProgress",
+    "CallRepaired",
     "CallReplied",
     "CallRequested",
+    "CallRetried",
+    "CallStarted",
+    "CallTimedOut",
     "Event",
     "Final",
     "ModelRetried",
@@ -104,7 +121,14 @@ Event: TypeAlias = (
     | CallDelta
     | ArgumentsDelta
     | CallRequested
+    | CallStarted
+    | CallRepaired
+    | CallRetried
     | CallProgress
+    | CallTimedOut
+    | CallAbandoned
+    | CacheHit
+    | CallFinished
     | ReviewRequested
     | ReviewDecided
     | CallReplied
@@ -112,4 +136,7 @@ Event: TypeAlias = (
     | TurnEnded
     | Final
 )
-"""Anything that a stream gives; each has a ``kind``, for those who write it down."""
+"""Anything that a stream gives; each has a ``kind``, for those who write it down.
+
+A call that the model asked for is requested and replied to; only calls inside of it are started and finished.
+"""

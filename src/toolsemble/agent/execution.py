@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from toolsemble.agent.account import Account
 from toolsemble.agent.channel import Channel
@@ -13,6 +14,7 @@ from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import enter, leave
+from toolsemble.events import CallFinished, CallStarted
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
 from toolsemble.toolbox import Toolbox
@@ -86,20 +88,27 @@ class Execution:
     async def _executed(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._account.context
         inside, spending = enter(context), current_spending.set(self._account.spending)
-        watching = None if self._channel is None else watch(self._channel.tell)
+        watching = None if self._channel is None else watch(self._follow)
         try:
-            await box.aexecute_all(
+            executed = box.aexecute_all(
                 [self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
                 observe=self._replied(due),
             )
+            await (self._account.sinks.ado(executed) if self._account.sinks else executed)
         finally:
             if watching is not None:
                 unwatch(watching)
             current_spending.reset(spending)
             leave(inside)
+
+    def _follow(self, event: Any) -> None:
+        """Tell what happens inside of calls; of the calls themselves, the run tells in words of its own."""
+        outermost = getattr(event, "parent_id", "") == self._account.context.call_id
+        if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
+            self._channel.tell(event)
 
     def _replied(self, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
         def replied(place: int, reply: ToolReply) -> None:

@@ -15,6 +15,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.review import ReviewHandler
+from toolsemble.sinks import Sinks
 from toolsemble.toolbox import Toolbox
 from toolsemble.workers import awaitable
 
@@ -84,6 +85,8 @@ class Plan:
     """When a model that failed is asked again."""
     settings: Mapping[str, Any]
     """What else the model is told with each request."""
+    sinks: Sinks
+    """Who is told of the events of its calls."""
 
     @property
     def native_output(self) -> bool:

@@ -16,8 +16,9 @@ from toolsemble.cli.journal import json_line, written_record
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import toolbox_of
 from toolsemble.cli.visible import one_line
-from toolsemble.context import CallProgress, ToolContext, enter, leave
+from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.events import CallProgress
 from toolsemble.toolbox import Toolbox
 from toolsemble.watch import unwatch, watch
 

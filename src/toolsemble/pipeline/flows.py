@@ -10,12 +10,13 @@ from typing import Any
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition, asking_in, dried
+from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.branch import Branch, handed_to
 from toolsemble.pipeline.declared import either, given_by, named
 from toolsemble.pipeline.handoff import Handed, as_handed, items_of
 from toolsemble.pipeline.several import Spread, dry_together, together
 from toolsemble.result import ToolResult
-from toolsemble.runner import CallPath, Trace, Walk, failed, passing
+from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
 from toolsemble.work import Apply
 
@@ -54,12 +55,11 @@ class Fan:
             return together(results_by_name, results)
         try:
             return shaped((yield Apply(self.merge, context, results_by_name)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is logged with the failure
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
-            context.logger.warning("The merge of '%s' failed", context.tool_name, exc_info=True)
             trace.threw = context.tool_name
-            return failed(error)
+            return failed_beside(error, context, f"The merge of '{context.tool_name}'")
 
     def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Fan:
         """Give the same with other parts."""

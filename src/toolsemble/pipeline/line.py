@@ -10,13 +10,13 @@ from typing import Any
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
+from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
 from toolsemble.pipeline.undo import StepRecord, Undo, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.runner import CallPath, Trace, Walk, passing
-from toolsemble.shape import described
+from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.work import Apply, Work
 
 
@@ -132,11 +132,10 @@ def _adapted(
     """Give the step's result and what the next step gets; an adapter that raises makes it a failure."""
     try:
         return result, Handed.value((yield Apply(adapter, context, result)), exact=True)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is logged with the failure
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)
-        context.logger.warning("The adapter of step '%s' failed", name, exc_info=True)
-        return _threw(name, ToolResult.failure(described(error))), None
+        return _threw(name, failed_beside(error, context, f"The adapter of step '{name}'")), None
 
 
 def _threw(name: str, result: ToolResult) -> ToolResult:

@@ -11,7 +11,7 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.pipeline.handoff import as_handed, items_of, shown_input
 from toolsemble.schema.emit import portable
-from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.given import GivenArguments, hidden_in
 from toolsemble.schema.present import presented
 from toolsemble.schema.problem import Problem
 
@@ -49,9 +49,15 @@ class LaterArguments(ABC):
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         return self._given.problems(text, value)
 
+    @property
+    @abstractmethod
+    def secret_keys(self) -> frozenset[str]:
+        """The parameters that are secrets or have some inside."""
+
     def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
-        return shown(value, reveal=reveal)
+        # No tool has read it yet: what will be a secret is plain text here.
+        return hidden_in(shown(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     @cached_property
     def _given(self) -> GivenArguments:
@@ -69,6 +75,11 @@ class UnitedArguments(LaterArguments):
         super().__init__(owner)
         self._branches = branches
         self._all_run = all_run
+
+    @property
+    def secret_keys(self) -> frozenset[str]:
+        """The parameters that are secrets for one of the branches."""
+        return frozenset(key for each in self._branches for key in secrets_of(each))
 
     def _made(self) -> dict[str, Any]:
         schemas = [portable(each.schema())[0] for each in self._branches]
@@ -93,10 +104,16 @@ class ListArguments(LaterArguments):
         super().__init__(owner)
         self._item = item
 
+    @property
+    def secret_keys(self) -> frozenset[str]:
+        """The list, when its items have secrets inside."""
+        return frozenset({"items"} if secrets_of(self._item) else ())
+
     def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give the list as a model would send it, so that a reviewer can edit it; what is none, as it is."""
         try:
-            return {"items": presented(items_of(as_handed(value)), reveal=reveal)}
+            hidden = frozenset() if reveal else secrets_of(self._item)
+            return {"items": [hidden_in(presented(each, reveal=reveal), hidden) for each in items_of(as_handed(value))]}
         except ToolExecutionError:
             return shown(value, reveal=reveal)
 
@@ -104,6 +121,16 @@ class ListArguments(LaterArguments):
         item = {"type": "string"} if self._item.arguments is None else portable(self._item.schema())[0]
         items = {"type": "array", "items": item, "description": "The items, in order"}
         return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+
+
+def secrets_of(definition: ToolDefinition) -> frozenset[str]:
+    """Give the parameters of a tool that are secrets or have some inside.
+
+    >>> from toolsemble.definition import string_definition
+    >>> secrets_of(string_definition("shout", "Says it louder", str.upper))
+    frozenset()
+    """
+    return frozenset() if definition.arguments is None else definition.arguments.secret_keys
 
 
 def shown_text(value: Any, **_: bool) -> str:

@@ -13,11 +13,13 @@ from toolsemble.collection import collected
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.failure import failed
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
 from toolsemble.result import ToolResult
 from toolsemble.runner import Trace, Walk
 from toolsemble.schema.present import presented
-from toolsemble.shape import described, shaped
+from toolsemble.shape import shaped
+from toolsemble.veil import masked, masked_error
 from toolsemble.work import RunBody, Work
 from toolsemble.workers import THREADS, is_async
 
@@ -113,13 +115,14 @@ class Undo(NamedTuple):
 
     def path(self, walk: Walk) -> Generator[Work, Any, StepRecord]:
         """Undo the step; a failure is part of the record, and in the log."""
-        started = time.perf_counter()
+        started, context, raised = time.perf_counter(), self.context, None
         try:
             result = yield from self._work(walk)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other steps are to be undone
-            result = ToolResult.failure(described(error))
-        if not result.is_success:
-            self.context.logger.warning("The undo of step '%s' failed: %s", self.step, result.error_message)
+            result, raised = failed(error, context), masked_error(error)
+        if result.error_message is not None:
+            said = masked(result.error_message)
+            context.logger.warning("The undo of step '%s' failed: %s", self.step, said, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 
     def _work(self, walk: Walk) -> Generator[Work, Any, ToolResult]:

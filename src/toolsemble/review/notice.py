@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from toolsemble.review.decision import ReviewDecision
@@ -10,20 +11,51 @@ from toolsemble.review.request import ReviewRequest
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewRequested:
-    """A reviewer is asked; the call waits.
-
-    >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).request.tool_name
-    'delete'
-    """
+class _Notice:
+    """Something about a request, and so about the call that waits for the answer."""
 
     request: ReviewRequest
     """What is asked."""
-    kind: ClassVar[str] = "review_requested"
+
+    @property
+    def tool_name(self) -> str:
+        """The tool that is called."""
+        return self.request.tool_name
+
+    @property
+    def call_id(self) -> str:
+        """The call that waits."""
+        return self.request.call_id
+
+    @property
+    def run_id(self) -> str:
+        """The run that the call belongs to."""
+        return self.request.run_id
+
+    @property
+    def agent_role(self) -> str:
+        """The role of the agent that calls."""
+        return self.request.agent_role
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewDecided:
+class ReviewRequested(_Notice):
+    """A reviewer is asked; the call waits.
+
+    >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).tool_name
+    'delete'
+    """
+
+    kind: ClassVar[str] = "review_requested"
+
+    @property
+    def at(self) -> float:
+        """When it was asked, in seconds since the epoch."""
+        return self.request.asked_at
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewDecided(_Notice):
     """A reviewer has answered, or did not in time.
 
     >>> from toolsemble import Continue
@@ -31,8 +63,8 @@ class ReviewDecided:
     'review_decided'
     """
 
-    request: ReviewRequest
-    """What was asked."""
     decision: ReviewDecision
-    """What came of it."""
+    """What came of it; the text of an edit is hidden where the arguments hold secrets."""
+    at: float = field(default_factory=time.time, kw_only=True, compare=False)
+    """When, in seconds since the epoch."""
     kind: ClassVar[str] = "review_decided"

@@ -17,6 +17,7 @@ from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.event import LOGGER
 from toolsemble.review.notice import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
+from toolsemble.schema.present import HIDDEN
 from toolsemble.watch import tell
 from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async
 
@@ -83,7 +84,7 @@ class Question:
         """Ask without holding up the event loop."""
         tell(ReviewRequested(self._request))
         decision = await self._put()
-        tell(ReviewDecided(self._request, decision))
+        tell(ReviewDecided(self._request, self._shown(decision)))
         return decision
 
     async def _put(self) -> ReviewDecision:
@@ -131,8 +132,13 @@ class Question:
         return ExitEarly(f"no answer {within}", timed_out=True)
 
     def _decided(self, decision: ReviewDecision) -> ReviewDecision:
-        LOGGER.info("decided: %s: %s", self._request.tool_name, decision, extra=_facts(self._request))
+        LOGGER.info("decided: %s: %s", self._request.tool_name, self._shown(decision), extra=_facts(self._request))
         return decision
+
+    def _shown(self, decision: ReviewDecision) -> ReviewDecision:
+        """Give a decision as others are told of it: what a reviewer wrote in place of secrets is secret, too."""
+        hidden = isinstance(decision, Edit) and self._request.hidden_digest
+        return Edit(HIDDEN) if hidden else decision
 
 
 class _Aside:

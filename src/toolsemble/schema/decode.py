@@ -38,6 +38,11 @@ class Arguments(Protocol):
         """The JSON Schema that the arguments fit."""
         ...
 
+    @property
+    def secret_keys(self) -> frozenset[str]:
+        """The parameters that are secrets or have some inside."""
+        ...
+
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...

@@ -10,12 +10,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolsemble.schema.core import closed, failing_fast
 from toolsemble.schema.hook import guarded
+from toolsemble.schema.secret import PASSWORD, hushed
 
 
 def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
     """Give the core schema, which leaves a list at its first wrong item, and the JSON Schema of a type."""
     core = closed(TypeAdapter(kind).core_schema)
-    return failing_fast(guarded(core)), _Schemas(by_alias=True).generate(core, mode="validation")
+    written = _Schemas(by_alias=True).generate(core, mode="validation")
+    return failing_fast(guarded(core)), hushed(written)
 
 
 class _Schemas(GenerateJsonSchema):
@@ -37,6 +39,13 @@ class _Schemas(GenerateJsonSchema):
         if isinstance(dft, enum.Enum) and not isinstance(dft.value, (str, int, float, type(None))):
             return dft.name
         return super().encode_default(dft)
+
+    def json_or_python_schema(self, schema: Any) -> JsonSchemaValue:
+        """Secrets say that they are: pydantic does so for some of its types only."""
+        written = super().json_or_python_schema(schema)
+        serializer = schema.get("serialization", {}).get("function")
+        secret = getattr(serializer, "__module__", "") == "pydantic.types" and "secret" in serializer.__name__
+        return {**written, "format": PASSWORD, "writeOnly": True} if secret else written
 
     def bytes_schema(self, schema: Any) -> JsonSchemaValue:
         """Bytes are read from base64."""

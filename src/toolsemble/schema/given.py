@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.present import presented, written
+from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.words import TYPES, constraint, one_of
 
 _DRAFTS = (
@@ -47,6 +48,7 @@ class GivenArguments:
         self.owner = owner
         self.ignored: frozenset[str] = frozenset()
         self.schema = _checked(owner, parameters)
+        self.secret_keys = secret_keys(self.schema)
         self._validator = _validator(owner, self.schema)
 
     def validate(self, text: str) -> dict[str, Any]:
@@ -82,8 +84,8 @@ class GivenArguments:
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
 
     def present(self, value: Any, *, reveal: bool = False) -> Any:
-        """Give the values once more, in objects that nobody else holds."""
-        return presented(value, reveal=reveal)
+        """Give the values once more, in objects that nobody else holds; secrets hidden."""
+        return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     def _errors(self, text: str, value: Any) -> Iterable[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
@@ -95,6 +97,17 @@ class GivenArguments:
         except ValueError as first:
             found.append(first)
         return found
+
+
+def hidden_in(shown: Any, keys: frozenset[str]) -> Any:
+    """Give JSON values in which those under some names are hidden, whole.
+
+    >>> hidden_in({"user": "ada", "key": "k1"}, frozenset({"key"}))
+    {'user': 'ada', 'key': '**********'}
+    """
+    if not keys or not isinstance(shown, dict):
+        return shown
+    return {key: HIDDEN if key in keys and each is not None else each for key, each in shown.items()}
 
 
 def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.members import members_reader
 from toolsemble.schema.problem import UnfitError
 
-_HIDDEN = "**********"
+HIDDEN = "**********"
+"""What stands in the place of a secret."""
+
 _AS_THEY_ARE = (str, int, bool, type(None))
 
 
@@ -38,7 +40,7 @@ def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool
     if isinstance(value, (list, tuple, set, frozenset)):
         return [presented(item, reveal=reveal) for item in value]
     if hasattr(kind, "get_secret_value"):
-        return presented(value.get_secret_value()) if reveal else _HIDDEN
+        return presented(value.get_secret_value(), reveal=True) if reveal else HIDDEN
     return _plain(value)
 
 

@@ -16,6 +16,7 @@ from toolsemble.schema.pointer import pointed
 from toolsemble.schema.present import names_of, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
+from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.words import FORMATS
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class TypedArguments:
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
         self._schema: dict[str, Any] | None = None
+        self._secret_keys: frozenset[str] | None = None if self._plain is None else frozenset()
 
     @classmethod
     def of_fields(
@@ -83,6 +85,13 @@ class TypedArguments:
         if self._schema is None:
             self._build()
         return self._schema  # type: ignore[return-value]  # built above
+
+    @property
+    def secret_keys(self) -> frozenset[str]:
+        """The parameters that are secrets or have some inside; none of the common types is one."""
+        if self._secret_keys is None:
+            self._secret_keys = secret_keys(self.schema)
+        return self._secret_keys
 
     def check(self) -> None:
         """Refuse types that only pydantic can judge; common ones need no look before their first use."""
@@ -209,9 +218,13 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         TypeAdapter(kind).validate_python(each.default, strict=True)
     except ValidationError as problem:
         wrong = problem.errors(include_url=False)[0]["msg"]
-        raise ToolDefinitionError(
-            f"{place}: the default {each.default!r:.80} is not of the declared type: {wrong}"
-        ) from None
+        default = "" if _is_secret(kind) else f" {each.default!r:.80}"
+        raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
+
+
+def _is_secret(kind: Any) -> bool:
+    """Whether a type is of secrets, or of something that holds some."""
+    return hasattr(get_origin(kind) or kind, "get_secret_value") or any(map(_is_secret, get_args(kind)))
 
 
 def _is_plainly(value: Any, kind: Any) -> bool:

@@ -1,0 +1,71 @@
+"""What goes along with a call that is watched, takes secrets, or belongs to a toolbox with hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from toolsemble.call import ToolCall
+from toolsemble.context import ToolContext
+from toolsemble.definition import ToolDefinition
+from toolsemble.hooks import AnsweredError, Hooks, Read
+from toolsemble.result import ToolResult
+from toolsemble.schema.decode import Decoded
+from toolsemble.schema.present import HIDDEN
+from toolsemble.story import Story
+from toolsemble.veil import read_secretly, unveil, veil
+from toolsemble.work import Work
+
+
+class Escort:
+    """The company of one call, from before it is read until it has its result; most calls have none."""
+
+    __slots__ = ("_call", "_context", "_definition", "_hooks", "_story", "_veil", "sent")
+
+    def __init__(
+        self, definition: ToolDefinition, context: ToolContext, given: Any, hooks: Hooks | None, *, watched: bool
+    ) -> None:
+        self.sent = given
+        """What the input is read from: what was given, or what a hook put in its place."""
+        self._definition = definition
+        self._context = context
+        self._hooks = hooks
+        self._call: ToolCall | None = None
+        self._story = Story(definition, context) if watched else None
+        self._veil = veil() if definition.secret else None
+
+    @property
+    def unread(self) -> Any:
+        """What is shown of the input before it is read: nothing, where it may hold secrets."""
+        return self.sent if self._veil is None else HIDDEN
+
+    def read(self, read: Read, steps: frozenset[str]) -> Generator[Work, Any, Decoded]:
+        """Give the input and its repairs; raise :class:`AnsweredError` when a hook has the answer."""
+        if self._hooks is not None:
+            try:
+                self._call, read, self.sent = yield from self._hooks.ask(
+                    self._definition, read, self.sent, steps, self._context
+                )
+            except AnsweredError as answer:
+                self._call = answer.call
+                raise
+        if self._veil is None:
+            value, repairs = read(self.sent, steps)
+        else:
+            value, repairs = read_secretly(self._definition, read, self.sent, steps)
+        if self._story is not None:
+            self._story.begin(value, repairs)
+        return value, repairs
+
+    def answer(self, result: ToolResult) -> Generator[Work, Any, ToolResult]:
+        """Give the result that counts: a hook may put another one in its place."""
+        if self._hooks is None or self._call is None:
+            return result
+        return (yield from self._hooks.answer(self._call, result, self._context))
+
+    def leave(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
+        """Tell the end of the call, and forget its secrets."""
+        if self._story is not None:
+            self._story.end(given, result, raised, duration)
+        if self._veil is not None:
+            unveil(self._veil)

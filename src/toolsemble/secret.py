@@ -1,0 +1,11 @@
+"""Types of values that nobody is shown: pydantic's own, under our roof.
+
+>>> str(Secret("hunter2")), Secret("hunter2").get_secret_value()
+('**********', 'hunter2')
+"""
+
+from __future__ import annotations
+
+from pydantic import Secret, SecretStr
+
+__all__ = ["Secret", "SecretStr"]

@@ -1,0 +1,278 @@
+"""Those who are told of events, each served so that it can neither hold up calls nor fail them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.watch import unheard, unwatch, watch, watchers
+from toolsemble.workers import awaitable, finish, is_async
+
+LOGGER = logging.getLogger("toolsemble.sink")
+LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+
+T = TypeVar("T")
+
+CAPACITY = 10_000
+"""How many events wait for a sink that is slow; those that come then are lost, and counted."""
+PATIENCE = 0.25
+"""How many seconds the end of a call waits for sinks to have seen what was told."""
+_IDLE = 0.25  # how many seconds a thread waits for the next event before it ends
+_QUIET = 60.0  # how many seconds pass until the next complaint about the same sink
+
+
+@runtime_checkable
+class Emits(Protocol):
+    """A sink that is an object; the other kind is any function that takes an event.
+
+    A sink is told in a thread of its own, one event after the other. With an attribute ``inline`` that is true it is
+    told at once, in the thread and the context of the call, so that it must never wait.
+
+    >>> class Printer:
+    ...     def emit(self, event):
+    ...         print(event.kind)
+    >>> isinstance(Printer(), Emits)
+    True
+    """
+
+    def emit(self, event: Any) -> Any:
+        """Take an event; may be ``async def``."""
+        ...
+
+
+Sink: TypeAlias = Emits | Callable[[Any], Any]
+"""Who is told of events: a function that takes one, or an object with a method ``emit`` that does."""
+
+
+class Sinks:
+    """The sinks of a toolbox or an agent.
+
+    >>> from toolsemble.watch import tell
+    >>> seen = []
+    >>> Sinks("Toolbox", [seen.append]).do(lambda: tell("done"))
+    >>> seen
+    ['done']
+    """
+
+    def __init__(self, owner: str, sinks: object) -> None:
+        """Take down the sinks; refuse what is none."""
+        if isinstance(sinks, (str, bytes)) or not isinstance(sinks, Iterable):
+            raise ToolDefinitionError(f"{owner} sinks must be a list of sinks, not {sinks!r:.80}")
+        made = [_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
+        self._outlets = tuple(dict.fromkeys(made))
+
+    def __bool__(self) -> bool:
+        return bool(self._outlets)
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Do the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
+        added = self._added()
+        token = watch(*added)
+        try:
+            return work()
+        finally:
+            unwatch(token)
+            _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
+
+    async def ado(self, work: Awaitable[T]) -> T:
+        """Await the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
+        added = self._added()
+        token = watch(*added)
+        try:
+            return await work
+        finally:
+            unwatch(token)
+            await _asettle([mark for each in added if (mark := each.mark()) is not None])
+
+    def flush(self, timeout: float | None) -> bool:
+        """Wait until every sink has seen what was told; whether all have in time."""
+        return _settle([mark for each in self._outlets if (mark := each.mark(even_late=True)) is not None], timeout)
+
+    @property
+    def lost(self) -> int:
+        """How many events were lost, because a sink was too slow."""
+        return sum(each.lost for each in self._outlets)
+
+    def _added(self) -> list[_Outlet]:
+        """Give those sinks that nobody around has told already."""
+        around = watchers()
+        return [each for each in self._outlets if each not in around]
+
+
+class _Outlet:
+    """One sink, told at once in the thread of the call."""
+
+    lost = 0
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink  # kept, so that no other object gets its id
+        self._emit: Callable[[Any], Any] = sink.emit if callable(getattr(sink, "emit", None)) else sink
+        self._quiet_until = 0.0
+        owner = getattr(sink, "__self__", None)
+        # The methods of one object are new objects each time they are asked for.
+        self._key = (id(sink), "") if owner is None else (id(owner), getattr(sink, "__name__", ""))
+
+    def __call__(self, event: object) -> None:
+        """Tell the sink; what it does about it, it is not told of."""
+        token = unheard()
+        try:
+            self._emit(event)
+        except Exception:  # noqa: BLE001 - a sink disturbs nothing
+            self._complain("A sink failed: %r", self._sink, exc_info=True)
+        finally:
+            unwatch(token)
+
+    def mark(self, *, even_late: bool = False) -> Future[None] | None:  # noqa: ARG002 - it is never late
+        """Give None: it has seen everything."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Outlet) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def _complain(self, *line: Any, exc_info: bool = False) -> None:
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET
+            LOGGER.warning(*line, exc_info=exc_info)
+
+
+class _Served(_Outlet):
+    """One sink, told in order by a thread of its own, which is there while there is something to tell."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__(sink)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        # The collector may close a dropped call, which tells its end, at any place here: this queue can take that.
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._serving = False
+        self._late = False
+        self.lost = 0
+
+    def __call__(self, event: object) -> None:
+        """Put the event into the line; it is lost when that is too long."""
+        self._check_process()
+        if self._queue.qsize() < CAPACITY:
+            self._put(event)
+            return
+        with self._lock:
+            self.lost += 1
+        self._complain("A sink is too slow, events are lost: %r", self._sink)
+
+    def mark(self, *, even_late: bool = False) -> Future[None] | None:
+        """Give what is done when the sink has seen everything until now; None when it is known to be late."""
+        self._check_process()
+        if self._late and not even_late:
+            return None
+        seen = _Seen(self)
+        self._put(seen)
+        return seen
+
+    def late(self) -> None:
+        """Take down that it is not to be waited for until it has caught up."""
+        self._late = True
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            self._begin()  # a fork: the thread is the parent's, and so is what waits
+
+    def _put(self, item: object) -> None:
+        self._queue.put(item)
+        with self._lock:
+            first, self._serving = not self._serving, True
+        if not first:
+            return
+        try:
+            threading.Thread(target=self._serve, name="toolsemble-sink", daemon=True).start()
+        except RuntimeError:
+            self._serving = False  # the program ends, or has too many threads: the next event tries again
+
+    def _serve(self) -> None:
+        unheard()
+        while True:
+            try:
+                item = self._queue.get(timeout=_IDLE)
+            except Empty:
+                with self._lock:
+                    self._serving = False
+                    if self._queue.empty():
+                        return
+                    self._serving = True  # something came in the last moment, from somebody who saw us serve
+                continue
+            self._take(item)
+            del item  # or the last event would be kept until the next one
+            if self._late and self._queue.empty():
+                self._late = False
+
+    def _take(self, item: Any) -> None:
+        if isinstance(item, _Seen):
+            if item.set_running_or_notify_cancel():
+                item.set_result(None)
+            return
+        try:
+            made = self._emit(item)
+            if awaitable(made):
+                finish(made)
+        except BaseException:  # noqa: BLE001 - a sink disturbs nothing, and a thread that ends would lose the rest
+            self._complain("A sink failed: %r", self._sink, exc_info=True)
+
+
+class _Seen(Future[None]):
+    """Done when a sink has come to this place in its line."""
+
+    def __init__(self, outlet: _Served) -> None:
+        super().__init__()
+        self.outlet = outlet
+
+
+def _settle(marks: list[Any], timeout: float | None) -> bool:
+    """Wait for sinks, for as long as one may wait for all of them; whether they have seen everything."""
+    ends = None if timeout is None else time.monotonic() + timeout
+    for mark in marks:
+        try:
+            mark.result(None if ends is None else max(0.0, ends - time.monotonic()))
+        except TimeoutError:
+            mark.outlet.late()
+    return all(mark.done() for mark in marks)
+
+
+async def _asettle(marks: list[Any]) -> None:
+    if not marks:
+        return
+    import asyncio  # noqa: PLC0415 - sync programs never pay for it
+
+    waiting = [asyncio.wrap_future(mark) for mark in marks]
+    try:
+        await asyncio.wait(waiting, timeout=PATIENCE)
+    finally:
+        for future, mark in zip(waiting, marks, strict=True):
+            if not future.done():
+                future.cancel()
+                mark.outlet.late()
+
+
+def _outlet(place: str, sink: Any) -> _Outlet:
+    """Give how a sink is served; refuse what is none."""
+    if isinstance(sink, type):
+        raise ToolDefinitionError(f"{place} ({sink.__name__}) is a class; pass an instance: {sink.__name__}(...)")
+    emit = getattr(sink, "emit", None)
+    if not callable(emit) and not callable(sink):
+        raise ToolDefinitionError(f"{place} must be a function of an event, or have emit(event), not {sink!r:.80}")
+    if getattr(sink, "inline", False) is not True:
+        return _Served(sink)
+    if is_async(emit if callable(emit) else sink):
+        raise ToolDefinitionError(f"{place} cannot be inline, for it is async: leave inline out")
+    return _Outlet(sink)
