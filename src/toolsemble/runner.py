@@ -97,9 +97,9 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     began: list[float] | None = None
     repairs: Sequence[Repair] = ()
     # Most calls are watched by nobody, take no secrets and have no hooks; they pay for none of these.
-    watched = watchers()
-    alone = not watched and not definition.secret and walk.hooks is None
-    escort = None if alone else Escort(definition, context, given, walk.hooks, watched=bool(watched))
+    escort: Escort | None = None
+    if (watched := watchers()) or definition.secret or walk.hooks is not None:
+        escort = Escort(definition, context, given, walk.hooks, watched=bool(watched))
     started = time.perf_counter()
     try:
         try:

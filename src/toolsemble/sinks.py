@@ -68,7 +68,9 @@ class Sinks:
         made = [_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
         self._outlets = tuple(dict.fromkeys(made))
 
-    def __bool__(self) -> bool:
+    @property
+    def some(self) -> bool:
+        """Whether there are any."""
         return bool(self._outlets)
 
     def do(self, work: Callable[[], T]) -> T:
@@ -104,6 +106,16 @@ class Sinks:
         """Give those sinks that nobody around has told already."""
         around = watchers()
         return [each for each in self._outlets if each not in around]
+
+
+def sinks_of(owner: str, sinks: object) -> Sinks | None:
+    """Give the sinks of a toolbox or an agent, None when there are none; refuse what is none.
+
+    >>> sinks_of("Toolbox", []) is None
+    True
+    """
+    made = Sinks(owner, sinks)
+    return made if made.some else None
 
 
 class _Outlet:

@@ -27,7 +27,7 @@ from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.schema.repair import STEPS
 from toolsemble.settings import BoxLimits
 from toolsemble.shape import described
-from toolsemble.sinks import Sink, Sinks
+from toolsemble.sinks import Sink, sinks_of
 from toolsemble.specification import ToolSpecification
 from toolsemble.table import Seats
 from toolsemble.turn import Turn
@@ -149,7 +149,7 @@ class Toolbox:
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
         self._walk = Walk(_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
-        self._sinks = Sinks("Toolbox", sinks)
+        self._sinks = sinks_of("Toolbox", sinks)
         self._max_output = max_output
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
@@ -236,7 +236,7 @@ class Toolbox:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
                 gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
-                finish(self._sinks.ado(gathered) if self._sinks else gathered)
+                finish(gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
     async def aexecute_all(
@@ -261,7 +261,7 @@ class Toolbox:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
                 gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
-                await (self._sinks.ado(gathered) if self._sinks else gathered)
+                await (gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -272,12 +272,12 @@ class Toolbox:
         >>> Toolbox([], sinks=[print]).flush(5)
         True
         """
-        return self._sinks.flush(timeout)
+        return self._sinks is None or self._sinks.flush(timeout)
 
     @property
     def lost_events(self) -> int:
         """How many events no sink was told of, because it was too slow."""
-        return self._sinks.lost
+        return 0 if self._sinks is None else self._sinks.lost
 
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
@@ -343,12 +343,12 @@ class Toolbox:
 
     def _reply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, run, dry_run=dry_run)
-        result = self._sinks.do(lambda: drive(path)) if self._sinks else drive(path)
+        result = drive(path) if self._sinks is None else self._sinks.do(lambda: drive(path))
         return ToolReply(call, result, self._max_output)
 
     async def _areply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = adrive(self._path(call, run, dry_run=dry_run))
-        return ToolReply(call, await (self._sinks.ado(path) if self._sinks else path), self._max_output)
+        return ToolReply(call, await (path if self._sinks is None else self._sinks.ado(path)), self._max_output)
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""

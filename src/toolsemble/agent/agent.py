@@ -22,7 +22,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
-from toolsemble.sinks import Sink, Sinks
+from toolsemble.sinks import Sink, sinks_of
 from toolsemble.toolbox import Toolbox
 from toolsemble.tools import Tool, ToolSettings
 from toolsemble.workers import finish
@@ -109,7 +109,7 @@ class Agent:
             output=output,
             retry=retry,
             settings=MappingProxyType(dict(settings or {})),
-            sinks=Sinks("Agent", sinks),
+            sinks=sinks_of("Agent", sinks),
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
@@ -171,7 +171,7 @@ class Agent:
         >>> Agent(ScriptedModel([]), sinks=[print]).flush(5)
         True
         """
-        return self._plan.sinks.flush(timeout)
+        return self._plan.sinks is None or self._plan.sinks.flush(timeout)
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
         """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.

@@ -97,7 +97,7 @@ class Execution:
                 run_id=context.run_id,
                 observe=self._replied(due),
             )
-            await (self._account.sinks.ado(executed) if self._account.sinks else executed)
+            await (executed if self._account.sinks is None else self._account.sinks.ado(executed))
         finally:
             if watching is not None:
                 unwatch(watching)

@@ -85,8 +85,8 @@ class Plan:
     """When a model that failed is asked again."""
     settings: Mapping[str, Any]
     """What else the model is told with each request."""
-    sinks: Sinks
-    """Who is told of the events of its calls."""
+    sinks: Sinks | None
+    """Who is told of the events of its calls; None for nobody."""
 
     @property
     def native_output(self) -> bool:

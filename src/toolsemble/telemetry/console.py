@@ -33,7 +33,8 @@ class ConsoleSink:
 
     def emit(self, event: Any) -> None:
         """Write one line."""
-        said = _SAID.get(event.kind, lambda _: event.kind)(event)
+        say = _SAID.get(event.kind)
+        said = event.kind if say is None else say(event)
         clock = f"{time.strftime('%H:%M:%S', time.localtime(event.at))} " if self._times else ""
         line = f"{clock}{event.tool_name} {preview(event.call_id)}: {preview(said, self._limit)}\n"
         (self._stream or sys.stderr).write(line)
