@@ -18,7 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
-from toolsemble.veil import know_sent, masked
+from toolsemble.veil import know_sent, masked, masked_value
 from toolsemble.work import Apply, Work
 
 _MOST_ASKED = 3
@@ -103,7 +103,7 @@ def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> No
 def _request(
     definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext, prompt: str
 ) -> ReviewRequest:
-    shown, exact = definition.present(value), definition.present(value, reveal=True)
+    shown, exact = masked_value(definition.present(value)), definition.present(value, reveal=True)
     return ReviewRequest(
         definition.reviewed_as or definition.description,
         definition.name,
@@ -123,7 +123,7 @@ def _request(
 
 def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest) -> None:
     """Refuse when somebody on the way to the reviewer has changed what the reviewer saw."""
-    if request.arguments_digest != replace(request, arguments=definition.present(value)).arguments_digest:
+    if request.arguments_digest != replace(request, arguments=masked_value(definition.present(value))).arguments_digest:
         raise RejectedError("Rejected by reviewer: the arguments were changed on their way to the reviewer")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.review.request import digest
+from toolsemble.veil import masked_value
 
 
 def edited_input(definition: ToolDefinition, value: Any, given: Any, revised: str, steps: frozenset[str]) -> Any:
@@ -16,11 +17,11 @@ def edited_input(definition: ToolDefinition, value: Any, given: Any, revised: st
     :param value: the input that the edit is to replace
     :param given: what that was read from, with the steps of repair that were allowed
     """
-    shown = definition.present(value)
+    shown = masked_value(definition.present(value))
     if definition.editable:
         return _with_field(definition, value, given, revised, steps)
     if not isinstance(shown, dict):
-        return definition.accept(revised, frozenset())[0]
+        return value if revised == shown else definition.accept(revised, frozenset())[0]
     if not revised.strip():
         raise ToolArgumentsError("it is empty; write all arguments as a JSON object")
     exact, written = definition.present(value, reveal=True), _object(revised)

@@ -13,7 +13,7 @@ from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.present import HIDDEN
 from toolsemble.story import Story
-from toolsemble.veil import read_secretly, unveil, veil
+from toolsemble.veil import know_sent, read_secretly, unveil, veil
 from toolsemble.work import Work
 
 
@@ -42,6 +42,8 @@ class Escort:
     def read(self, read: Read, steps: frozenset[str]) -> Generator[Work, Any, Decoded]:
         """Give the input and its repairs; raise :class:`AnsweredError` when a hook has the answer."""
         if self._hooks is not None:
+            if self._veil is not None:
+                know_sent(self._definition, self.sent)  # a hook that fails may quote it
             try:
                 self._call, read, self.sent = yield from self._hooks.ask(
                     self._definition, read, self.sent, steps, self._context

@@ -214,20 +214,22 @@ class _Served(_Outlet):
 
     def _serve(self) -> None:
         unheard()
-        while True:
-            try:
-                item = self._queue.get(timeout=_IDLE)
-            except Empty:
-                with self._lock:
-                    self._serving = False
-                    if self._queue.empty():
-                        return
-                    self._serving = True  # something came in the last moment, from somebody who saw us serve
-                continue
-            self._take(item)
-            del item  # or the last event would be kept until the next one
+        while (items := self._next()) is not None:
+            for item in items:
+                self._take(item)
+            del items[:]  # or the last event would be kept until the next one
             if self._late and self._queue.empty():
                 self._late = False
+
+    def _next(self) -> list[Any] | None:
+        """Give the next item, if there is one soon; None when the thread is to end."""
+        try:
+            return [self._queue.get(timeout=_IDLE)]
+        except Empty:
+            with self._lock:
+                # Something may have come in the last moment, from somebody who saw us serve.
+                self._serving = not self._queue.empty()
+                return [] if self._serving else None
 
     def _take(self, item: Any) -> None:
         if isinstance(item, _Seen):

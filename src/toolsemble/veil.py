@@ -164,7 +164,8 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
         try:
             sent = json.loads(sent)
         except (ValueError, RecursionError):
-            return  # what is no JSON is not quoted anywhere
+            yield sent  # nobody knows what is what in it
+            return
     values = sent if isinstance(sent, dict) else {"": presented(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()

@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
-from toolsemble.schema.secret import secret_keys
+from toolsemble.schema.secret import PASSWORD, secret_keys
 from toolsemble.schema.words import TYPES, constraint, one_of
 
 _DRAFTS = (
@@ -155,7 +155,7 @@ def _check_keywords(owner: str, schema: Any) -> None:
 
 def _unenforced(node: Mapping[str, Any]) -> str:
     form = node.get("format")
-    if form is not None and form not in _FORMATS:
+    if form is not None and form != PASSWORD and form not in _FORMATS:  # a secret is any text; it is only not shown
         return f"format {form!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
     unknown = next((keyword for keyword in node if keyword not in _KNOWN and not keyword.startswith("x-")), None)
     return f"keyword {unknown!r} cannot be enforced; leave it out, or say it in the description" if unknown else ""

@@ -214,12 +214,15 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         return
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - plain defaults never come here
 
+    secret = _is_secret(kind)
     try:
-        TypeAdapter(kind).validate_python(each.default, strict=True)
+        made = TypeAdapter(kind).validate_python(each.default, strict=True)
     except ValidationError as problem:
         wrong = problem.errors(include_url=False)[0]["msg"]
-        default = "" if _is_secret(kind) else f" {each.default!r:.80}"
+        default = "" if secret else f" {each.default!r:.80}"
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
+    if secret and presented(made) != presented(each.default):
+        raise ToolDefinitionError(f"{place}: the default of a secret must be one, too; write Secret(...) around it")
 
 
 def _is_secret(kind: Any) -> bool:

@@ -1,0 +1,686 @@
+"""One secret, sent through every channel; nothing that came out has it."""
+
+import asyncio
+import io
+import json
+import logging
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import attrs
+import msgspec
+import pytest
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBytes
+
+import toolsemble
+from tools import Echo, Function
+from toolsemble import (
+    Param,
+    SchemaTool,
+    Secret,
+    SecretStr,
+    Step,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolContext,
+    ToolDefinitionError,
+    ToolExecutionError,
+    ToolPipeline,
+    ToolResult,
+    TypedTool,
+    choose,
+    fan_out,
+    map_over,
+    tool,
+)
+from toolsemble.definition import PROVIDERS
+from toolsemble.record import TRACE
+from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
+from toolsemble.telemetry import ConsoleSink, TraceFile
+from toolsemble.testing import CallbackReview
+from toolsemble.veil import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
+
+SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
+PLAIN = "hunter2"
+HIDDEN = "**********"
+
+
+class Everything:
+    """Whatever comes out of calls: logs at every level with tracebacks, events, trace file, console, reviews."""
+
+    def __init__(self, folder):
+        self.seen = []
+        self.console = io.StringIO()
+        self.file = folder / "trace.jsonl"
+        self.asked = []
+        self.sinks = [self.seen.append, TraceFile(self.file), ConsoleSink(self.console, limit=10_000)]
+
+    def review(self, decide=lambda _: Continue()):
+        def review(request):
+            self.asked.append(request)
+            return decide(request)
+
+        return CallbackReview(review)
+
+    def text(self, caplog, *more):
+        logged = logging.Formatter("%(message)s %(exc_text)s")
+        records = [logged.format(record) + str(vars(record)) for record in caplog.records]
+        kept = self.file.read_text() if self.file.exists() else ""
+        asked = [(request, request.to_json(), request.arguments_text) for request in self.asked]
+        return "\n".join(map(str, (records, self.seen, kept, self.console.getvalue(), asked, *more)))
+
+
+@pytest.fixture
+def out(tmp_path, caplog):
+    caplog.set_level(TRACE, "toolsemble")
+    return Everything(tmp_path)
+
+
+def forms(secret):
+    return {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+
+
+def assert_unseen(text, *secrets):
+    for secret in secrets or (SECRET,):
+        for form in forms(secret):
+            assert form not in text
+
+
+@dataclass
+class Login:
+    user: str
+    password: Secret[str]
+
+
+class Model(BaseModel):
+    user: str = "ada"
+    password: SecretStr = SecretStr(PLAIN)
+    raw: Secret[str] | None = PLAIN  # a default that pydantic does not read
+
+
+@attrs.define
+class Attrs:
+    password: Secret[str]
+
+
+class Struct(msgspec.Struct):
+    password: Secret[str]
+
+
+def use(value, mode):
+    """Do with a secret what bodies do."""
+    if mode == "raise":
+        raise ValueError(f"no user has the password {value.get_secret_value()!r}")
+    if mode == "chain":
+        try:
+            use(value, "raise")
+        except ValueError as error:
+            raise RuntimeError("wrapped") from error
+    if mode == "declared":
+        raise ToolExecutionError(f"wrong: {value.get_secret_value()}")
+    if mode == "failure":
+        return ToolResult.failure(f"wrong: {value.get_secret_value()}")
+    if mode == "object":
+        return {"key": value, "list": [value]}
+    if mode == "reveal":
+        return ToolResult.success(value.get_secret_value(), {"key": value.get_secret_value()}, attributes={"a": value})
+    if mode == "progress":
+        context = (
+            ToolContext() if toolsemble.context.current_context() is None else toolsemble.context.current_context()
+        )
+        context.progress(0.5, f"with {value.get_secret_value()}")
+    if mode == "nested":
+        return Echo().execute(value.get_secret_value())
+    return f"used {value}"
+
+
+@tool
+def of_function(password: Secret[str], mode: str = "") -> object:
+    """Take a secret."""
+    return use(password, mode)
+
+
+@tool
+def of_secret_str(password: SecretStr, mode: str = "") -> object:
+    """Take a secret."""
+    return use(password, mode)
+
+
+@tool
+def of_dataclass(login: Login, mode: str = "") -> object:
+    """Take a secret inside a dataclass."""
+    return use(login.password, mode)
+
+
+@tool
+def of_model(login: Model, mode: str = "") -> object:
+    """Take a secret inside a model."""
+    return use(login.password, mode)
+
+
+@tool
+def of_attrs(login: Attrs, mode: str = "") -> object:
+    """Take a secret inside an attrs class."""
+    return use(login.password, mode)
+
+
+@tool
+def of_struct(login: Struct, mode: str = "") -> object:
+    """Take a secret inside a struct."""
+    return use(login.password, mode)
+
+
+@tool
+def of_list(passwords: list[Secret[str]], mode: str = "") -> object:
+    """Take a list of secrets."""
+    return use(passwords[0], mode)
+
+
+@dataclass
+class Input:
+    password: Secret[str]
+    mode: str = ""
+
+
+class OfType(TypedTool[Input]):
+    name = "of_type"
+    description = "Takes a secret"
+
+    def run(self, input):
+        return use(input.password, input.mode)
+
+
+SHAPES = {
+    "of_function": (of_function, {"password": SECRET}),
+    "of_secret_str": (of_secret_str, {"password": SECRET}),
+    "of_dataclass": (of_dataclass, {"login": {"user": "ada", "password": SECRET}}),
+    "of_model": (of_model, {"login": {"user": "ada", "password": SECRET}}),
+    "of_attrs": (of_attrs, {"login": {"password": SECRET}}),
+    "of_struct": (of_struct, {"login": {"password": SECRET}}),
+    "of_list": (of_list, {"passwords": [SECRET]}),
+    "of_type": (OfType(), {"password": SECRET}),
+    "pipeline": (ToolPipeline("line", "Takes a secret", [of_function, Echo()]), {"password": SECRET}),
+    "inside": (ToolPipeline("line", "Takes a secret", [Step(of_function)]), {"password": SECRET}),
+    "fan": (fan_out(of_function, of_secret_str, name="fan"), {"password": SECRET}),
+    "choice": (choose(lambda _: True, of_function, of_secret_str, name="choice"), {"password": SECRET}),
+    "each": (map_over(of_function, name="each"), {"items": [{"password": SECRET}]}),
+}
+MODES = ["", "raise", "chain", "declared", "object", "progress", "nested"]
+
+
+def call_of(name, mode):
+    source, arguments = SHAPES[name]
+    if name == "each":
+        return source, ToolCall("each", {"items": [{**item, "mode": mode} for item in arguments["items"]]}, "c1")
+    return source, ToolCall(source.name, {**arguments, "mode": mode}, "c1")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SHAPES)
+async def test_a_secret_comes_out_nowhere(name, mode, out, caplog):
+    source, call = call_of(name, mode)
+    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"], log_limit=10_000)
+    replies = [box.execute(call), await box.aexecute(call)]
+    assert box.flush(60)
+    told = [reply.text for reply in replies] if mode != "nested" else []
+    assert_unseen(out.text(caplog, told))
+    assert out.asked
+    assert len(out.seen) > 4
+
+
+@pytest.mark.parametrize("mode", ["failure", "reveal"])
+@pytest.mark.parametrize("name", ["of_function", "of_model", "pipeline"])
+def test_a_secret_that_a_body_tells_the_model_is_told_to_nobody_else(name, mode, out, caplog):
+    source, call = call_of(name, mode)
+    reply = Toolbox([source], sinks=out.sinks, log_limit=10_000).execute(call)
+    assert SECRET in reply.text
+    assert_unseen(out.text(caplog))
+    assert out.seen[-1].result.structured_output in (None, {"key": HIDDEN})
+
+
+MISFITS = [
+    {"password": [SECRET]},
+    {"password": {"inner": SECRET}},
+    {"password": SECRET, "mode": 5, "other": SECRET},
+    {"pass_word": SECRET},
+    {"Password": SECRET},
+    {"password": SECRET, "mode": ["x"]},
+    f'{{"password": "{PLAIN}", ',
+    f'{{"password": "{PLAIN}" "mode": 3}}',
+    f"{{'password': '{PLAIN}', 'mode': 3,}}",
+    f'"{PLAIN}"',
+    f'["{PLAIN}"]',
+    PLAIN,
+]
+
+
+@pytest.mark.parametrize("repair", [True, False])
+@pytest.mark.parametrize("arguments", MISFITS)
+@pytest.mark.parametrize("source", [of_function, of_dataclass, OfType(), SHAPES["pipeline"][0], SHAPES["fan"][0]])
+def test_arguments_that_do_not_fit_are_shown_nowhere(source, arguments, repair, out, caplog):
+    if source is of_dataclass and isinstance(arguments, dict):
+        arguments = {"login": arguments}
+    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"], repair=repair, log_limit=10_000)
+    reply = box.execute(ToolCall(source.name, arguments, "c1"))
+    assert_unseen(out.text(caplog, reply.text, reply.result.attributes), SECRET, PLAIN)
+
+
+def test_numbers_that_are_secrets_are_hidden_where_they_stand_alone(out, caplog):
+    @tool
+    def pay(pin: Secret[int], amount: int) -> str:
+        """Pay."""
+        raise ValueError(f"pin {pin.get_secret_value()} does not fit, 1234 of 91234 tried")
+
+    reply = Toolbox([pay], sinks=out.sinks).execute(ToolCall("pay", {"pin": "123", "amount": 7}))
+    assert reply.text == f"Error: pin {HIDDEN} does not fit, 1234 of 91234 tried"
+    assert reply.result.attributes["repairs"] == ({"step": "coerce", "path": "pin", "from": HIDDEN, "to": HIDDEN},)
+    assert "pin 123" not in out.text(caplog)
+    assert "'123'" not in out.text(caplog)
+
+
+def test_bytes_that_are_secrets_are_hidden(out, caplog):
+    @tool
+    def use_key(key: SecretBytes) -> str:
+        """Use a key."""
+        raise ValueError(f"bad key {key.get_secret_value()}")
+
+    reply = Toolbox([use_key], sinks=out.sinks).execute(ToolCall("use_key", {"key": "aHVudGVyMg=="}))
+    assert reply.text == f"Error: bad key b'{HIDDEN}'"
+    assert_unseen(out.text(caplog), "aHVudGVyMg==", PLAIN)
+
+
+def quote(value):
+    text = value if isinstance(value, str) else value.get_secret_value()
+    raise ValueError(f"{text} is too weak")
+
+
+def crash(value):
+    raise KeyError(value if isinstance(value, str) else value.get_secret_value())
+
+
+@pytest.mark.parametrize("check", [BeforeValidator, AfterValidator])
+@pytest.mark.parametrize("function", [quote, crash])
+def test_a_validator_that_quotes_its_input_tells_no_secret(check, function, out, caplog):
+    @tool
+    def login(password: Annotated[Secret[str], check(function)]) -> str:
+        """Log in."""
+        return "in"
+
+    reply = Toolbox([login], sinks=out.sinks).execute(ToolCall("login", {"password": SECRET}))
+    assert not reply.result.is_success
+    assert_unseen(out.text(caplog, reply.text))
+
+
+class TestSchemas:
+    def shown(self, source):
+        box = Toolbox([source])
+        written = [getattr(box, f"to_{provider}")() for provider in PROVIDERS]
+        return f"{box.specifications} {written} {json.dumps(source.explain('openai'), default=str)}"
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            Annotated[Secret[str], Param("A key", examples=[PLAIN])],
+            Annotated[SecretStr, Field(description="A key", examples=[PLAIN])],
+            Annotated[list[Secret[str]], Param("Keys", examples=[[PLAIN]])],
+            Model,
+            Model | None,
+            list[Model],
+            dict[str, Model],
+        ],
+    )
+    def test_neither_defaults_nor_examples_are_told(self, kind):
+        @tool
+        def login(password: kind) -> str:
+            """Log in."""
+            return "in"
+
+        shown = self.shown(login)
+        assert PLAIN not in shown
+        assert HIDDEN not in shown
+
+    @pytest.mark.parametrize("default", [Secret(PLAIN), None])
+    def test_a_default_of_the_parameter_is_not_told(self, default):
+        @tool
+        def login(password: Secret[str] | None = default) -> str:
+            """Log in."""
+            return "in"
+
+        assert PLAIN not in self.shown(login)
+        assert HIDDEN not in self.shown(login)
+        assert Toolbox([login]).execute(ToolCall("login")).text == "in"
+
+    @pytest.mark.parametrize("kind", [Secret[str], Secret[int], SecretStr, SecretBytes])
+    def test_a_model_is_told_that_it_is_a_secret(self, kind):
+        @tool
+        def login(password: kind) -> str:
+            """Log in."""
+            return "in"
+
+        assert "a secret" in Toolbox([login]).specifications[0].parameters["properties"]["password"]["description"]
+
+    @pytest.mark.parametrize(
+        ("kind", "problem"),
+        [
+            (Secret[str], "the default of a secret must be one, too; write Secret"),
+            (Secret[str] | int, "the default of a secret must be one, too; write Secret"),
+            (Secret[int], "the default is not of the declared type"),
+            (list[Secret[str]], "the default is not of the declared type"),
+        ],
+    )
+    def test_a_default_that_is_no_secret_is_refused_without_being_quoted(self, kind, problem):
+        @tool
+        def login(password: kind = PLAIN) -> str:
+            """Log in."""
+            return "in"
+
+        with pytest.raises(ToolDefinitionError, match=problem) as error:
+            Toolbox([login])
+        assert PLAIN not in str(error.value)
+
+    def test_recursive_types_come_to_an_end(self):
+        class Tree(BaseModel):
+            password: Secret[str]
+            below: list["Tree"] = []
+
+        @tool
+        def grow(tree: Tree) -> str:
+            """Grow."""
+            return str(tree)
+
+        assert Toolbox([grow]).execute(ToolCall("grow", {"tree": {"password": PLAIN}})).text == (
+            f"password=Secret('{HIDDEN}') below=[]"
+        )
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "user": {"type": "string"},
+        "password": {"type": "string", "format": "password"},
+        "more": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "string", "format": "password"}}]},
+    },
+}
+
+
+@pytest.mark.parametrize("arguments", [{"password": SECRET}, {"more": [SECRET], "user": 3}, {"password": [SECRET]}])
+def test_a_schema_written_by_hand_can_name_secrets(arguments, out, caplog):
+    def login(arguments):
+        raise ValueError(f"wrong: {arguments.get('password') or arguments.get('more')}")
+
+    source = SchemaTool("login", "Logs in", login, SCHEMA)
+    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"])
+    reply = box.execute(ToolCall("login", arguments))
+    assert_unseen(out.text(caplog, reply.text))
+
+
+class TestReviews:
+    @pytest.mark.parametrize("decision", [Continue(), ExitEarly("no"), ExitEarly()])
+    def test_a_reviewer_does_not_see_it(self, decision, out, caplog):
+        box = Toolbox([of_function], sinks=out.sinks, review=out.review(lambda _: decision), approve=["*"])
+        reply = box.execute(ToolCall("of_function", {"password": SECRET}))
+        assert_unseen(out.text(caplog, reply.text))
+        assert out.asked[0].arguments == {"password": HIDDEN, "mode": ""}
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"password": SECRET, "mode": ""},
+            {"password": SECRET, "mode": 3},
+            {"password": [SECRET]},
+            {"password": SECRET, "mode": "raise"},
+        ],
+    )
+    def test_what_a_reviewer_writes_in_its_place_is_secret_too(self, edit, out, caplog):
+        asked = []
+
+        def decide(request):
+            asked.append(request)
+            return Edit(json.dumps(edit)) if len(asked) < 4 else Continue()
+
+        box = Toolbox([of_function], sinks=out.sinks, review=out.review(decide), approve=["*"])
+        reply = box.execute(ToolCall("of_function", {"password": PLAIN}))
+        assert_unseen(out.text(caplog, reply.text), SECRET, PLAIN)
+
+    def test_an_edit_without_secrets_is_told(self, out):
+        @tool
+        def greet(name: str) -> str:
+            """Greet."""
+            return name
+
+        edits = iter([Edit('{"name": "bob"}'), Continue()])
+        box = Toolbox([greet], sinks=out.sinks, review=out.review(lambda _: next(edits)), approve=["*"])
+        box.execute(ToolCall("greet", {"name": "ada"}))
+        assert Edit('{"name": "bob"}') in [getattr(event, "decision", None) for event in out.seen]
+
+    def test_nor_does_the_reviewer_of_a_step_that_is_handed_it_as_text(self, out):
+        asked = iter([Continue(), Edit(HIDDEN), Continue()])
+        line = ToolPipeline("line", "Reveals a secret", [of_function, Echo()])
+        box = Toolbox([line], review=out.review(lambda _: next(asked)), approve=["of_function", "echo"])
+        reply = box.execute(ToolCall("line", {"password": SECRET, "mode": "reveal"}))
+        assert out.asked[1].arguments == HIDDEN
+        assert reply.text == SECRET
+
+    def test_predicates_do_not_see_it(self, out, caplog):
+        def predicate(arguments, context):
+            raise ValueError(f"what is {arguments}?")
+
+        box = Toolbox([of_function], sinks=out.sinks, review=AutoReject(), approve=predicate)
+        reply = box.execute(ToolCall("of_function", {"password": SECRET}))
+        assert_unseen(out.text(caplog, reply.text))
+
+
+class TestHooks:
+    def test_a_hook_gets_the_call_and_what_it_does_is_told_without_secrets(self, out, caplog):
+        def quote_it(call, *_):
+            raise ValueError(f"refused: {call.arguments}")
+
+        for hook in ("before_call", "after_call"):
+            for arguments in ({"password": SECRET}, f'{{"password": "{PLAIN}", '):
+                box = Toolbox([of_function], sinks=out.sinks, **{hook: quote_it})
+                reply = box.execute(ToolCall("of_function", arguments))
+                assert not reply.result.is_success
+                assert_unseen(out.text(caplog, reply.text), SECRET, PLAIN)
+
+    def test_a_step_with_secrets_is_asked_about_too(self, out, caplog):
+        seen = []
+        line = ToolPipeline("line", "Takes a secret", [of_function, Echo()])
+        box = Toolbox([line], sinks=out.sinks, before_call=lambda call, _: seen.append(call.arguments))
+        box.execute(ToolCall("line", {"password": SECRET}))
+        assert seen[1] == {"password": SECRET, "mode": ""}
+        assert_unseen(out.text(caplog))
+
+
+def test_an_undo_that_gets_the_secret_logs_it_nowhere(out, caplog):
+    @tool
+    def forget(input: dict, result: str) -> str:
+        """Undo it."""
+        raise ValueError(f"cannot forget {input}")
+
+    line = ToolPipeline("line", "Fails", [Step(of_function, compensate=forget), Function(lambda _: 1 / 0)])
+    reply = Toolbox([line], sinks=out.sinks, log_limit=10_000).execute(ToolCall("line", {"password": SECRET}))
+    assert "undone" in reply.result.attributes
+    assert_unseen(out.text(caplog, reply.text))
+
+
+def test_a_secret_is_forgotten_when_the_call_has_ended(out):
+    box = Toolbox([of_function, Echo()], sinks=out.sinks)
+    box.execute(ToolCall("of_function", {"password": SECRET}))
+    box.execute(ToolCall("echo", {"input": SECRET}))
+    assert out.seen[-1].result.output == SECRET
+
+
+async def test_the_secrets_of_one_call_hide_nothing_in_another(out):
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def login(password: Secret[str]) -> str:
+        """Log in."""
+        inside.set()
+        await asyncio.wait_for(go.wait(), 30)
+        return "in"
+
+    box = Toolbox([login, Echo()], sinks=out.sinks)
+    running = asyncio.create_task(box.aexecute(ToolCall("login", {"password": SECRET})))
+    await asyncio.wait_for(inside.wait(), 30)
+    await box.aexecute(ToolCall("echo", {"input": SECRET}, "c2"))
+    go.set()
+    await running
+    assert [event.result.output for event in out.seen if event.kind == "call_finished"] == [SECRET, "in"]
+
+
+def test_an_object_that_cannot_be_looked_into_is_not_told_beside_a_secret(out):
+    class Odd:
+        def __str__(self):
+            raise ValueError("no")
+
+    @tool
+    def login(password: Secret[str]) -> ToolResult:
+        """Log in."""
+        return ToolResult.success("in", attributes={"odd": Odd(), "plain": 3})
+
+    Toolbox([login], sinks=out.sinks[:1]).execute(ToolCall("login", {"password": SECRET}))
+    assert dict(out.seen[-1].result.attributes) == {"odd": HIDDEN, "plain": 3}
+
+
+@contextmanager
+def knowing(*texts):
+    token = veil()
+    know(texts)
+    try:
+        yield
+    finally:
+        unveil(token)
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        ("hunter2", "a hunter2b", "a **********b"),
+        ("", "empty", "empty"),
+        ("a", "a banana", "********** banana"),
+        ("a b/c", "q=a%20b%2Fc&r=a+b%2Fc&s=a%20b/c", "q=**********&r=**********&s=**********"),
+        ("x\ny", r"'x\ny' and x" + "\ny", "'**********' and **********"),
+        ("ü1234", r"\u00fc1234", "**********"),
+        ("(.*)", "match (.*)", "match **********"),
+    ],
+)
+def test_texts_are_hidden_in_every_form_in_which_messages_quote_them(secret, text, shown):
+    with knowing(secret):
+        assert masked(text) == shown
+    assert masked(text) == text
+
+
+def test_values_are_hidden_at_every_depth():
+    with knowing("1234", "key"):
+        assert masked_value({"a": [1234, 12345, ("key",)], "b": True, "c": None, "d": 1.5}) == {
+            "a": [HIDDEN, 12345, [HIDDEN]],
+            "b": True,
+            "c": None,
+            "d": 1.5,
+        }
+
+
+def test_the_longest_secret_is_hidden_first():
+    with knowing("key", "key-of-ada"):
+        assert masked("key-of-ada and key") == f"{HIDDEN} and {HIDDEN}"
+
+
+def test_what_is_known_around_a_call_is_known_inside_and_inner_secrets_are_not_known_outside():
+    with knowing("outer"):
+        with knowing("inner"):
+            assert masked("outer inner") == f"{HIDDEN} {HIDDEN}"
+        assert masked("outer inner") == f"{HIDDEN} inner"
+
+
+def test_without_a_veil_nothing_is_known():
+    know(["key"])
+    assert masked("key") == "key"
+    result = ToolResult.success("key")
+    assert masked_result(result) is result
+
+
+def test_a_veil_that_is_lifted_in_another_context_changes_nothing():
+    import contextvars  # noqa: PLC0415 - only here
+
+    unveil(contextvars.copy_context().run(veil))
+    assert masked("key") == "key"
+
+
+def test_an_exception_without_secrets_is_logged_as_it_is():
+    error = ValueError("harmless")
+    with knowing("key"):
+        assert masked_error(error) is error
+
+
+def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceback():
+    def fail(text):
+        raise LookupError(text)
+
+    with knowing("the-key"):
+        try:
+            fail("no " + "the-" + "key")
+        except LookupError as error:
+            double = masked_error(error)
+    assert (type(double).__name__, str(double)) == ("LookupError", f"no {HIDDEN}")
+    assert double.__traceback__ is not None
+
+
+def test_a_traceback_whose_code_spells_the_secret_out_is_left_out():
+    with knowing("the-key"):
+        try:
+            raise LookupError("the-key")  # noqa: TRY301 - the line itself must spell it out
+        except LookupError as error:
+            double = masked_error(error)
+    assert (str(double), double.__traceback__) == (HIDDEN, None)
+
+
+def test_of_what_is_no_json_everything_is_secret():
+    token = veil()
+    definition = type("Definition", (), {"arguments": None})
+    know_sent(definition, "{key: 1")
+    know_sent(definition, ["the-key", None, True])
+    try:
+        assert masked("{key: 1 the-key True") == f"{HIDDEN} {HIDDEN} True"
+    finally:
+        unveil(token)
+
+
+def test_threads_of_a_body_know_its_secrets(out, caplog):
+    class Outer(Tool):
+        name = "outer"
+        description = "Works beside itself"
+
+        def run(self, input):
+            return self.executor.submit(Echo().execute, SECRET).result(30).output
+
+    @tool
+    def login(password: Secret[str]) -> str:
+        """Log in."""
+        Outer().execute("x")
+        assert threading.current_thread()
+        return "in"
+
+    Toolbox([login], sinks=out.sinks, log_limit=10_000).execute(ToolCall("login", {"password": SECRET}))
+    assert_unseen(out.text(caplog))
+
+
+def test_the_package_has_the_types():
+    assert (toolsemble.Secret, toolsemble.SecretStr) == (Secret, SecretStr)
+    assert str(Secret("x")) == HIDDEN
+
+
+def test_approval_of_a_secret_still_runs_with_the_secret():
+    got = []
+
+    @tool(requires_approval=True)
+    def login(password: Secret[str]) -> str:
+        """Log in."""
+        got.append(password.get_secret_value())
+        return "in"
+
+    Toolbox([login], review=AutoApprove()).execute(ToolCall("login", {"password": SECRET}))
+    assert got == [SECRET]
