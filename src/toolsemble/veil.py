@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
@@ -23,7 +22,7 @@ _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
 
 Veil: TypeAlias = Token[list[str] | None]
 
-# A list that grows while the call is read; calls inside the call see it, in whatever thread they run.
+# Grows while the call is read, and has the longest first; calls inside the call see it, in whatever thread they run.
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
 
 
@@ -65,13 +64,17 @@ def know(texts: Iterable[str]) -> None:
     """Take down texts that must not be shown; without a veil nobody needs to know."""
     known = _known.get()
     if known is not None:
-        known += [text for text in texts if text and text not in known]
+        forms = {form for text in texts if text for form in _forms(text)}
+        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be a part of another
 
 
 def masked(text: str) -> str:
     """Give a text in which everything that is known to be secret is hidden."""
-    known = _known.get()
-    return _pattern(tuple(known)).sub(HIDDEN, text) if known else text
+    for form in _known.get() or ():
+        # Not by a regular expression: those are kept for later, with the secret in them.
+        if form in text:
+            text = text.replace(form, HIDDEN) if len(form) >= _SHORT else _without_word(text, form)
+    return text
 
 
 def masked_value(value: Any) -> Any:
@@ -206,14 +209,21 @@ def _decoded(text: str) -> Iterator[str]:
         yield inner
 
 
-@lru_cache(maxsize=32)
-def _pattern(known: tuple[str, ...]) -> re.Pattern[str]:
-    """Give what finds the texts, in the forms in which a message may quote them; the longest first."""
-    forms = {form for text in known for form in _forms(text)}
-    return re.compile("|".join(_alone(form) for form in sorted(forms, key=len, reverse=True)))
+def _without_word(text: str, word: str) -> str:
+    """Give a text in which a word is hidden where it stands alone."""
+    shown, *rest = text.split(word)
+    for part in rest:
+        alone = not (_in_word(shown[-1:]) or _in_word(part[:1]))
+        shown += (HIDDEN if alone else word) + part
+    return shown
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def _forms(text: str) -> Iterator[str]:
+    """Give a text in the forms in which a message may quote it."""
     from urllib.parse import quote, quote_plus  # noqa: PLC0415 - calls without secrets never pay for it
 
     yield text
@@ -223,10 +233,6 @@ def _forms(text: str) -> Iterator[str]:
     yield quote(text, safe="", errors="replace")
     yield quote(text, errors="replace")
     yield quote_plus(text, errors="replace")
-
-
-def _alone(form: str) -> str:
-    return rf"(?<!\w){re.escape(form)}(?!\w)" if len(form) < _SHORT else re.escape(form)
 
 
 def _tells(error: BaseException) -> bool:

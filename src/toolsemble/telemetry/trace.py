@@ -213,7 +213,8 @@ def written(event: Any) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, ToolResult):
         whole = {each.name: _value(getattr(value, each.name)) for each in fields(value)}
-        return {**whole, "contents": [_content(each) for each in value.contents]}
+        attributes = {name: _value(each) for name, each in value.attributes.items()}
+        return {**whole, "contents": [_content(each) for each in value.contents], "attributes": attributes}
     try:
         shown = presented(value)
         json.dumps(shown, allow_nan=False)

@@ -1,0 +1,329 @@
+"""The trace of runs in a file: written by several at once, torn, full, and read back."""
+
+import importlib
+import json
+import multiprocessing
+import resource
+import sys
+import threading
+
+import pytest
+
+from toolsemble import (
+    Agent,
+    AudioContent,
+    FileContent,
+    ImageContent,
+    TextContent,
+    Toolbox,
+    ToolCall,
+    ToolPipeline,
+    ToolResult,
+    tool,
+)
+from toolsemble.events import (
+    CacheHit,
+    CallAbandoned,
+    CallFinished,
+    CallProgress,
+    CallRepaired,
+    CallRetried,
+    CallStarted,
+    CallTimedOut,
+    ReviewDecided,
+    ReviewRequested,
+)
+from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, OnTimeout, ReviewRequest
+from toolsemble.telemetry import CallTrace, ConsoleSink, Trace, TraceFile, read_trace
+from toolsemble.telemetry import trace as trace_module
+from toolsemble.testing import ScriptedModel
+
+KNOWN = {"run_id": "r1", "parent_id": "c0", "agent_role": "clerk", "memory_id": "ada", "at": 1.5}
+REQUEST = ReviewRequest("Deletes", "delete", {"path": "ü"}, on_timeout=OnTimeout.FAIL, call_id="c1", run_id="r1")
+CONTENTS = (
+    TextContent("t"),
+    ImageContent(b"i", "image/png"),
+    AudioContent(b"a", "audio/wav"),
+    FileContent(b"f", "text/plain", "f.txt"),
+)
+EVENTS = [
+    CallStarted("add", "c1", {"a": [1, None, "ü\ud800\n"]}, **KNOWN),
+    CallRepaired("add", "c1", ({"step": "coerce", "path": "a", "from": "1", "to": 1},), **KNOWN),
+    CallRetried("add", "c1", 1, 0.5, "refused", **KNOWN),
+    CallProgress("add", "c1", None, "half", **KNOWN),
+    CallTimedOut("add", "c1", 5.0, **KNOWN),
+    CallAbandoned("add", "c1", **KNOWN),
+    CacheHit("add", "c1", 3.5, **KNOWN),
+    CallFinished("add", "c1", "success", ToolResult.success("3", {"sum": 3}, contents=CONTENTS), **KNOWN),
+    CallFinished("add", "c1", "error", None, {"a": 1}, 0.25, "KeyError", "'a'", **KNOWN),
+    ReviewRequested(REQUEST),
+    ReviewDecided(REQUEST, Continue("tool"), at=2.5),
+    ReviewDecided(REQUEST, Edit('{"path": "b"}'), at=2.5),
+    ReviewDecided(REQUEST, ExitEarly("no", timed_out=True), at=2.5),
+]
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.jsonl"
+
+
+def in_a_child(function, path):
+    """Give what a function in a process of its own sends."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=function, args=(path, theirs))
+    child.start()
+    theirs.close()
+    assert ours.poll(60)
+    sent = ours.recv()
+    child.join(60)
+    child.close()
+    ours.close()
+    return sent
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_every_event_is_read_back_as_it_was(event, path):
+    TraceFile(path).emit(event)
+    (read,) = read_trace(path).events
+    assert read == event
+    assert (read.run_id, read.agent_role, read.at) == (event.run_id, event.agent_role, event.at)
+    assert getattr(read, "memory_id", None) == getattr(event, "memory_id", None)
+    assert json.loads(path.read_text())["kind"] == event.kind
+
+
+def test_a_run_is_read_back_as_calls(path):
+    box = Toolbox([add], sinks=[TraceFile(path)], review=AutoApprove(), approve=["add"])
+    box.execute(ToolCall("add", {"a": "2"}, "c1"), run_id="r1")
+    trace = read_trace(path)
+    (call,) = trace.calls
+    assert call == CallTrace(
+        "add",
+        "c1",
+        "r1",
+        arguments={"a": 2, "b": 1},
+        started=trace.events[0].at,
+        duration=trace.events[-1].duration,
+        outcome="success",
+        text="3",
+        decisions=(Continue(),),
+        events=trace.events,
+    )
+    assert trace.unreadable == ()
+
+
+def test_calls_of_several_runs_are_kept_apart(path):
+    line = ToolPipeline("line", "Adds", [add])
+    model = ScriptedModel([ToolCall("line", {"a": 1}, "c1"), "done"] * 2)
+    agent = Agent(model, [line], sinks=[TraceFile(path)])
+    first, second = agent.run_sync("go").run_id, agent.run_sync("go").run_id
+    trace = read_trace(path)
+    assert [(call.run_id, call.tool_name, call.parent_id) for call in trace.calls] == [
+        (first, "line", ""),
+        (first, "add", "c1"),
+        (second, "line", ""),
+        (second, "add", "c1"),
+    ]
+    assert [call.tool_name for call in trace.run(second).calls] == ["line", "add"]
+
+
+def test_a_call_that_has_not_ended_is_known_as_far_as_it_came(path):
+    sink = TraceFile(path)
+    sink.emit(CallProgress("add", "c1", 0.5, run_id="r1"))
+    (call,) = read_trace(path).calls
+    assert (call.tool_name, call.outcome, call.started, call.text) == ("add", None, None, None)
+
+
+def test_a_rejected_call_has_its_decision(path):
+    Toolbox([add], sinks=[TraceFile(path)], review=AutoReject("no"), approve=["add"]).execute(ToolCall("add", {"a": 1}))
+    (call,) = read_trace(path).calls
+    assert (call.decisions, call.outcome, call.text) == (
+        (ExitEarly("no"),),
+        "failure",
+        "Error: Rejected by reviewer: no",
+    )
+
+
+TORN = [
+    (b'{"kind":"call_started","tool_name":"ad', "JSONDecodeError"),
+    (b'{"kind":"\xff"}', "UnicodeDecodeError"),
+    (b'{"kind":"nothing"}', "KeyError"),
+    (b'{"tool_name":"add"}', "KeyError"),
+    (b'{"kind":"call_abandoned","tool_name":"add","call_id":"c1","more":1}', "TypeError"),
+    (b'{"kind":"review_decided","request":{},"decision":{}}', "KeyError"),
+    (b'["kind"]', "TypeError"),
+    (b"3", "AttributeError"),
+    (b"[" * 100_000, "RecursionError"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), TORN, ids=[reason for _, reason in TORN])
+def test_a_line_that_is_no_event_is_reported_and_takes_no_other_with_it(line, reason, path):
+    sink = TraceFile(path)
+    sink.emit(EVENTS[0])
+    with path.open("ab") as file:
+        file.write(line)
+    sink.emit(EVENTS[1])
+    trace = read_trace(path)
+    assert trace.events == (EVENTS[0], EVENTS[1])
+    (bad,) = trace.unreadable
+    assert (bad.number, bad.text[:8], bad.reason.split(":")[0]) == (2, line[:8].decode(errors="replace"), reason)
+
+
+def test_objects_of_somebody_are_told_by_their_names(path):
+    class Odd:
+        def __str__(self):
+            raise ValueError("no")
+
+        def __repr__(self):
+            return "<odd>"
+
+    result = ToolResult.success("x", Odd(), attributes={"nan": float("nan")})
+    TraceFile(path).emit(CallFinished("add", "c1", "success", result))
+    (read,) = read_trace(path).events
+    assert (read.result.structured_output, read.result.attributes["nan"]) == ("<odd>", "nan")
+
+
+def test_threads_that_share_a_file_write_whole_lines(path):
+    sinks = [TraceFile(path), TraceFile(path)]
+    big = CallStarted("add", "c1", "x" * 20_000)
+
+    def work(sink):
+        for _ in range(25):
+            sink.emit(big)
+
+    threads = [threading.Thread(target=work, args=(sinks[number % 2],)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    trace = read_trace(path)
+    assert (len(trace.events), trace.unreadable) == (200, ())
+
+
+def _append(path, number):
+    for _ in range(50):
+        TraceFile(path).emit(CallStarted("add", str(number), "x" * 20_000))
+
+
+def test_processes_that_share_a_file_write_whole_lines(path):
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_append, args=(path, number)) for number in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+        child.close()
+    trace = read_trace(path)
+    assert (len(trace.events), trace.unreadable) == (200, ())
+
+
+def test_a_full_disk_disturbs_no_call(caplog):
+    box = Toolbox([add], sinks=[TraceFile("/dev/full")])
+    for _ in range(3):
+        assert box.execute(ToolCall("add", {"a": 1})).text == "2"
+    assert caplog.text.count("A sink failed") == 1
+    assert "No space left on device" in caplog.text
+
+
+def test_a_folder_that_is_not_there_disturbs_no_call_and_is_found_when_it_is_mended(tmp_path):
+    box = Toolbox([add], sinks=[TraceFile(tmp_path / "later" / "trace.jsonl")])
+    assert box.execute(ToolCall("add", {"a": 1})).text == "2"
+    (tmp_path / "later").mkdir()
+    box.execute(ToolCall("add", {"a": 1}))
+    assert len(read_trace(tmp_path / "later" / "trace.jsonl").events) == 2
+
+
+def _fill(path, pipe):
+    sink = TraceFile(path)
+    sink.emit(CallStarted("add", "c1"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        sink.emit(CallStarted("add", "c2", "x" * 5000))
+    except OSError as error:
+        pipe.send(error.strerror)
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    sink.emit(CallStarted("add", "c3"))
+    pipe.close()
+
+
+def test_a_line_for_which_there_is_no_room_leaves_nothing_behind(path):
+    assert in_a_child(_fill, path) == "No space left on device"
+    trace = read_trace(path)
+    assert ([event.call_id for event in trace.events], trace.unreadable) == (["c1", "c3"], ())
+
+
+def test_only_the_owner_can_read_a_trace(path):
+    TraceFile(path).emit(EVENTS[0])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_system_without_file_locks_still_writes(path, monkeypatch):
+    monkeypatch.setattr("toolsemble.telemetry.trace.fcntl", None)
+    TraceFile(path).emit(EVENTS[0])
+    assert read_trace(path).events == (EVENTS[0],)
+
+
+def _import_without_locks(_, pipe):
+    sys.modules["fcntl"] = None
+    pipe.send(importlib.reload(trace_module).fcntl)
+    pipe.close()
+
+
+def test_a_system_without_file_locks_still_imports(path):
+    assert in_a_child(_import_without_locks, path) is None
+
+
+def test_a_trace_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_trace(tmp_path / "nothing")
+
+
+def test_an_empty_trace_is_none(path):
+    path.touch()
+    assert read_trace(path) == Trace(())
+
+
+SAID = [
+    "called with {'a': [1, None, 'ü\\ud800\\n']}",
+    "repaired a",
+    "again in 0.5 s, for refused",
+    "half",
+    "timed out after 5 s",
+    "left behind",
+    "known already",
+    "success in 0 ms: 3",
+    "error in 250 ms: KeyError: 'a'",
+    "asked: {'path': 'ü'}",
+    "decided: Continue(always='tool')",
+    """decided: Edit(revised='{"path": "b"}')""",
+    "decided: ExitEarly(reason='no', timed_out=True)",
+]
+
+
+@pytest.mark.parametrize(("event", "said"), list(zip(EVENTS, SAID, strict=True)), ids=[event.kind for event in EVENTS])
+def test_the_console_has_a_line_for_each_event(event, said, capsys):
+    ConsoleSink(times=False).emit(event)
+    assert capsys.readouterr().err == f"{event.tool_name} c1: {said}\n"
+
+
+def test_the_console_shows_the_time_and_what_it_does_not_know_by_its_kind(capsys):
+    ConsoleSink(sys.stdout).emit(type("New", (), {"kind": "new", "tool_name": "add", "call_id": "c1", "at": 0.0}))
+    assert capsys.readouterr().out.split(" ", 1)[1] == "add c1: new\n"
+
+
+def test_a_model_cannot_forge_lines_on_the_console(capsys):
+    ConsoleSink(times=False, limit=20).emit(CallStarted("add", "c\n1", "x\n" * 50))
+    assert capsys.readouterr().err == "add c\\n1: called with x\\nx\\nx\\nx\\n...\n"
+
+
+def test_the_console_is_a_sink_that_needs_no_settings(capsys):
+    Toolbox([add], sinks=[ConsoleSink()]).execute(ToolCall("add", {"a": 1}, "c1"))
+    assert len(capsys.readouterr().err.splitlines()) == 2
