@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.review.notice import ReviewDecided, ReviewRequested
-from toolsemble.veil import masked
+from toolsemble.veil import masked, secrets
 
 __all__ = [
     "CacheHit",
@@ -93,10 +93,17 @@ class CallEvent:
     @classmethod
     def of(cls, context: Surroundings, **facts: Any) -> Self:
         """Give the event for a call in its context; in texts, the secrets of the call are hidden."""
-        shown: dict[str, Any] = {name: masked(each) if isinstance(each, str) else each for name, each in facts.items()}
-        for name in ("run_id", "parent_id", "agent_role", "memory_id"):
-            shown[name] = getattr(context, name)
-        return cls(context.tool_name, context.call_id, **shown)
+        if secrets():
+            facts = {name: masked(each) if isinstance(each, str) else each for name, each in facts.items()}
+        return cls(
+            context.tool_name,
+            context.call_id,
+            run_id=context.run_id,
+            parent_id=context.parent_id,
+            agent_role=context.agent_role,
+            memory_id=context.memory_id,
+            **facts,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -102,10 +102,10 @@ class Sinks:
         """How many events were lost, because a sink was too slow."""
         return sum(each.lost for each in self._outlets)
 
-    def _added(self) -> list[_Outlet]:
+    def _added(self) -> Sequence[_Outlet]:
         """Give those sinks that nobody around has told already."""
         around = watchers()
-        return [each for each in self._outlets if each not in around]
+        return self._outlets if not around else [each for each in self._outlets if each not in around]
 
 
 def sinks_of(owner: str, sinks: object) -> Sinks | None:

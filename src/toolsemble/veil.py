@@ -26,6 +26,10 @@ Veil: TypeAlias = Token[list[str] | None]
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
 
 
+secrets: Callable[[], Sequence[str] | None] = _known.get
+"""Gives what is known to be secret here; nothing for most calls."""
+
+
 class Secretive(Protocol):
     """The definition of a tool that takes secrets."""
 

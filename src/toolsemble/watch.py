@@ -34,6 +34,8 @@ def tell(event: object) -> None:
 def watch(*added: Watcher) -> Token[tuple[Watcher, ...]]:
     """Have some more told, beside those who are told already, until :func:`unwatch`; each of them once."""
     known = _watchers.get()
+    if not known and len(added) == 1:
+        return _watchers.set(added)  # what most calls with sinks do
     new = () if known is _NOBODY else tuple(each for each in dict.fromkeys(added) if each not in known)
     return _watchers.set((*known, *new) if new else known)
 
