@@ -9,6 +9,7 @@ import pytest
 from tools import Echo, Function
 from toolsemble import (
     Agent,
+    ExitEarlyError,
     OnTimeout,
     Step,
     Tool,
@@ -211,6 +212,14 @@ def test_an_agent_inside_a_call_hides_as_much_as_the_call():
     inner = Agent(model, [broken]).as_tool("inner", "Tries")
     assert execute(inner).text == "done"
     assert INNER not in str(model.requests)
+
+
+def test_what_must_reach_the_caller_is_found_in_groups_of_groups():
+    def leave(_):
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("a"), ExitEarlyError("enough")])])
+
+    with pytest.raises(ExitEarlyError, match="enough"):
+        execute(Function(leave))
 
 
 @pytest.mark.parametrize("said", ["none", None, True, ["all"]])

@@ -382,6 +382,19 @@ class TestSchemas:
             Toolbox([login])
         assert PLAIN not in str(error.value)
 
+    def test_what_stands_beside_a_secret_keeps_its_default_and_is_shown(self, out):
+        class Place(BaseModel):
+            city: str = "Rome"
+
+        @tool
+        def login(password: Secret[str], here: Place, there: Place = Place()) -> str:  # noqa: B008 - the default is the test
+            """Log in."""
+            return "in"
+
+        Toolbox([login], sinks=out.sinks).execute(ToolCall("login", {"password": SECRET, "here": {}}))
+        assert "Rome" in self.shown(login)
+        assert out.seen[0].arguments == {"password": HIDDEN, "here": {"city": "Rome"}, "there": {"city": "Rome"}}
+
     def test_recursive_types_come_to_an_end(self):
         class Tree(BaseModel):
             password: Secret[str]
