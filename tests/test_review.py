@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated
@@ -119,13 +121,23 @@ async def test_a_reviewer_that_ends_the_program_ends_it_and_the_call_does_not_ru
     assert ran == []
 
 
+def interrupt():
+    """Press Ctrl-C when the program waits for the answer: before that, there is no prompt yet."""
+    main = threading.main_thread().ident
+    for _ in range(3000):
+        if any(frame.f_code.co_name == "result" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
+            break
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 class Interrupted:
     """Somebody presses Ctrl-C while it waits."""
 
     let_go = threading.Event()
 
     def review(self, request):
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         self.let_go.wait(30)
         return Continue()
 
@@ -142,8 +154,7 @@ class Wrapped:
 
 class AsyncInterrupted:
     async def review(self, request):
-        await asyncio.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         await asyncio.Event().wait()
 
 

@@ -423,3 +423,11 @@ def test_calls_in_time_leave_no_thread_and_no_task_behind():
         if thread.name == "toolsemble-job":
             thread.join(LONG)
     assert threading.active_count() <= before
+
+
+def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
+    seen = []
+    box = Toolbox([Function(gate, timeout=SHORT)], sinks=[seen.append])
+    box.execute(ToolCall("function", {"input": "x"}))
+    box.flush(LONG)
+    assert [event.kind for event in seen] == ["call_started", "call_abandoned", "call_timed_out", "call_finished"]

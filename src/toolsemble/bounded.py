@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.deadline import TimedOutError, left, remaining
 from toolsemble.definition import ToolDefinition
+from toolsemble.events import CallAbandoned
 from toolsemble.limits import kept_for
 from toolsemble.record import note
+from toolsemble.watch import tell
 from toolsemble.work import free_of_us, submitted
 from toolsemble.workers import ContextThreadPool, ThreadPerJob, awaitable, finish, leave_behind
 
@@ -85,6 +87,7 @@ class RunUntil:
             name = self._definition.name
             line = f"The body of '{name}' goes on in a thread, which nobody can stop; what it holds stays held"
             note(self._context, "abandoned_threads", line)
+            tell(CallAbandoned.of(self._context))
 
 
 async def ended(future: Future[Any], seconds: float | None, give_up: Callable[[], object]) -> Any:
@@ -146,3 +149,4 @@ async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:
             leave_behind(task, lambda: future.set_result(None))
             line = f"The body of '{context.tool_name}' was cancelled, and goes on; what it holds stays held"
             note(context, "abandoned_tasks", line)
+            tell(CallAbandoned.of(context))

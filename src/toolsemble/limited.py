@@ -12,12 +12,14 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left, sooner
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
+from toolsemble.events import CallTimedOut
 from toolsemble.limits import Hold, held
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
 from toolsemble.table import EndlessWaitError, Seats
 from toolsemble.waiting import StandstillError, taken
+from toolsemble.watch import tell
 from toolsemble.work import Work
 
 Path: TypeAlias = Generator[Work, Any, Any]
@@ -53,6 +55,7 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
     note(context, "timeouts", message)
+    tell(CallTimedOut.of(context, seconds=seconds))
     return replace(returned, error_message=message)
 
 
