@@ -631,7 +631,7 @@ def test_a_closed_store_says_so(store):
 
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
 def test_a_file_that_somebody_holds_for_too_long_is_an_error(file, tmp_path, monkeypatch, statement):
-    monkeypatch.setattr("toolsemble.review.database._BUSY", 0.05)
+    monkeypatch.setattr(file._database, "busy", 0.05)
     with closing(sqlite3.connect(tmp_path / "reviews.db", isolation_level=None)) as other:
         other.execute(statement)
         with pytest.raises(sqlite3.OperationalError, match=r"^database is locked$"):
