@@ -7,6 +7,7 @@
     ├── ToolConfigurationError            set up wrongly; always reaches the caller
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
+    │   └── LostError                     its work was begun, and nobody knows how it ended
     ├── ExitEarlyError                    a reviewer stopped the run
     ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
     ├── ReviewRefusedError                an answer to a request for approval was not accepted
@@ -81,6 +82,14 @@ class ToolExecutionError(_CodedError):
 
     >>> ToolExecutionError("The service is down; try again later", error_code=503).error_code
     503
+    """
+
+
+class LostError(ToolExecutionError):
+    """The tool's work was begun, and nobody knows how it ended: its process has died, for example.
+
+    >>> issubclass(LostError, ToolExecutionError)
+    True
     """
 
 

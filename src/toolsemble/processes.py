@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from toolsemble.errors import ToolExecutionError
+from toolsemble.errors import LostError
 from toolsemble.shape import described
 
 IDLE = max(2, os.cpu_count() or 1)
@@ -33,7 +33,7 @@ _at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
-class WorkerDiedError(ToolExecutionError):
+class WorkerDiedError(LostError):
     """The process that ran a body ended before the body did."""
 
 
@@ -255,7 +255,7 @@ def answered(payload: bytes) -> bytes:
 
 
 def _told(problem: str) -> bytes:
-    return pickle.dumps((None, ToolExecutionError(problem)))
+    return pickle.dumps((None, LostError(problem)))
 
 
 def _signal(code: int) -> str:

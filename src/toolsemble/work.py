@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
-from toolsemble.errors import ToolExecutionError
+from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.limits import kept_for
 from toolsemble.shape import described
 from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish
@@ -136,14 +136,10 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
-        # Whether a model may be told of it depends on what it was.
-        kind = ToolExecutionError if isinstance(error, ToolExecutionError) else LostError
-        return kind(described(error))
+        # What the tool did not mean for the model does not become an error that is.
+        declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
+        return (ToolExecutionError if declared else RuntimeError)(described(error))
     return error
-
-
-class LostError(Exception):
-    """An exception of a worker process that could not be brought back as it was."""
 
 
 class Apply:

@@ -37,8 +37,11 @@ def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool
     if (names := names_of(kind)) is not None:
         fields = {key: getattr(value, name) for name, key in names.items() if hasattr(value, name)}
         return presented({**fields, **(getattr(value, "__pydantic_extra__", None) or {})}, reveal=reveal)
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple)):
         return [presented(item, reveal=reveal) for item in value]
+    if isinstance(value, (set, frozenset)):
+        # In an order of their own: another process, in which a set is walked in another one, must see the same.
+        return sorted((presented(item, reveal=reveal) for item in value), key=json.dumps)
     if hasattr(kind, "get_secret_value"):
         return presented(value.get_secret_value(), reveal=True) if reveal else HIDDEN
     return _plain(value)
