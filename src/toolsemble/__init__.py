@@ -15,10 +15,12 @@ from toolsemble.lazy import loader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.agent import Agent, AgentResult, ConversationMemory, Prices, Retry
+    from toolsemble.caching import Cache
     from toolsemble.call import ToolCall, ToolReply
     from toolsemble.collection import tool_specifications_from
     from toolsemble.context import InvocationParameters, ToolContext
     from toolsemble.definition import ReturnBehavior
+    from toolsemble.effects import Effect, EffectLedger
     from toolsemble.errors import (
         AgentExecutionError,
         ExitEarlyError,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
     from toolsemble.models import ChatModel
     from toolsemble.note import Note
+    from toolsemble.pages import Pages
     from toolsemble.param import MemoryId, Param
     from toolsemble.pipeline.branches import choose, fan_out, map_over
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from toolsemble.pipeline.strategy import ErrorStrategy
     from toolsemble.pipeline.undo import StepRecord
     from toolsemble.rate import RateLimit
+    from toolsemble.reserving import Idempotency
     from toolsemble.result import (
         AudioContent,
         Content,
@@ -72,10 +76,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "agent": ("Agent", "AgentResult", "ConversationMemory", "Prices", "Retry"),
+    "caching": ("Cache",),
     "call": ("ToolCall", "ToolReply"),
     "collection": ("tool_specifications_from",),
     "context": ("InvocationParameters", "ToolContext"),
     "definition": ("ReturnBehavior",),
+    "effects": ("Effect", "EffectLedger"),
     "errors": (
         "AgentExecutionError",
         "ExitEarlyError",
@@ -93,6 +99,7 @@ _HOMES = {
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
     "models": ("ChatModel",),
     "note": ("Note",),
+    "pages": ("Pages",),
     "param": ("MemoryId", "Param"),
     "pipeline.branches": ("choose", "fan_out", "map_over"),
     "pipeline.pipeline": ("ToolPipeline",),
@@ -100,6 +107,7 @@ _HOMES = {
     "pipeline.strategy": ("ErrorStrategy",),
     "pipeline.undo": ("StepRecord",),
     "rate": ("RateLimit",),
+    "reserving": ("Idempotency",),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
     "retrying": ("Retries",),
     "review": (
@@ -125,16 +133,20 @@ __all__ = [
     "AgentResult",
     "AgentTool",
     "AudioContent",
+    "Cache",
     "ChatModel",
     "Content",
     "Continue",
     "ConversationMemory",
     "Edit",
+    "Effect",
+    "EffectLedger",
     "ErrorStrategy",
     "ExitEarly",
     "ExitEarlyError",
     "FileContent",
     "FunctionTool",
+    "Idempotency",
     "ImageContent",
     "InMemoryMetrics",
     "InvocationParameters",
@@ -143,6 +155,7 @@ __all__ = [
     "ModelError",
     "Note",
     "OnTimeout",
+    "Pages",
     "Param",
     "Prices",
     "RateLimit",

@@ -133,12 +133,15 @@ class ToolReply:
     """The whole result, for programs."""
     limit: int | None = None
     """How many characters of the result's text the model gets; None for all."""
+    more: str = ""
+    """What the model is told after the note that a text was cut, such as how to get the rest."""
 
-    def __init__(self, call: ToolCall, result: ToolResult, limit: int | None = None) -> None:
+    def __init__(self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "") -> None:
         # By way of the slots, as in ToolResult: every call makes one.
         _set_call(self, call)
         _set_result(self, result)
         _set_limit(self, limit)
+        _set_more(self, more)
 
     @property
     def text(self) -> str:
@@ -146,7 +149,7 @@ class ToolReply:
         text = self.result.text
         if self.limit is None or len(text) <= self.limit:
             return text
-        return f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]"
+        return f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
 
     @property
     def is_error(self) -> bool:
@@ -202,7 +205,7 @@ class ToolReply:
         return _written_for("mcp", self)
 
 
-_set_call, _set_result, _set_limit = (vars(ToolReply)[each.name].__set__ for each in fields(ToolReply))
+_set_call, _set_result, _set_limit, _set_more = (vars(ToolReply)[each.name].__set__ for each in fields(ToolReply))
 
 
 def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

@@ -134,6 +134,10 @@ class ToolDefinition:
     """Gives the declared type of what the body returns."""
     policy: Policy | None = None
     """What was declared about limits; None when nothing was."""
+    sees: frozenset[str] = frozenset()
+    """What of the call's context the body is given beside its input: ``"memory_id"``, ``"parameters"``."""
+    holder: object = None
+    """The object or class whose method the body is; None for one that stands alone."""
     flow: Flow | None = None
     """What is walked in place of the body, where the tool is made of tools."""
     secret: bool = False
@@ -186,6 +190,8 @@ class ToolDefinition:
         if policy.isolation == "process" and (self.awaits or self.inline):
             kind = "async" if self.awaits else "inline"
             raise ToolDefinitionError(f"{owner}: isolation='process' is for blocking bodies, and this one is {kind}")
+        for layer in policy.layers:
+            layer.check(self)
 
     def _check_strict(self) -> None:
         """Refuse a strict tool whose schema strict mode cannot say."""

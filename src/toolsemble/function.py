@@ -49,6 +49,11 @@ class _Parameters:
     injected: Mapping[str, Callable[[ToolContext], Any]]
     """Those that the call's context gives."""
 
+    @property
+    def sees(self) -> frozenset[str]:
+        """What of the call's context the function is given."""
+        return frozenset("parameters" if give is _shared else "memory_id" for give in self.injected.values())
+
 
 class FunctionTool(Tool, Generic[P, R]):
     """What ``@tool`` gives: a tool, and still the function it was.
@@ -135,6 +140,8 @@ class FunctionTool(Tool, Generic[P, R]):
             self.description,
             self.run,
             parameters.arguments,
+            sees=parameters.sees,
+            holder=self._bound[0] if self._bound else None,
             awaits=is_async(self._function),
             returns=lambda: returned_by(self._function, self._names),
             **self._declared(),

@@ -17,7 +17,7 @@ _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
 
 class Hold(Claim):
-    """What one call holds until it, and every body that it left behind, has ended.
+    """What one call holds until it, and every body that it left behind, has ended; a brief one waits for no body.
 
     >>> hold = Hold(["file:a"])
     >>> TABLE.ask(hold)
@@ -25,8 +25,9 @@ class Hold(Claim):
     >>> hold.leave()
     """
 
-    def __init__(self, names: Sequence[Hashable], parent: Hold | None = None) -> None:
+    def __init__(self, names: Sequence[Hashable], parent: Hold | None = None, *, brief: bool = False) -> None:
         super().__init__(names, parent)
+        self._brief = brief
         self._lock = threading.RLock()
         self._users = 1
         self._token: Token[Hold | None] | None = None
@@ -46,6 +47,8 @@ class Hold(Claim):
 
     def keep_for(self, body: Future[Any]) -> None:
         """Hold everything for as long as a body runs, whatever happens to the call."""
+        if self._brief:
+            return
         with self._lock:
             self._users += 1
         body.add_done_callback(self._used_less)

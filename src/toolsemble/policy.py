@@ -29,6 +29,10 @@ class Layer(Protocol):
         """
         ...
 
+    def check(self, definition: Any) -> None:
+        """Refuse a definition that it cannot be put around; most can be put around any."""
+        _ = definition
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -48,6 +52,8 @@ class Policy:
     """Whether a second call with the same arguments changes nothing more."""
     retried: bool = False
     """Whether a call that failed is made again."""
+    cached: bool = False
+    """Whether results are kept and given again, or it was said that they never are."""
     polling: bool = False
     """Whether the same call is meant to be made again and again, until its result changes."""
     max_output: int | None = None

@@ -13,12 +13,12 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import Hold
 from toolsemble.number import check_count, check_seconds
-from toolsemble.policy import Inner
+from toolsemble.policy import Inner, Layer
 from toolsemble.waiting import Sleep, taken
 from toolsemble.work import Work
 
 
-class RateLimit:
+class RateLimit(Layer):
     """So many calls in any stretch of so many seconds; further ones wait for their turn, first come first served.
 
     Tools that are given the same object share it. A call that could not begin before its deadline fails at once, and

@@ -16,7 +16,7 @@ from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefini
 from toolsemble.events import CallRetried
 from toolsemble.extra import required
 from toolsemble.number import check_count, check_seconds
-from toolsemble.policy import Inner
+from toolsemble.policy import Inner, Layer
 from toolsemble.preview import preview
 from toolsemble.record import LOG_LIMIT, note
 from toolsemble.result import ToolResult
@@ -63,7 +63,7 @@ class Retries:
         object.__setattr__(self, "on", kinds)
 
 
-class Retrying:
+class Retrying(Layer):
     """The layer that makes calls again; tenacity says when, and the call path waits."""
 
     def __init__(self, owner: str, retries: Retries) -> None:

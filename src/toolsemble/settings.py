@@ -8,16 +8,21 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
+from toolsemble.caching import Cache, Caching, caching_layer
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.number import check_count, check_seconds, is_seconds
 from toolsemble.places import needs_of
 from toolsemble.policy import Effects, Isolation, Layer, Policy
 from toolsemble.rate import RateLimit
+from toolsemble.reserving import Idempotency, Reserving, check_ledger, reserving_layer
 from toolsemble.retrying import Retrying, retrying_layer
 from toolsemble.shape import described
+
+if TYPE_CHECKING:
+    from toolsemble.effects import EffectLedger
 
 
 class LimitSettings(TypedDict, total=False):
@@ -28,8 +33,8 @@ class LimitSettings(TypedDict, total=False):
     idempotent: bool
     resources: Callable[[Any], Any] | None
     rate_limit: RateLimit | None
-    cache: Any
-    idempotency: Any
+    cache: Cache | float | bool | None
+    idempotency: bool | Callable[..., Any] | Idempotency
     polling: bool
 
 
@@ -126,6 +131,7 @@ def policy_of(owner: str, said: Limits) -> Policy:
         effects=said.effects,
         idempotent=said.idempotent,
         retried=any(isinstance(each, Retrying) for each in layers),
+        cached=said.cache is not None,
         polling=said.polling,
         max_output=said.max_output,
         needs=needs_of(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
@@ -143,9 +149,20 @@ class BoxLimits:
     """Makes calls again that may be repeated."""
     rate: Layer | None
     """How many calls of all tools together there may be in some time."""
+    caching: Caching | None = None
+    """Gives results again, of tools that only read."""
+    ledger: EffectLedger | None = None
+    """Where calls are taken down that are made once."""
 
     @classmethod
-    def of(cls, timeout: object, retries: object, rate_limit: object) -> BoxLimits:
+    def of(
+        cls,
+        timeout: object,
+        retries: object,
+        rate_limit: object,
+        cache: object = None,
+        ledger: EffectLedger | None = None,
+    ) -> BoxLimits:
         """Give what was said, or refuse what is unclear.
 
         >>> BoxLimits.of(5, 0, None).timeout
@@ -153,7 +170,9 @@ class BoxLimits:
         """
         said = policy_of("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
         rate = next((each for each in said.layers if isinstance(each, RateLimit)), None)
-        return cls(said.timeout, next((each for each in said.layers if each is not rate), None), rate)
+        again = next((each for each in said.layers if each is not rate), None)
+        check_ledger("Toolbox ledger", ledger)
+        return cls(said.timeout, again, rate, caching_layer("Toolbox", cache, reads=True), ledger)
 
     def given_to(self, definition: ToolDefinition) -> ToolDefinition:
         """Give the definition with what the box says added to what the tool says itself."""
@@ -164,8 +183,23 @@ class BoxLimits:
             layers, again = _inserted(layers, self.retrying), True
         if self.rate is not None:
             layers = (self.rate, *layers)
+        if self.ledger is not None:
+            layers = tuple(each.into(self.ledger) if isinstance(each, Reserving) else each for each in layers)
+        if self.caching is not None and _caches(self.caching, own, definition):
+            layers = (*layers, self.caching)
         made = replace(own, timeout=timeout, retried=own.retried or again, layers=layers)
         return definition if made == own else replace(definition, policy=made)
+
+
+def _caches(caching: Caching, own: Policy, definition: ToolDefinition) -> bool:
+    """Whether a box's cache is for a tool: one that only reads, says nothing itself, and whose calls can be told."""
+    if own.effects != "read" or own.cached:
+        return False
+    try:
+        caching.check(definition)
+    except ToolDefinitionError:
+        return False
+    return True
 
 
 def _unstoppable(definition: ToolDefinition) -> bool:
@@ -196,8 +230,8 @@ def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
     made: tuple[Layer | None, ...] = (
         _checked_rate(owner, said.rate_limit),
         retrying_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
-        _checked_kind(owner, "idempotency", said.idempotency),
-        _checked_kind(owner, "cache", said.cache),
+        reserving_layer(owner, said.idempotency, reads=said.effects == "read", idempotent=said.idempotent),
+        caching_layer(owner, said.cache, reads=said.effects == "read"),
     )
     return tuple(layer for layer in made if layer is not None)
 
@@ -206,14 +240,6 @@ def _checked_rate(owner: str, said: Any) -> RateLimit | None:
     if said is not None and not isinstance(said, RateLimit):
         raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {said!r:.80}")
     return said
-
-
-def _checked_kind(owner: str, setting: str, value: Any) -> Layer | None:
-    """Refuse a value that cannot mean what the setting says."""
-    known = value is None or isinstance(value, bool) or callable(value) or hasattr(value, "around")
-    if not known and not (setting == "cache" and is_seconds(value)):
-        raise ToolDefinitionError(f"{owner}: {setting} cannot be {value!r:.80}")
-    return None
 
 
 _CLEAR: dict[str, Callable[[Any], bool]] = {

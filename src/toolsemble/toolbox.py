@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
 
+from toolsemble.caching import Cache
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.collection import collected
 from toolsemble.context import SILENT, Exposure, InvocationParameters, ToolContext, current_context
@@ -16,9 +18,11 @@ from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDe
 from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.number import check_count
+from toolsemble.pages import Book, Pages, Reader
 from toolsemble.preview import preview
 from toolsemble.rate import RateLimit
 from toolsemble.record import LOG_LIMIT, TRACE
+from toolsemble.result import ToolResult
 from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewHandler
 from toolsemble.review.gate import OuterGate, Predicate, outer_gate
@@ -33,13 +37,13 @@ from toolsemble.table import Seats
 from toolsemble.turn import Turn
 from toolsemble.workers import THREADS, ContextThreadPool, finish
 
+if TYPE_CHECKING:
+    from toolsemble.effects import EffectLedger
+
 _POOL_THREADS = 256
 _NAMES_SHOWN = 50
 _LONGEST_NAME = 64
 _UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
-
-
-_Run: TypeAlias = dict[str, Any]  # the fields of a context that the calls of one turn share
 
 
 class Toolbox:
@@ -62,6 +66,7 @@ class Toolbox:
     """
 
     __slots__ = (
+        "_book",
         "_context",
         "_entries",
         "_max_output",
@@ -88,6 +93,9 @@ class Toolbox:
         timeout: float | None = None,
         retries: int | Retries = 0,
         rate_limit: RateLimit | None = None,
+        cache: Cache | float | bool | None = None,
+        ledger: EffectLedger | None = None,
+        pages: bool | Pages = False,
         repair: bool | Iterable[str] = True,
         log_limit: int = LOG_LIMIT,
         expose_errors: Exposure = "all",
@@ -115,6 +123,11 @@ class Toolbox:
         :param retries: how often a call that failed is made again, or a :class:`Retries` that says more; for tools that
             may be repeated, and say nothing of it
         :param rate_limit: how many calls of all its tools together there may be in some time
+        :param cache: whether results of tools that only read, and say nothing of it, are kept and given again: how many
+            seconds, True for any number, or a :class:`Cache`
+        :param ledger: where calls of tools with ``idempotency`` are taken down that name no ledger themselves
+        :param pages: whether models can read the rest of results that were cut, page by page, with a tool
+            ``read_more``; or a :class:`Pages` that says more
         :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
             "nested", "null", "coerce", "keys" and "extra"
         :param log_limit: how many characters of input and output a log line shows
@@ -141,16 +154,17 @@ class Toolbox:
             expose_errors=_checked_exposure(expose_errors),
         )
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
-        limits = BoxLimits.of(timeout, retries, rate_limit)
+        limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
+        self._max_output = max_output
         self._entries = {
             each.name: self._entry(tool, limits.given_to(each)) for tool, each in _gated(_collected(tools), gate)
         }
+        self._book = self._offered(Pages.of(pages))
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
         self._walk = Walk(_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
         self._sinks = sinks_of("Toolbox", sinks)
-        self._max_output = max_output
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
     @property
@@ -235,7 +249,7 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
+                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), partial(self._told, run))
                 finish(gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
@@ -260,7 +274,7 @@ class Toolbox:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), self._max_output)
+                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), partial(self._told, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
@@ -343,36 +357,44 @@ class Toolbox:
 
     def _reply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, run, dry_run=dry_run)
-        result = drive(path) if self._sinks is None else self._sinks.do(lambda: drive(path))
-        return ToolReply(call, result, self._max_output)
+        return self._told(run, call, drive(path) if self._sinks is None else self._sinks.do(lambda: drive(path)))
 
     async def _areply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = adrive(self._path(call, run, dry_run=dry_run))
-        return ToolReply(call, await (path if self._sinks is None else self._sinks.ado(path)), self._max_output)
+        return self._told(run, call, await (path if self._sinks is None else self._sinks.ado(path)))
+
+    def _told(self, run: _Run, call: ToolCall, result: ToolResult) -> ToolReply:
+        """Give the reply with as much of the result as the model gets."""
+        entry = self._entries.get(call.name)
+        limit = self._max_output if entry is None else entry.limit
+        if self._book is None or limit is None or len(result.text) <= limit:
+            return ToolReply(call, result, limit)
+        reader = Reader(run.fields.get("memory_id", self._context.memory_id), run.named)
+        return ToolReply(call, result, *self._book.keep(result.text, limit, reader))
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
         outer = current_context()
         if outer is None and parameters is None and memory_id is None:
-            return {"parameters": InvocationParameters(), "run_id": run_id or new_id()}
+            return _Run({"parameters": InvocationParameters(), "run_id": run_id or new_id()}, run_id)
         if outer is not None and parameters is None:
             parameters = outer.parameters
         elif not isinstance(parameters, InvocationParameters):
             parameters = InvocationParameters(parameters)
-        run: _Run = {"parameters": parameters}
+        fields: dict[str, Any] = {"parameters": parameters}
         if outer is not None:
-            run |= _inherited(self._context, outer)
+            fields |= _inherited(self._context, outer)
         if memory_id is not None:
-            run["memory_id"] = memory_id
+            fields["memory_id"] = memory_id
         if run_id is not None or outer is None:
-            run["run_id"] = run_id or new_id()
-        return run
+            fields["run_id"] = run_id or new_id()
+        return _Run(fields, run_id if outer is None else fields["run_id"])
 
     def _path(self, call: ToolCall, run: _Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name) or self._nobody(call.name)
-        context = entry.context.derive({**run, "call_id": call.id or new_id()})
+        context = entry.context.derive({**run.fields, "call_id": call.id or new_id()})
         definition = dried(entry.definition) if dry_run else entry.definition
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(definition, read, call.json, context, self._walk)
@@ -388,7 +410,34 @@ class Toolbox:
     def _entry(self, tool: object, definition: ToolDefinition) -> _Entry:
         # Most of a call's context is known beforehand: the fewer fields are set at the call, the faster it is.
         context = self._context.derive({"tool_name": definition.name, "logger": definition.logger})
-        return _Entry(tool, definition, context)
+        own = None if definition.policy is None else definition.policy.max_output
+        limits = [limit for limit in (own, self._max_output) if limit is not None]
+        return _Entry(tool, definition, context, min(limits, default=None))
+
+    def _offered(self, pages: Pages | None) -> Book | None:
+        """Add the tool that gives pages, and give the book that it reads from."""
+        if pages is None:
+            return None
+        if all(entry.limit is None for entry in self._entries.values()):
+            raise ToolDefinitionError("Toolbox pages are for results that are cut: give max_output, too")
+        if pages.name in self._entries:
+            raise ToolDefinitionError(
+                f"Toolbox pages: there is a tool '{pages.name}' already; say another name: pages=Pages(name=...)"
+            )
+        book = Book(pages)
+        tool = book.tool()
+        ((_, definition),) = collected(tool)
+        self._entries[pages.name] = self._entry(tool, definition)._replace(limit=None)
+        return book
+
+
+class _Run(NamedTuple):
+    """What the calls of one turn share."""
+
+    fields: dict[str, Any]
+    """Fields of their contexts."""
+    named: str | None
+    """The run that somebody said they belong to; None when it is one of their own."""
 
 
 class _Entry(NamedTuple):
@@ -397,6 +446,8 @@ class _Entry(NamedTuple):
     tool: object
     definition: ToolDefinition
     context: ToolContext
+    limit: int | None
+    """How many characters of a result the model gets; None for all."""
 
 
 def _collected(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
@@ -495,9 +546,9 @@ def _steps(repair: Any) -> frozenset[str]:
     return steps
 
 
-def _inherited(own: ToolContext, outer: ToolContext) -> _Run:
+def _inherited(own: ToolContext, outer: ToolContext) -> dict[str, Any]:
     """Give what a call inside another call takes over from it, where the box says nothing of its own."""
-    run: _Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
+    run: dict[str, Any] = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # what is hidden around it stays hidden
     if own.memory_id == _DEFAULTS.memory_id:

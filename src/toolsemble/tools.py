@@ -21,6 +21,7 @@ from typing import (
     runtime_checkable,
 )
 
+from toolsemble.caching import Cache
 from toolsemble.call import new_id
 from toolsemble.context import LOGGER, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition, typed_definition
@@ -29,6 +30,7 @@ from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.policy import Effects, Isolation, Policy
 from toolsemble.rate import RateLimit
+from toolsemble.reserving import Idempotency
 from toolsemble.result import ToolResult
 from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewDecision
@@ -43,6 +45,10 @@ from toolsemble.workers import is_async
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
+
+
+OF_SELF = frozenset({"memory_id"})
+"""What the body of a tool with a context of its own can tell of the call: whose it is."""
 
 
 @runtime_checkable
@@ -152,11 +158,12 @@ class Tool(ABC):
     """A method ``(self, arguments)`` that gives the names of what a call touches; such calls never overlap."""
     rate_limit: RateLimit | None = None
     """A ``RateLimit``: how many calls there may be in some time; shared by the tools that share the object."""
-    cache: Any = None
-    """Whether results are kept and given again: how many seconds, True for any number, or a ``Cache``."""
+    cache: Cache | float | bool | None = None
+    """Whether results are kept and given again: how many seconds, True for any number, or a ``Cache``; False for never,
+    whatever the toolbox says."""
     max_output: int | None = None
     """How many characters of a result the model gets; None for what the toolbox says."""
-    idempotency: Any = False
+    idempotency: bool | Callable[..., Any] | Idempotency = False
     """Whether the same call is made only once in a run: True, a function of the arguments, or an ``Idempotency``."""
     polling: bool = False
     """Whether the same call is meant to be made again and again, until its result changes."""
@@ -263,6 +270,7 @@ class Tool(ABC):
             getattr(self, "description", None),
             self.run,
             returns=lambda: returned_by(self.run, {}),
+            sees=OF_SELF,
             **self._declared(),
         )
 
@@ -340,6 +348,7 @@ class TypedTool(Tool, Generic[T]):
             self._arguments(),
             awaits=is_async(self.run),
             returns=lambda: returned_by(self.run, self._names),
+            sees=OF_SELF,
             **self._declared(),
         )
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.result import ToolResult
 from toolsemble.review.question import asked_together
 from toolsemble.runner import CallPath, adrive
 
@@ -35,14 +36,16 @@ class Turn:
         """Give the replies that were made, in request order."""
         return [self._replies[index] for index in sorted(self._replies)]
 
-    async def gather(self, start: Callable[[ToolCall], CallPath], limit: int | None) -> None:
+    async def gather(
+        self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
+    ) -> None:
         """Walk the calls' paths side by side; raise what one of them raised only when all have ended."""
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         async def ended(index: int, call: ToolCall) -> BaseException | None:
             # Returned, not raised: an event loop stops at once for some exceptions, and the siblings would be lost.
             try:
-                self.answer(index, ToolReply(call, await adrive(start(call)), limit))
+                self.answer(index, reply(call, await adrive(start(call))))
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
             return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.result import ImageContent, ToolResult
+from toolsemble.saved import read_content, written_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _written(message: Message) -> dict[str, Any]:
         return {**fields, "call": written_call(message.call), **_written_result(message.reply)}
     fields["text"] = message.text
     if isinstance(message, UserMessage) and message.images:
-        fields["images"] = [_written_content(image) for image in message.images]
+        fields["images"] = [written_content(image) for image in message.images]
     if isinstance(message, AssistantMessage):
         fields["calls"] = [written_call(call) for call in message.calls]
         if message.details is not None:
@@ -138,29 +138,14 @@ def _written_result(reply: ToolReply) -> dict[str, Any]:
     return {
         "output": result.output,
         "error": result.error_message,
-        "contents": [_written_content(content) for content in result.contents],
+        "contents": [written_content(content) for content in result.contents],
         "limit": reply.limit,
+        **({"more": reply.more} if reply.more else {}),
     }
 
 
-def _written_content(content: Content) -> dict[str, Any]:
-    kind = type(content).__name__
-    if isinstance(content, TextContent):
-        return {"kind": kind, "text": content.text}
-    named = {"name": content.name} if isinstance(content, FileContent) else {}
-    data = base64.b64encode(content.data).decode()
-    return {"kind": kind, "data": data, "mime_type": content.mime_type, **named}
-
-
-def _read_content(fields: Mapping[str, Any]) -> Any:
-    values = {name: value for name, value in fields.items() if name != "kind"}
-    if "data" in values:
-        values["data"] = base64.b64decode(values["data"])
-    return _CONTENTS[fields["kind"]](**values)
-
-
 def _read_user(fields: Mapping[str, Any]) -> UserMessage:
-    return UserMessage(fields["text"], tuple(map(_read_content, fields.get("images", ()))))
+    return UserMessage(fields["text"], tuple(map(read_content, fields.get("images", ()))))
 
 
 def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
@@ -168,9 +153,9 @@ def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
 
 
 def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
-    contents = tuple(map(_read_content, fields["contents"]))
+    contents = tuple(map(read_content, fields["contents"]))
     result = ToolResult(fields["output"], fields["error"], contents=contents)
-    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"]))
+    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], fields.get("more", "")))
 
 
 _READERS: dict[str, Any] = {
@@ -179,4 +164,3 @@ _READERS: dict[str, Any] = {
     "assistant": _read_assistant,
     "tool": _read_tool,
 }
-_CONTENTS: dict[str, Any] = {kind.__name__: kind for kind in (TextContent, ImageContent, AudioContent, FileContent)}

@@ -1,0 +1,111 @@
+"""Results and contents as JSON values, and back."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+
+
+def written_result(result: ToolResult) -> str:
+    """Give a result as JSON text; a ``ValueError`` says what of it JSON cannot hold as it is.
+
+    >>> written_result(ToolResult.success("21 C", {"celsius": 21}))
+    '{"output":"21 C","error":null,"payload":{"celsius":21},"contents":[],"attributes":{}}'
+    """
+    return json.dumps(
+        {
+            "output": result.output,
+            "error": result.error_message,
+            "payload": _same("structured output", result.structured_output),
+            "contents": [written_content(content) for content in result.contents],
+            "attributes": _same("attributes", dict(result.attributes)),
+        },
+        separators=(",", ":"),
+    )
+
+
+def read_result(text: str) -> ToolResult:
+    """Give the result that :func:`written_result` wrote; anything else is a ``ValueError``.
+
+    >>> read_result(written_result(ToolResult.failure("no such city")))
+    ToolResult.failure('no such city')
+    """
+    try:
+        fields = json.loads(text)
+        return ToolResult(
+            fields["output"],
+            fields["error"],
+            fields["payload"],
+            tuple(map(read_content, fields["contents"])),
+            MappingProxyType(fields["attributes"]),
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"This is no result: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
+
+
+def timeless(result: ToolResult) -> ToolResult:
+    """Give a result without the attributes that tell how one call went, and not what came of it.
+
+    >>> timeless(ToolResult.success("sunny", attributes={"retries": 2, "station": 7})).attributes["station"]
+    7
+    """
+    if result.attributes.keys().isdisjoint(_OF_ONE_CALL):
+        return result
+    facts = {name: value for name, value in result.attributes.items() if name not in _OF_ONE_CALL}
+    return replace(result, attributes=MappingProxyType(facts))
+
+
+def written_content(content: Content) -> dict[str, Any]:
+    """Give a content as JSON values; :func:`read_content` makes an equal one of them.
+
+    >>> written_content(TextContent("a footnote"))
+    {'kind': 'TextContent', 'text': 'a footnote'}
+    """
+    kind = type(content).__name__
+    if isinstance(content, TextContent):
+        return {"kind": kind, "text": content.text}
+    named = {"name": content.name} if isinstance(content, FileContent) else {}
+    data = base64.b64encode(content.data).decode()
+    return {"kind": kind, "data": data, "mime_type": content.mime_type, **named}
+
+
+def read_content(fields: Mapping[str, Any]) -> Any:
+    """Give the content that :func:`written_content` wrote.
+
+    >>> read_content({"kind": "TextContent", "text": "a footnote"})
+    TextContent(text='a footnote')
+    """
+    values = {name: value for name, value in fields.items() if name != "kind"}
+    if "data" in values:
+        values["data"] = base64.b64decode(values["data"])
+    return _CONTENTS[fields["kind"]](**values)
+
+
+def _same(what: str, value: Any) -> Any:
+    """Give a value back that is the same when it was written and read; refuse others."""
+    try:
+        if _plain(value):
+            return value
+    except RecursionError:
+        pass
+    raise ValueError(f"its {what} would not come back from JSON as it is")
+
+
+def _plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        return all(type(key) is str and _plain(each) for key, each in value.items())
+    if kind is list:
+        return all(map(_plain, value))
+    return kind in _SCALARS
+
+
+_OF_ONE_CALL = {"retries"}
+_SCALARS = (str, int, float, bool, type(None))
+_CONTENTS: dict[str, Any] = {kind.__name__: kind for kind in (TextContent, ImageContent, AudioContent, FileContent)}
