@@ -587,13 +587,25 @@ def test_copies_and_other_processes_begin_with_nothing(counted):
         assert (made.ttl, made.kept("anything")) == (5, None)
 
 
-def test_a_value_without_a_text_of_its_own_is_not_kept(counted, caplog):
+@pytest.mark.parametrize(
+    "key", [lambda _: object(), lambda _: [1, {"a": object()}], lambda _: Point(object()), lambda _: {object()}]
+)
+def test_a_value_without_a_text_of_its_own_is_not_kept(counted, caplog, key):
     metrics = InMemoryMetrics()
-    look = reading(counted, Cache(key=lambda _: object()))
+    look = reading(counted, Cache(key=key))
     box = Toolbox([look], metrics=metrics)
     assert [box.execute(ToolCall("look", {"what": "a"})).text for _ in range(2)] == ["result 1", "result 2"]
     assert metrics.counter("cache_errors", "look") == 2
     assert "The cache of 'look' is not used: Its key cannot be told: an argument has no text of its own" in caplog.text
+
+
+def test_a_text_that_looks_like_an_object_is_a_text(counted):
+    @tool(effects="read", cache=True)
+    def look(points: dict[str, list[Point]], what: str) -> str:
+        return counted()
+
+    given = {"what": "<Point object at 0x7f00>", "points": {"a": [{"x": 1}]}}
+    assert [look.execute(given).output for _ in range(2)] == ["result 1", "result 1"]
 
 
 def test_calls_at_the_same_time_run_once(store):

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.review.seal import canonical
-from toolsemble.schema.present import presented
+from toolsemble.schema.present import names_of, presented
 from toolsemble.shape import described
 from toolsemble.workers import is_async
 
@@ -50,11 +50,12 @@ class Keying:
         place = _named(definition.holder) if shared else self._own + self._holders.number(definition.holder)
         whose = context.memory_id if "memory_id" in definition.sees else None
         try:
-            parts = [definition.name, place, whose, self._told(definition, value, context)]
-            text = canonical(parts)
+            source, told = self._told(definition, value, context)
+            parts = [definition.name, place, whose, told]
+            nameless = _ADDRESS.search(canonical(parts)) is not None and _nameless(source)
         except Exception as error:
             raise UnclearKeyError(f"Its key cannot be told: {described(error)}") from error
-        if _ADDRESS.search(text):
+        if nameless:
             raise UnclearKeyError("Its key cannot be told: an argument has no text of its own")
         return parts
 
@@ -69,11 +70,13 @@ class Keying:
                 "add '__weakref__' to its __slots__"
             ) from None
 
-    def _told(self, definition: ToolDefinition, value: Any, context: ToolContext) -> Any:
+    def _told(self, definition: ToolDefinition, value: Any, context: ToolContext) -> tuple[Any, Any]:
+        """Give what a call is told by, and the same as JSON values."""
         if self.function is None:
-            return definition.present(value, reveal=True)
+            return value, definition.present(value, reveal=True)
         given = SimpleNamespace(**value) if isinstance(value, dict) else value
-        return presented(self.function(given, context) if self._takes_context else self.function(given), reveal=True)
+        made = self.function(given, context) if self._takes_context else self.function(given)
+        return made, presented(made, reveal=True)
 
 
 class Holders:
@@ -101,6 +104,19 @@ class Holders:
                     del self._numbers[place]
 
         return forget
+
+
+def _nameless(value: Any) -> bool:
+    """Whether something in a value is written as its place in memory; a text that only looks so is a text."""
+    if isinstance(value, str):
+        return False
+    if isinstance(value, Mapping):
+        return any(map(_nameless, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(map(_nameless, value))
+    if names := names_of(type(value)):
+        return any(_nameless(getattr(value, name, None)) for name in names)
+    return _ADDRESS.search(str(value)) is not None
 
 
 def _named(holder: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -72,6 +73,7 @@ class Reserving(Layer):
         self._idempotent = idempotent
         self._keying = Keying(owner, said.key) if keying is None else keying
         self._own = said.ledger
+        self._lock = threading.Lock()
 
     def into(self, ledger: EffectLedger) -> Reserving:
         """Give the same layer with the ledger of a toolbox, unless the tool has named its own."""
@@ -170,11 +172,12 @@ class Reserving(Layer):
         return Effect(ledger.digest([run, *parts]), *facts, "running", ledger.now())
 
     def _ledger(self) -> EffectLedger:
-        if self._own is None:
-            from toolsemble.effects import EffectLedger  # noqa: PLC0415 - as above
+        with self._lock:
+            if self._own is None:
+                from toolsemble.effects import EffectLedger  # noqa: PLC0415 - as above
 
-            self._own = EffectLedger()
-        return self._own
+                self._own = EffectLedger()
+            return self._own
 
 
 def reserving_layer(owner: str, said: object, *, reads: bool, idempotent: bool) -> Reserving | None:

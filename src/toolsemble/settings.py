@@ -7,11 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
 from toolsemble.caching import Cache, Caching, caching_layer
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.number import check_count, check_seconds, is_seconds
 from toolsemble.places import needs_of
@@ -176,6 +177,8 @@ class BoxLimits:
 
     def given_to(self, definition: ToolDefinition) -> ToolDefinition:
         """Give the definition with what the box says added to what the tool says itself."""
+        if self.ledger is not None:
+            definition = mapped(definition, partial(_entered, self.ledger))  # its parts, too
         own = definition.policy or Policy()
         timeout = self.timeout if own.timeout is None and not _unstoppable(definition) else own.timeout
         layers, again = own.layers, False
@@ -183,12 +186,19 @@ class BoxLimits:
             layers, again = _inserted(layers, self.retrying), True
         if self.rate is not None:
             layers = (self.rate, *layers)
-        if self.ledger is not None:
-            layers = tuple(each.into(self.ledger) if isinstance(each, Reserving) else each for each in layers)
         if self.caching is not None and _caches(self.caching, own, definition):
             layers = (*layers, self.caching)
         made = replace(own, timeout=timeout, retried=own.retried or again, layers=layers)
         return definition if made == own else replace(definition, policy=made)
+
+
+def _entered(ledger: EffectLedger, definition: ToolDefinition) -> ToolDefinition:
+    """Give a definition whose calls are taken down in the ledger of a box."""
+    own = definition.policy or Policy()
+    if not any(isinstance(each, Reserving) for each in own.layers):
+        return definition
+    layers = tuple(each.into(ledger) if isinstance(each, Reserving) else each for each in own.layers)
+    return replace(definition, policy=replace(own, layers=layers))
 
 
 def _caches(caching: Caching, own: Policy, definition: ToolDefinition) -> bool:

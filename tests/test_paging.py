@@ -1,0 +1,300 @@
+"""Results that are too long for a model: cut, with the rest to be read page by page by whom it is for."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from toolsemble import Agent, Pages, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolResult, tool
+from toolsemble.models import ScriptedModel, ToolMessage
+from toolsemble.models.message import message_from_json, message_to_json
+from toolsemble.pages import page_starts
+from toolsemble.review import AutoReject
+
+TEXT = "".join(f"line {number}\n" for number in range(100))
+
+
+PAGE = re.compile(r"(.*?)(?:\.\.\. \[truncated, full length: \d+ chars\] |\n)\[page (\d+) of (\d+)(.*)\]", re.DOTALL)
+
+
+@tool
+def read(text: str = TEXT) -> str:
+    """Give a text."""
+    return text
+
+
+@tool(max_output=20)
+def short() -> dict[str, str]:
+    """Give a text."""
+    return {"text": TEXT}
+
+
+@tool
+def fail() -> str:
+    """Fail at length."""
+    raise ValueError("no " * 100)
+
+
+def noted(reply):
+    """Give the text of a page, its number, how many there are, and the id of the result if there is a next one."""
+    found = PAGE.fullmatch(reply.text)
+    text, number, count, rest = found.groups()
+    named = re.fullmatch(rf'; for the next one call \w+ with result="(\w+)" and page={int(number) + 1}', rest)
+    assert named or rest == ", the last one"
+    return text, int(number), int(count), named and named[1]
+
+
+def more(box, key, page, name="read_more", **whose):
+    return box.execute(ToolCall(name, {"result": key, "page": page}), **whose)
+
+
+def test_what_a_model_gets_is_cut_and_programs_get_all():
+    reply = Toolbox([read], max_output=10).execute(ToolCall("read"))
+    assert reply.text == f"line 0\nlin... [truncated, full length: {len(TEXT)} chars]"
+    assert reply.result == ToolResult.success(TEXT)
+
+
+@pytest.mark.parametrize(("box", "expected"), [(None, 20), (10, 10), (50, 20), (0, 0)])
+def test_the_smaller_limit_holds(box, expected):
+    reply = Toolbox([short], max_output=box).execute(ToolCall("short"))
+    assert reply.limit == expected
+    assert (
+        reply.text == f"{reply.result.output[:expected]}... [truncated, full length: {len(reply.result.output)} chars]"
+    )
+    assert reply.result.structured_output == {"text": TEXT}
+
+
+async def test_limits_hold_for_calls_side_by_side():
+    box = Toolbox([read, short], max_output=30)
+    calls = [ToolCall("read"), ToolCall("short"), ToolCall("nobody" * 20)]
+    for replies in (box.execute_all(calls), await box.aexecute_all(calls)):
+        assert [reply.limit for reply in replies] == [30, 20, 30]
+    assert (await box.aexecute(calls[1])).limit == 20
+
+
+def test_the_limit_of_a_tool_is_not_for_programs_that_call_it():
+    assert short.execute("{}").structured_output == {"text": TEXT}
+    assert len(short.execute("{}").output) > 20
+
+
+def test_pages_are_read_one_after_the_other():
+    box = Toolbox([read], max_output=200, pages=True)
+    first = box.execute(ToolCall("read"))
+    text, number, count, key = noted(first)
+    assert (number, first.result.output) == (1, TEXT)
+    assert f"... [truncated, full length: {len(TEXT)} chars] [page 1 of {count}; " in first.text
+    pages = [text]
+    for page in range(2, count + 1):
+        text, number, known, next_id = noted(more(box, key, page))
+        assert (number, known, next_id) == (page, count, None if page == count else key)
+        pages.append(text)
+    assert "".join(pages) == TEXT
+    assert all(len(page) <= 200 and page.endswith("\n") for page in pages)
+    assert noted(more(box, key, 2)) == noted(more(box, key, 2))
+    assert noted(more(box, key, 1))[0] == pages[0]
+
+
+def test_the_tool_that_reads_pages_is_a_tool_of_the_box():
+    box = Toolbox([read], max_output=50, pages=True, approve=["*"], review=AutoReject())
+    assert (box.names, len(box), "read_more" in box, [each.name for each in box]) == (
+        ["read", "read_more"],
+        2,
+        True,
+        ["read", "read_more"],
+    )
+    specification = box.specifications[1]
+    assert list(specification.parameters["properties"]) == ["result", "page"]
+    assert specification.metadata["readOnlyHint"] is True
+    # What the model was given once, nobody has to agree to again.
+    assert "Rejected" not in more(box, "x", 1).text
+
+
+def test_what_fits_is_not_kept():
+    box = Toolbox([read], max_output=5, pages=True)
+    assert box.execute(ToolCall("read", {"text": "12345"})).text == "12345"
+    assert more(box, "", 1).is_error
+
+
+def test_errors_have_pages_too():
+    box = Toolbox([fail], max_output=50, pages=True)
+    reply = box.execute(ToolCall("fail"))
+    text, _, _, key = noted(reply)
+    assert (reply.is_error, text[:9]) == (True, "Error: no")
+    assert noted(more(box, key, 2))[0].startswith("no no")
+
+
+GONE = "to read more of: it is not kept any more, or never was; call the tool that gave it again"
+
+
+@pytest.mark.parametrize(
+    ("kept_for", "read_by", "allowed"),
+    [
+        ({}, {}, True),
+        ({"memory_id": "ada"}, {"memory_id": "ada"}, True),
+        ({"memory_id": "ada"}, {"memory_id": "bob"}, False),
+        ({"memory_id": "ada"}, {}, False),
+        ({}, {"memory_id": "bob"}, False),
+        ({"memory_id": "ada", "run_id": "1"}, {"memory_id": "ada", "run_id": "2"}, True),
+        ({"run_id": "1"}, {"run_id": "1"}, True),
+        ({"run_id": "1"}, {"run_id": "2"}, False),
+        ({"run_id": "1"}, {}, False),
+    ],
+)
+def test_pages_are_for_whom_the_result_was(kept_for, read_by, allowed):
+    box = Toolbox([read], max_output=50, pages=True)
+    *_, key = noted(box.execute(ToolCall("read"), **kept_for))
+    reply = more(box, key, 2, **read_by)
+    assert reply.is_error is not allowed
+    if not allowed:
+        assert reply.text == f"Error: There is no result '{key}' {GONE}"
+        assert reply.text == more(box, key, 3, **read_by).text
+
+
+def test_a_box_does_not_read_the_results_of_another():
+    boxes = [Toolbox([read], max_output=50, pages=True) for _ in range(2)]
+    *_, key = noted(boxes[0].execute(ToolCall("read")))
+    assert GONE in more(boxes[1], key, 2).text
+
+
+def test_calls_inside_a_call_belong_to_its_run():
+    inner = Toolbox([read], max_output=50, pages=True)
+
+    @tool
+    def outer() -> str:
+        *_, key = noted(inner.execute(ToolCall("read")))
+        return f"{key} {more(inner, key, 2).is_error}"
+
+    key, failed = outer.execute("{}", ToolContext(run_id="1")).output.split()
+    assert (failed, more(inner, key, 2, run_id="1").is_error) == ("False", False)
+    assert more(inner, key, 2, run_id="2").is_error
+
+
+def test_ids_cannot_be_guessed():
+    box = Toolbox([read], max_output=50, pages=True)
+    ids = {noted(box.execute(ToolCall("read")))[3] for _ in range(20)}
+    assert (len(ids), {len(key) for key in ids}) == (20, {32})
+
+
+@pytest.mark.parametrize("page", [0, -1, 8, 10**30])
+def test_a_page_that_is_not_there_is_told(page):
+    box = Toolbox([read], max_output=200, pages=True)
+    *_, count, key = noted(box.execute(ToolCall("read")))
+    assert count == 4
+    assert more(box, key, page).text.startswith("Error: The result has pages 1 to 4, not ")
+
+
+@pytest.mark.parametrize(
+    ("pages", "left"),
+    [
+        (Pages(results=2), [False, True, True]),
+        (Pages(characters=2 * len(TEXT)), [False, True, True]),
+        (Pages(characters=2 * len(TEXT) - 1), [False, False, True]),
+    ],
+)
+def test_the_oldest_go_when_there_are_too_many(pages, left):
+    box = Toolbox([read], max_output=50, pages=pages)
+    ids = [noted(box.execute(ToolCall("read")))[3] for _ in range(3)]
+    assert [not more(box, key, 2).is_error for key in ids] == left
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [({"max_output": 50, "pages": Pages(characters=99)}, "x" * 100), ({"max_output": 1, "pages": True}, "x" * 5001)],
+)
+def test_what_is_far_too_long_is_only_cut(settings, text):
+    limit = settings["max_output"]
+    reply = Toolbox([read], **settings).execute(ToolCall("read", {"text": text}))
+    assert reply.text == f"{text[:limit]}... [truncated, full length: {len(text)} chars]"
+
+
+def test_nothing_has_no_pages():
+    reply = Toolbox([read], max_output=0, pages=True).execute(ToolCall("read", {"text": "text"}))
+    assert reply.text == "... [truncated, full length: 4 chars]"
+
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "pages"),
+    [
+        ("one\ntwo\nthree", 8, ["one\ntwo\n", "three"]),
+        ("one two three", 9, ["one two ", "three"]),
+        ("a\n" + "b" * 10, 8, ["a\nbbbbbb", "bbbb"]),
+        ("abcdefgh", 3, ["abc", "def", "gh"]),
+        ("xxxe\u0301e\u0301", 4, ["xxx", "e\u0301e\u0301"]),
+        (f"xx{FAMILY}x", 4, ["xx", f"{FAMILY[:4]}", f"{FAMILY[4:]}x"]),
+        ("xx\U0001f44d\U0001f3fdx", 3, ["xx", "\U0001f44d\U0001f3fdx"]),
+        ("xxx\r\nyy", 4, ["xxx", "\r\nyy"]),
+        ("äöü", 2, ["äö", "ü"]),
+        ("e" + "\u0301" * 30, 20, ["e" + "\u0301" * 19, "\u0301" * 11]),
+    ],
+)
+def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
+    starts = page_starts(text, limit)
+    assert [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)] == pages
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"pages": True}, "Toolbox pages are for results that are cut: give max_output, too"),
+        ({"pages": 5, "max_output": 5}, "Toolbox pages must be True, False or Pages(...), not 5"),
+        (
+            {"pages": Pages(name="read"), "max_output": 5},
+            "Toolbox pages: there is a tool 'read' already; say another name: pages=Pages(name=...)",
+        ),
+    ],
+)
+def test_pages_that_cannot_be_offered_are_refused(settings, problem):
+    with pytest.raises(ToolDefinitionError) as refusal:
+        Toolbox([read], **settings)
+    assert str(refusal.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"name": "read more"}, "Invalid tool name 'read more': use 1 to 64 letters, digits, '_' or '-'"),
+        ({"results": 0}, "Pages results must be a whole number from 1 on, not 0"),
+        ({"characters": "x"}, "Pages characters must be a whole number from 1 on, not 'x'"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings, problem):
+    with pytest.raises(ToolDefinitionError) as refusal:
+        Pages(**settings)
+    assert str(refusal.value) == problem
+
+
+def test_the_tool_can_have_another_name():
+    box = Toolbox([short], pages=Pages(name="turn_page"))
+    reply = box.execute(ToolCall("short"))
+    assert "call turn_page with" in reply.text
+    assert not more(box, noted(reply)[3], 2, "turn_page").is_error
+
+
+def test_many_threads_keep_the_room():
+    box = Toolbox([read], max_output=50, pages=Pages(results=5))
+    with ThreadPoolExecutor(8) as threads:
+        replies = list(threads.map(lambda _: box.execute(ToolCall("read")), range(100)))
+    ids = [noted(reply)[3] for reply in replies]
+    assert sum(not more(box, key, 2).is_error for key in ids) == 5
+
+
+def test_a_conversation_keeps_what_the_model_was_told():
+    message = ToolMessage(Toolbox([read], max_output=50, pages=True).execute(ToolCall("read")))
+    assert message_from_json(message_to_json(message)).text == message.text
+    assert message.reply.more in message.text
+
+
+def test_a_model_reads_on():
+    def next_page(messages):
+        *_, key = noted(messages[-1].reply)
+        return ToolCall("read_more", {"result": key, "page": 2})
+
+    model = ScriptedModel([ToolCall("read"), next_page, "done"])
+    result = Agent(model, Toolbox([read], max_output=200, pages=True)).run_sync("read on")
+    assert (result.text, [record.reply.is_error for record in result.tool_calls]) == ("done", [False, False])
+    told = "".join(noted(record.reply)[0] for record in result.tool_calls)
+    assert TEXT.startswith(told)
+    assert len(told) > 200
