@@ -216,7 +216,8 @@ def test_an_exception_may_have_come_after_the_effect(ledger, outcome, caplog):
     (entry,) = ledger.unknown()
     assert second.text == (
         f"{UNKNOWN}, so it may or may not have taken effect. It is not made again. Find out whether the effect is "
-        f"there before anything else is done; an operator settles it with EffectLedger.resolve('{entry.key}', happened=...)"
+        f"there before anything else is done; an operator settles it with "
+        f"EffectLedger.resolve('{entry.key}', happened=...)"
     )
     assert second.result.attributes == {"outcome": "unknown", "effect": entry.key}
     assert (paid.orders, metrics.counter("unknown_outcomes", "pay")) == ([17], 1)
