@@ -342,7 +342,9 @@ def test_objects_of_a_class_with_a_cache_of_its_own_do_not_answer_for_each_other
             return f"{input} of {self.owner}"
 
     looks = [Look("ada"), Look("bob")]
-    assert [each.execute("X").output for each in looks * 2] == ["X of ada", "X of bob"] * 2
+    looks.append(copy.copy(looks[0]))
+    looks[2].owner = "eve"
+    assert [each.execute("X").output for each in looks * 2] == ["X of ada", "X of bob", "X of eve"] * 2
 
 
 def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
@@ -450,6 +452,20 @@ def one(arguments):
 def test_a_key_says_which_calls_are_the_same(counted, key):
     look = reading(counted, Cache(key=key))
     assert texts(look, '{"what":"ab"}', '{"what":"ac"}', '{"what":"b"}') == ["result 1", "result 1", "result 2"]
+
+
+def test_a_tool_of_a_class_is_known_by_its_name_in_a_file(tmp_path, counted):
+    class Look(Tool):
+        name = "look"
+        description = ""
+        effects = "read"
+        cache = Cache(store=tmp_path / "cache.db")
+
+        def run(self, input):
+            return counted()
+
+    assert [Look().execute("a").output for _ in range(2)] == ["result 1", "result 1"]
+    Look.cache.close()
 
 
 def test_the_key_of_an_object_or_a_text_gets_just_that(counted):

@@ -121,7 +121,7 @@ class Caching(Layer):
             )
         if self._cache.results.in_place:
             self._keying.check(f"{owner} with a cache", definition)
-        elif self._cache.key is None and not (definition.holder is None or isinstance(definition.holder, type)):
+        elif self._cache.key is None and _is_method(definition):
             raise ToolDefinitionError(
                 f"{owner}: a cache in a file cannot tell the objects whose method it is from each other: "
                 "say it with Cache(key=...)"
@@ -210,6 +210,12 @@ def caching_layer(owner: str, said: object, *, reads: bool) -> Caching | None:
     if is_seconds(said):
         return Caching(owner, Cache(said))  # type: ignore[arg-type]  # just looked at
     raise ToolDefinitionError(f"{owner}: cache must be True, a number of seconds above 0, or a Cache, not {said!r:.80}")
+
+
+def _is_method(definition: ToolDefinition) -> bool:
+    """Whether it is the method of an object that is no tool itself, of which there are likely to be several."""
+    holder, tool = definition.holder, getattr(definition.body, "__self__", None)
+    return not (holder is None or holder is tool or isinstance(holder, type))
 
 
 def _hit(result: ToolResult, context: ToolContext) -> ToolResult:

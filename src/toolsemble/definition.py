@@ -137,7 +137,7 @@ class ToolDefinition:
     sees: frozenset[str] = frozenset()
     """What of the call's context the body is given beside its input: ``"memory_id"``, ``"parameters"``."""
     holder: object = None
-    """The object or class whose method the body is; None for one that stands alone."""
+    """The object whose state the body can depend on: a tool of a class, or whose method it is; None for a function."""
     flow: Flow | None = None
     """What is walked in place of the body, where the tool is made of tools."""
     secret: bool = False

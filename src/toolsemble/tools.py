@@ -271,6 +271,7 @@ class Tool(ABC):
             self.run,
             returns=lambda: returned_by(self.run, {}),
             sees=OF_SELF,
+            holder=self,
             **self._declared(),
         )
 
@@ -349,6 +350,7 @@ class TypedTool(Tool, Generic[T]):
             awaits=is_async(self.run),
             returns=lambda: returned_by(self.run, self._names),
             sees=OF_SELF,
+            holder=self,
             **self._declared(),
         )
 
