@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 from toolsemble.caching import Cache
 from toolsemble.call import ToolCall, ToolReply, new_id
@@ -44,6 +44,9 @@ _POOL_THREADS = 256
 _NAMES_SHOWN = 50
 _LONGEST_NAME = 64
 _UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
+
+
+_Run: TypeAlias = dict[str, Any]  # the fields of a context that the calls of one turn share
 
 
 class Toolbox:
@@ -369,32 +372,37 @@ class Toolbox:
         limit = self._max_output if entry is None else entry.limit
         if self._book is None or limit is None or len(result.text) <= limit:
             return ToolReply(call, result, limit)
-        reader = Reader(run.fields.get("memory_id", self._context.memory_id), run.named)
+        named = None if isinstance(run["run_id"], _OwnRun) else run["run_id"]
+        reader = Reader(run.get("memory_id", self._context.memory_id), named)
         return ToolReply(call, result, *self._book.keep(result.text, limit, reader))
 
     def _run(self, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None) -> _Run:
         """Give what the contexts of one turn's calls share; inside another call they belong to its run."""
         outer = current_context()
         if outer is None and parameters is None and memory_id is None:
-            return _Run({"parameters": InvocationParameters(), "run_id": run_id or new_id()}, run_id)
+            return {"parameters": InvocationParameters(), "run_id": run_id or self._new_run()}
         if outer is not None and parameters is None:
             parameters = outer.parameters
         elif not isinstance(parameters, InvocationParameters):
             parameters = InvocationParameters(parameters)
-        fields: dict[str, Any] = {"parameters": parameters}
+        run: _Run = {"parameters": parameters}
         if outer is not None:
-            fields |= _inherited(self._context, outer)
+            run |= _inherited(self._context, outer)
         if memory_id is not None:
-            fields["memory_id"] = memory_id
+            run["memory_id"] = memory_id
         if run_id is not None or outer is None:
-            fields["run_id"] = run_id or new_id()
-        return _Run(fields, run_id if outer is None else fields["run_id"])
+            run["run_id"] = run_id or self._new_run()
+        return run
+
+    def _new_run(self) -> str:
+        # Whoever reads pages has to know whether a program named the run.
+        return new_id() if self._book is None else _OwnRun(new_id())
 
     def _path(self, call: ToolCall, run: _Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name) or self._nobody(call.name)
-        context = entry.context.derive({**run.fields, "call_id": call.id or new_id()})
+        context = entry.context.derive({**run, "call_id": call.id or new_id()})
         definition = dried(entry.definition) if dry_run else entry.definition
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(definition, read, call.json, context, self._walk)
@@ -431,13 +439,10 @@ class Toolbox:
         return book
 
 
-class _Run(NamedTuple):
-    """What the calls of one turn share."""
+class _OwnRun(str):
+    """The id of a run that nobody named."""
 
-    fields: dict[str, Any]
-    """Fields of their contexts."""
-    named: str | None
-    """The run that somebody said they belong to; None when it is one of their own."""
+    __slots__ = ()
 
 
 class _Entry(NamedTuple):
@@ -546,9 +551,9 @@ def _steps(repair: Any) -> frozenset[str]:
     return steps
 
 
-def _inherited(own: ToolContext, outer: ToolContext) -> dict[str, Any]:
+def _inherited(own: ToolContext, outer: ToolContext) -> _Run:
     """Give what a call inside another call takes over from it, where the box says nothing of its own."""
-    run: dict[str, Any] = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
+    run: _Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # what is hidden around it stays hidden
     if own.memory_id == _DEFAULTS.memory_id:
