@@ -8,31 +8,45 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
+from toolsemble.ending import Ending
 from toolsemble.hooks import AnsweredError, Hooks, Read
+from toolsemble.metrics import with_metrics
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.present import HIDDEN
 from toolsemble.story import Story
 from toolsemble.veil import know_sent, read_secretly, unveil, veil
+from toolsemble.watch import Companion, Watcher
 from toolsemble.work import Work
 
 
 class Escort:
     """The company of one call, from before it is read until it has its result; most calls have none."""
 
-    __slots__ = ("_call", "_context", "_definition", "_hooks", "_story", "_veil", "sent")
+    __slots__ = ("_call", "_definition", "_ends", "_hooks", "_read", "_story", "_veil", "context", "refusal", "sent")
 
     def __init__(
-        self, definition: ToolDefinition, context: ToolContext, given: Any, hooks: Hooks | None, *, watched: bool
+        self,
+        definition: ToolDefinition,
+        context: ToolContext,
+        given: Any,
+        hooks: Hooks | None,
+        watched: tuple[Watcher, ...],
     ) -> None:
         self.sent = given
         """What the input is read from: what was given, or what a hook put in its place."""
+        self.refusal: BaseException | None = None
+        """Why the body was not run; None when it was."""
+        companions = [each for each in watched if isinstance(each, Companion)]
+        self.context = context = _counted(context, companions)
+        """The context of the call, in which those who go along count it."""
         self._definition = definition
-        self._context = context
         self._hooks = hooks
         self._call: ToolCall | None = None
-        self._story = Story(definition, context) if watched else None
+        self._read = False
+        self._story = Story(definition, context) if len(companions) < len(watched) else None
         self._veil = veil() if definition.secret else None
+        self._ends = [end for each in companions if (end := each.begin(context)) is not None]
 
     @property
     def unread(self) -> Any:
@@ -46,7 +60,7 @@ class Escort:
                 know_sent(self._definition, self.sent)  # a hook that fails may quote it
             try:
                 self._call, read, self.sent = yield from self._hooks.ask(
-                    self._definition, read, self.sent, steps, self._context
+                    self._definition, read, self.sent, steps, self.context
                 )
             except AnsweredError as answer:
                 self._call = answer.call
@@ -55,6 +69,7 @@ class Escort:
             value, repairs = read(self.sent, steps)
         else:
             value, repairs = read_secretly(self._definition, read, self.sent, steps)
+        self._read = True
         if self._story is not None:
             self._story.begin(value, repairs)
         return value, repairs
@@ -63,11 +78,24 @@ class Escort:
         """Give the result that counts: a hook may put another one in its place."""
         if self._hooks is None or self._call is None:
             return result
-        return (yield from self._hooks.answer(self._call, result, self._context))
+        return (yield from self._hooks.answer(self._call, result, self.context))
 
     def leave(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
         """Tell the end of the call, and forget its secrets."""
         if self._story is not None:
             self._story.end(given, result, raised, duration)
+        if self._ends:
+            ending = Ending(self._definition, given, result, raised, self.refusal, duration, read=self._read)
+            for end in reversed(self._ends):
+                end(ending)
         if self._veil is not None:
             unveil(self._veil)
+
+
+def _counted(context: ToolContext, companions: list[Companion]) -> ToolContext:
+    """Give the context in which a call is counted by those who go along with it, too."""
+    metrics = context.metrics
+    for each in companions:
+        if each.metrics is not None:
+            metrics = with_metrics(metrics, each.metrics)
+    return context if metrics is context.metrics else context.derive({"metrics": metrics})

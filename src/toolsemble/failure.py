@@ -12,6 +12,7 @@ from toolsemble.errors import (
     ToolConfigurationError,
     ToolExecutionError,
 )
+from toolsemble.record import count
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
 from toolsemble.veil import masked, masked_error
@@ -55,6 +56,17 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
     said = described(error) if declared or not about else f"{about} failed: {type(error).__name__}: {described(error)}"
     return ToolResult.failure(masked(said), attributes=None if code is None else {"error_code": code})
+
+
+def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
+    """Give the failure of a call whose body was not run: its arguments do not fit, or a reviewer said no.
+
+    >>> refused(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
+    'Rejected by reviewer: too late'
+    """
+    if isinstance(refusal, RejectedError):
+        count(context, "denials")
+    return failed(refusal, context)
 
 
 def failed_beside(error: BaseException, context: ToolContext, about: str) -> ToolResult:

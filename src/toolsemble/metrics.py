@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 Outcome: TypeAlias = Literal["success", "failure", "error"]
@@ -146,3 +148,61 @@ class InMemoryMetrics:
             if agent_role is not None:
                 return counts[name, tool_name, agent_role]
             return sum(n for (what, tool, _), n in counts.items() if (what, tool) == (name, tool_name))
+
+
+class SeveralMetrics:
+    """Metrics that hand everything on to several others; one that fails keeps nothing from the rest.
+
+    >>> first, second = InMemoryMetrics(), InMemoryMetrics()
+    >>> SeveralMetrics(first, second).increment_success("weather", "unknown")
+    >>> first.count("weather", "success"), second.count("weather", "success")
+    (1, 1)
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: ToolMetrics) -> None:
+        self.parts = parts
+        """Who is told."""
+
+    def increment_success(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that succeeded."""
+        self._each(lambda part: part.increment_success(tool_name, agent_role))
+
+    def increment_failure(self, tool_name: str, agent_role: str) -> None:
+        """Count a call that gave a failed result."""
+        self._each(lambda part: part.increment_failure(tool_name, agent_role))
+
+    def increment_error(self, tool_name: str, agent_role: str) -> None:
+        """Count a call whose tool raised an exception."""
+        self._each(lambda part: part.increment_error(tool_name, agent_role))
+
+    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
+        """Take down how long a call took."""
+        self._each(lambda part: part.record_duration(tool_name, agent_role, seconds))
+
+    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+        """Add to a counter of the tool's own."""
+        self._each(lambda part: part.increment_counter(name, tool_name, agent_role, amount))
+
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
+        """Take down a value of the tool's own."""
+        self._each(lambda part: part.record_value(name, tool_name, agent_role, value))
+
+    def _each(self, tell: Callable[[ToolMetrics], None]) -> None:
+        with ExitStack() as stack:  # goes through all, and raises in the end what one of them raised
+            for part in reversed(self.parts):
+                stack.callback(tell, part)
+
+
+def with_metrics(known: ToolMetrics, added: ToolMetrics) -> ToolMetrics:
+    """Give metrics that count in both; the same ones where both are one, so that nothing is counted twice.
+
+    >>> metrics = InMemoryMetrics()
+    >>> with_metrics(metrics, metrics) is metrics
+    True
+    """
+    if known is added or isinstance(known, SilentMetrics):
+        return added
+    parts = known.parts if isinstance(known, SeveralMetrics) else (known,)
+    return known if any(part is added for part in parts) else SeveralMetrics(*parts, added)

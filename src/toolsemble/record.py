@@ -56,9 +56,20 @@ def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: 
 
     >>> note(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
     """
+    count(context, counter, amount)
+    try:
+        context.logger.log(level, "%s", line, extra={"call_id": context.call_id, "run_id": context.run_id})
+    except Exception:  # noqa: BLE001 - as above
+        LOGGER.warning("The log line of the %s of '%s' was lost", counter, context.tool_name, exc_info=True)
+
+
+def count(context: ToolContext, counter: str, amount: int = 1) -> None:
+    """Count something that happened to a call; what goes wrong here disturbs nothing.
+
+    >>> count(ToolContext(tool_name="weather"), "denials")
+    """
     try:
         context.metrics.increment_counter(counter, context.tool_name, context.agent_role, amount)
-        context.logger.log(level, "%s", line, extra={"call_id": context.call_id, "run_id": context.run_id})
     except Exception:  # noqa: BLE001 - as above
         LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 

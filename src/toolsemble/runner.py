@@ -20,7 +20,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.escort import Escort
-from toolsemble.failure import failed, passing
+from toolsemble.failure import failed, passing, refused
 from toolsemble.hooks import AnsweredError, Hooks
 from toolsemble.limited import limited
 from toolsemble.record import LOG_LIMIT, record, record_repairs
@@ -99,7 +99,8 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     # Most calls are watched by nobody, take no secrets and have no hooks; they pay for none of these.
     escort: Escort | None = None
     if (watched := watchers()) or definition.secret or walk.hooks is not None:
-        escort = Escort(definition, context, given, walk.hooks, watched=bool(watched))
+        escort = Escort(definition, context, given, walk.hooks, watched)
+        context = escort.context
     started = time.perf_counter()
     try:
         try:
@@ -117,7 +118,9 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
                 finally:
                     started = time.perf_counter()  # a person's time is not the tool's
         except (ToolArgumentsError, RejectedError) as refusal:
-            result = failed(refusal, context)
+            result = refused(refusal, context)
+            if escort is not None:
+                escort.refusal = refusal
         except AnsweredError as answer:
             result = answer.result
         else:

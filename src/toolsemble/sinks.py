@@ -6,13 +6,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.watch import unheard, unwatch, watch, watchers
+from toolsemble.metrics import ToolMetrics
+from toolsemble.watch import Companion, unheard, unwatch, watch, watchers
 from toolsemble.workers import awaitable, finish, is_async
 
 LOGGER = logging.getLogger("toolsemble.sink")
@@ -33,7 +35,10 @@ class Emits(Protocol):
     """A sink that is an object; the other kind is any function that takes an event.
 
     A sink is told in a thread of its own, one event after the other. With an attribute ``inline`` that is true it is
-    told at once, in the thread and the context of the call, so that it must never wait.
+    told at once, in the thread and the context of the call, so that it must never wait. If it also has a method
+    ``begin``, it goes along with each call: ``begin(context)`` gives a function, which is told the
+    :class:`~toolsemble.ending.Ending` in the same context, and what it makes current in between, such as a span, is
+    current in the body. Its attribute ``metrics``, if there is one, counts the calls.
 
     >>> class Printer:
     ...     def emit(self, event):
@@ -66,12 +71,13 @@ class Sinks:
         if isinstance(sinks, (str, bytes)) or not isinstance(sinks, Iterable):
             raise ToolDefinitionError(f"{owner} sinks must be a list of sinks, not {sinks!r:.80}")
         made = [_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
-        self._outlets = tuple(dict.fromkeys(made))
+        self.outlets = tuple(dict.fromkeys(made))
+        """Who is told of each event, in whatever way its sink wants it."""
 
     @property
     def some(self) -> bool:
         """Whether there are any."""
-        return bool(self._outlets)
+        return bool(self.outlets)
 
     def do(self, work: Callable[[], T]) -> T:
         """Do the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
@@ -95,17 +101,17 @@ class Sinks:
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until every sink has seen what was told; whether all have in time."""
-        return _settle([mark for each in self._outlets if (mark := each.mark(even_late=True)) is not None], timeout)
+        return _settle([mark for each in self.outlets if (mark := each.mark(even_late=True)) is not None], timeout)
 
     @property
     def lost(self) -> int:
         """How many events were lost, because a sink was too slow."""
-        return sum(each.lost for each in self._outlets)
+        return sum(each.lost for each in self.outlets)
 
     def _added(self) -> Sequence[_Outlet]:
         """Give those sinks that nobody around has told already."""
         around = watchers()
-        return self._outlets if not around else [each for each in self._outlets if each not in around]
+        return self.outlets if not around else [each for each in self.outlets if each not in around]
 
 
 def sinks_of(owner: str, sinks: object) -> Sinks | None:
@@ -156,6 +162,43 @@ class _Outlet:
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET
             LOGGER.warning(*line, exc_info=exc_info)
+
+
+class _Along(_Outlet, Companion):
+    """One sink that goes along with calls; what goes wrong in it disturbs nothing."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__(sink)
+        metrics = getattr(sink, "metrics", None)
+        self.metrics = metrics if isinstance(metrics, ToolMetrics) else None
+
+    def begin(self, context: Any) -> Callable[[Any], object] | None:
+        """Let the sink begin; give how it is told the end."""
+        return self._began("begin", context)
+
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
+        """Let the sink go along with something that is no call, if it wants to."""
+        return self._began("enter", operation, facts)
+
+    def pack(self) -> Callable[[], object] | None:
+        """Give what the sink sends to a worker process, if it does."""
+        packed: Callable[[], object] | None = self._guarded(getattr(self._sink, "pack", _nothing))
+        return packed
+
+    def _began(self, method: str, *given: Any) -> Callable[..., object] | None:
+        end = self._guarded(getattr(self._sink, method, _nothing), *given)
+        return None if end is None else partial(self._guarded, end)
+
+    def _guarded(self, work: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return work(*given)
+        except Exception:  # noqa: BLE001 - as above
+            self._complain("A sink failed: %r", self._sink, exc_info=True)
+            return None
+
+
+def _nothing(*_: Any) -> None:
+    """Go along with nothing."""
 
 
 class _Served(_Outlet):
@@ -254,6 +297,8 @@ class _Seen(Future[None]):
 
 def _settle(marks: list[Any], timeout: float | None) -> bool:
     """Wait for sinks, for as long as one may wait for all of them; whether they have seen everything."""
+    if not marks:
+        return True
     ends = None if timeout is None else time.monotonic() + timeout
     for mark in marks:
         try:
@@ -289,4 +334,4 @@ def _outlet(place: str, sink: Any) -> _Outlet:
         return _Served(sink)
     if is_async(emit if callable(emit) else sink):
         raise ToolDefinitionError(f"{place} cannot be inline, for it is async: leave inline out")
-    return _Outlet(sink)
+    return _Along(sink) if callable(getattr(sink, "begin", None)) else _Outlet(sink)

@@ -72,6 +72,15 @@ def know(texts: Iterable[str]) -> None:
         known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be a part of another
 
 
+def known() -> tuple[str, ...]:
+    """Give the texts that must not be shown here.
+
+    >>> known()
+    ()
+    """
+    return tuple(_known.get() or ())
+
+
 def masked(text: str) -> str:
     """Give a text in which everything that is known to be secret is hidden."""
     for form in _known.get() or ():

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from typing import Any, TypeAlias
 
+from toolsemble.metrics import ToolMetrics
+
 Watcher: TypeAlias = Callable[[Any], object]
 """A function that takes an event, in any thread; it must neither wait nor raise."""
+
+
+class Companion:
+    """A watcher that goes along with what it watches, in the same thread and context, from its beginning to its end.
+
+    Like any watcher it must neither wait nor raise. What it makes current, such as a span, is current in the body. The
+    beginning and the end of calls may be left out of the events that it is told. This one does nothing.
+    """
+
+    __slots__ = ()
+    metrics: ToolMetrics | None = None
+    """Where the calls are counted, beside where they are counted anyway."""
+
+    def __call__(self, event: Any) -> object:
+        """Take an event of the time between."""
+
+    def begin(self, context: Any) -> Callable[[Any], object] | None:  # noqa: ARG002 - as the others
+        """Go along with a call in its :class:`~toolsemble.ToolContext`; give who takes its ``Ending``."""
+        return None
+
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:  # noqa: ARG002 - as the others
+        """Go along with something else; give who takes what was raised, if anything was, and what came of it."""
+        return None
+
+    def pack(self) -> Callable[[], object] | None:
+        """Give what can be sent to a worker process, to be called there before the body; None for nothing."""
+        return None
+
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("toolsemble.watchers", default=())
 _NOBODY: tuple[Watcher, ...] = (lambda _: None,)

@@ -11,6 +11,7 @@ from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.limits import kept_for
+from toolsemble.luggage import Luggage, packed, unpack
 from toolsemble.shape import described
 from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish
 
@@ -103,6 +104,7 @@ class Job:
         self._context = context
         self._occupied = (*_occupied.get(), executor)
         self._variables = copy_context()
+        self._luggage: Luggage = ()
         self._detached = False
 
     def __call__(self) -> tuple[Any, BaseException | None]:
@@ -112,16 +114,18 @@ class Job:
     def _run(self) -> tuple[Any, BaseException | None]:
         _occupied.set(self._occupied)
         enter(self._context)
+        unpack(self._luggage)
         try:
             return self._body(self._value), None
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
             return None, _portable(error) if self._detached else error
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._body, self._value, self._context.detached()
+        # Executors pickle in threads of their own, where nothing of this context is known.
+        return self._body, self._value, self._context.detached(), self._variables.copy().run(packed)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._body, self._value, self._context = state
+        self._body, self._value, self._context, self._luggage = state
         self._occupied = ()
         self._variables = copy_context()
         self._detached = True
