@@ -99,6 +99,14 @@ class Sinks:
             unwatch(token)
             await _asettle([mark for each in added if (mark := each.mark()) is not None])
 
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Entered:
+        """Let those sinks that go along go along with something that is no call.
+
+        >>> with Sinks("Agent", [print]).enter("chat", {}) as told:
+        ...     told["gen_ai.usage.output_tokens"] = 3
+        """
+        return Entered(self.outlets, operation, facts)
+
     def flush(self, timeout: float | None) -> bool:
         """Wait until every sink has seen what was told; whether all have in time."""
         return _settle([mark for each in self.outlets if (mark := each.mark(even_late=True)) is not None], timeout)
@@ -199,6 +207,24 @@ class _Along(_Outlet, Companion):
 
 def _nothing(*_: Any) -> None:
     """Go along with nothing."""
+
+
+class Entered:
+    """Something that sinks go along with, from its beginning to its end; what is put into it is told at the end."""
+
+    def __init__(self, outlets: Iterable[object], operation: str, facts: Mapping[str, Any]) -> None:
+        self._outlets = outlets
+        self._begun = operation, facts
+        self._told: dict[str, Any] = {}
+
+    def __enter__(self) -> dict[str, Any]:
+        ends = [each.enter(*self._begun) for each in self._outlets if isinstance(each, Companion)]
+        self._ends = [end for end in ends if end is not None]
+        return self._told
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for end in reversed(self._ends):
+            end(error, self._told)
 
 
 class _Served(_Outlet):

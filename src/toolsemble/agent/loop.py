@@ -12,6 +12,7 @@ from toolsemble.agent.ask import asked
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
+from toolsemble.agent.facts import model_facts, reply_facts, run_facts, spent_facts
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.plan import Offer, Plan
 from toolsemble.agent.result import AgentResult, ToolCallRecord
@@ -60,6 +61,16 @@ class Loop:
 
     async def run(self) -> AgentResult:
         """Go on until there is an answer; what is raised carries away what was done."""
+        sinks, context = self._plan.sinks, self._account.context
+        if sinks is None:
+            return await self._run()
+        with sinks.enter("invoke_agent", run_facts(self._plan, context)) as told:
+            try:
+                return await self._run()
+            finally:
+                told.update(spent_facts(self._account.spending.usage()))
+
+    async def _run(self) -> AgentResult:
         account = self._account
         try:
             account.spending.check_depth()
@@ -104,7 +115,13 @@ class Loop:
     async def _reply(self, request: ChatRequest) -> ChatReply:
         account, plan, started = self._account, self._plan, time.monotonic()
         deadline = None if account.stop is not None else account.spending.deadline
-        reply = await asked(plan.model, request, plan.retry, self._pieces, self._retried, deadline)
+        asking = asked(plan.model, request, plan.retry, self._pieces, self._retried, deadline)
+        if plan.sinks is None:
+            reply = await asking
+        else:
+            with plan.sinks.enter("chat", model_facts(plan)) as told:
+                reply = await asking
+                told.update(reply_facts(reply))
         seconds = time.monotonic() - started
         account.spending.add_reply(reply.usage, seconds)
         account.note("model", type(plan.model).__name__, started, seconds, reply.stop_reason)

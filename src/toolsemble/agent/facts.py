@@ -1,0 +1,48 @@
+"""What sinks that go along are told of runs and of models, in the words of OpenTelemetry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolsemble.agent.budget import Usage
+from toolsemble.agent.plan import Plan
+from toolsemble.context import ToolContext
+from toolsemble.models.chat import ChatReply
+
+
+def run_facts(plan: Plan, context: ToolContext) -> dict[str, Any]:
+    """Give what is known of a run when it begins."""
+    facts = {"gen_ai.agent.name": plan.role} if plan.role else {}
+    if context.memory_id != ToolContext.memory_id:
+        facts["gen_ai.conversation.id"] = context.memory_id
+    return facts | model_facts(plan)
+
+
+def model_facts(plan: Plan) -> dict[str, Any]:
+    """Give what is known of a model: its name, or its class where it has none, and its provider."""
+    name, provider = getattr(plan.model, "model", None), getattr(plan.model, "provider", None)
+    facts = {"gen_ai.request.model": name if isinstance(name, str) else type(plan.model).__name__}
+    return facts | ({"gen_ai.provider.name": provider} if isinstance(provider, str) else {})
+
+
+def reply_facts(reply: ChatReply) -> dict[str, Any]:
+    """Give what is known of a reply.
+
+    >>> reply_facts(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
+    ('stop',)
+    """
+    usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
+    return {"gen_ai.response.finish_reasons": (reply.stop_reason,), **spent_facts(usage)}
+
+
+def spent_facts(usage: Usage) -> dict[str, Any]:
+    """Give the tokens that something took.
+
+    >>> spent_facts(Usage(input_tokens=100))["gen_ai.usage.input_tokens"]
+    100
+    """
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+    }
