@@ -3,6 +3,7 @@ import threading
 import pytest
 
 from toolsemble import InMemoryMetrics, SilentMetrics, ToolMetrics
+from toolsemble.metrics import SeveralMetrics, with_metrics
 
 
 @pytest.mark.parametrize("metrics", [InMemoryMetrics(), SilentMetrics()])
@@ -71,3 +72,31 @@ def test_no_count_is_lost_between_threads():
     for thread in threads:
         thread.join(30)
     assert metrics.count("a", "success") == 8000
+
+
+def test_several_metrics_are_all_told_although_one_of_them_fails():
+    class Broken(SilentMetrics):
+        def increment_success(self, tool_name, agent_role):
+            raise ValueError("down")
+
+    first, last = InMemoryMetrics(), InMemoryMetrics()
+    several = SeveralMetrics(first, Broken(), last)
+    with pytest.raises(ValueError, match="down"):
+        several.increment_success("a", "writer")
+    several.increment_failure("a", "writer")
+    several.increment_error("a", "writer")
+    several.record_duration("a", "writer", 0.5)
+    several.increment_counter("pages", "a", "writer", 4)
+    several.record_value("size", "a", "writer", 1.5)
+    for metrics in (first, last):
+        assert [metrics.count("a", outcome) for outcome in ("success", "failure", "error")] == [1, 1, 1]
+        assert (metrics.durations("a"), metrics.counter("pages", "a"), metrics.values("size", "a")) == ([0.5], 4, [1.5])
+
+
+def test_metrics_are_joined_once():
+    first, second, third = InMemoryMetrics(), InMemoryMetrics(), InMemoryMetrics()
+    assert with_metrics(SilentMetrics(), first) is first
+    assert with_metrics(first, first) is first
+    both = with_metrics(first, second)
+    assert with_metrics(both, second) is both
+    assert with_metrics(both, third).parts == (first, second, third)

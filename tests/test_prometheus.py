@@ -1,0 +1,226 @@
+import gc
+import sys
+import threading
+import urllib.request
+import weakref
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+
+from toolsemble import Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
+from toolsemble.review import AutoReject
+from toolsemble.telemetry import PrometheusMetrics
+
+
+@tool
+def shout(text: str) -> str:
+    """Says it louder."""
+    return text.upper()
+
+
+@tool
+def fail(text: str) -> ToolResult:
+    """Fails."""
+    return ToolResult.failure(f"no {text}")
+
+
+@tool
+def crash(text: str) -> str:
+    """Raises."""
+    raise ValueError(text)
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def scrape(registry):
+    """Gives the samples of a real scrape over HTTP, but for the times at which they were made."""
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+
+    def scraped():
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+    yield scraped
+    server.shutdown()
+    server.server_close()
+    thread.join(20)
+
+
+def labels(tool_name, agent_role="unknown", **more):
+    return tuple(sorted({"tool_name": tool_name, "agent_role": agent_role, **more}.items()))
+
+
+def test_a_scrape_shows_how_calls_ended_and_how_long_they_took(registry, scrape):
+    box = Toolbox([shout, fail, crash], metrics=PrometheusMetrics(registry), agent_role="writer")
+    for name in ("shout", "shout", "fail", "crash", "nothing"):
+        box.execute(ToolCall(name, {"text": "x"}))
+    found = scrape()
+    assert {key: value for key, value in found.items() if key[0] == "toolsemble_tool_executions_total"} == {
+        ("toolsemble_tool_executions_total", *labels("shout", "writer", outcome="success")): 2,
+        ("toolsemble_tool_executions_total", *labels("fail", "writer", outcome="failure")): 1,
+        ("toolsemble_tool_executions_total", *labels("crash", "writer", outcome="error")): 1,
+        ("toolsemble_tool_executions_total", *labels("(unknown)", "writer", outcome="failure")): 1,
+    }
+    assert found["toolsemble_tool_duration_seconds_count", *labels("shout", "writer")] == 2
+    assert found["toolsemble_tool_duration_seconds_bucket", *labels("shout", "writer", le="300.0")] == 2
+    assert 0 < found["toolsemble_tool_duration_seconds_sum", *labels("shout", "writer")] < 300
+
+
+def test_a_scrape_shows_what_tools_count_themselves(registry, scrape):
+    @tool
+    def crawl(pages: int, here: ToolContext) -> str:
+        """Crawls."""
+        here.metrics.increment_counter("pages", "crawl", "unknown", pages)
+        here.metrics.record_value("size", "crawl", "unknown", 1.5)
+        here.metrics.record_value("size", "crawl", "unknown", 2.5)
+        return "done"
+
+    @tool(requires_approval=True)
+    def delete() -> str:
+        """Deletes."""
+        return "gone"
+
+    box = Toolbox([crawl, delete], metrics=PrometheusMetrics(registry), review=AutoReject())
+    box.execute(ToolCall("crawl", {"pages": "3"}))
+    box.execute(ToolCall("delete"))
+    found = scrape()
+    own = {key: value for key, value in found.items() if "executions" not in key[0] and "duration" not in key[0]}
+    assert own == {
+        ("toolsemble_tool_pages_total", *labels("crawl")): 3,
+        ("toolsemble_tool_repairs_total", *labels("crawl")): 1,
+        ("toolsemble_tool_denials_total", *labels("delete")): 1,
+        ("toolsemble_tool_size_value_count", *labels("crawl")): 2,
+        ("toolsemble_tool_size_value_sum", *labels("crawl")): 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("pages", "pages"),
+        ("pages_total", "pages"),
+        ("pages read/äöü", "pages_read"),
+        ("4xx", "n4xx"),
+        ('x"} 1\nevil_total{a="', "x_1_evil_total_a"),
+        ("executions", "executions_2"),
+        ("\ud800", "n82310220"),
+        ("x" * 100, "x" * 64 + "_4ee17817"),
+    ],
+)
+def test_names_of_counters_cannot_break_a_scrape(registry, scrape, name, written):
+    PrometheusMetrics(registry).increment_counter(name, "crawl", "unknown", 3)
+    assert scrape() == {(f"toolsemble_tool_{written}_total", *labels("crawl")): 3}
+
+
+def test_labels_cannot_break_a_scrape(registry, scrape):
+    role = 'a"b\\c\nd\ud800' + "e" * 200
+    PrometheusMetrics(registry).increment_success("shout", role)
+    assert scrape() == {
+        ("toolsemble_tool_executions_total", *labels("shout", f'a"b\\c\\nd\\ud800{"e" * 92}...', outcome="success")): 1
+    }
+
+
+def test_names_of_two_kinds_that_are_one_are_kept_apart(registry, scrape):
+    metrics = PrometheusMetrics(registry)
+    metrics.record_value("size", "crawl", "unknown", 2.0)
+    metrics.increment_counter("size_value", "crawl", "unknown", 3)
+    metrics.increment_counter("size_value", "crawl", "unknown", 4)
+    assert scrape() == {
+        ("toolsemble_tool_size_value_count", *labels("crawl")): 1,
+        ("toolsemble_tool_size_value_sum", *labels("crawl")): 2,
+        ("toolsemble_tool_size_value_2_total", *labels("crawl")): 7,
+    }
+
+
+def test_a_counter_cannot_go_down_and_no_tool_fails_for_that(registry, scrape, caplog):
+    PrometheusMetrics(registry).increment_counter("pages", "crawl", "unknown", -1)
+    assert scrape() == {}
+    assert "-1 of pages was left out" in caplog.text
+
+
+def test_roles_and_names_without_end_become_one(registry, scrape):
+    metrics = PrometheusMetrics(registry)
+    for number in range(2_010):
+        metrics.increment_success("shout", f"role {number}")
+    for number in range(210):
+        metrics.increment_counter(f"counter {number}", "shout", "unknown")
+    found = scrape()
+    assert len(found) == 2_001 + 201
+    assert found["toolsemble_tool_executions_total", *labels("(other)", "(other)", outcome="success")] == 10
+    assert found["toolsemble_tool_other_total", *labels("shout")] == 10
+
+
+def test_two_on_one_registry_are_one(registry, scrape):
+    first, second = PrometheusMetrics(registry), PrometheusMetrics(registry)
+    for metrics in (first, second):
+        metrics.increment_success("shout", "unknown")
+        metrics.increment_counter("pages", "shout", "unknown")
+    assert scrape() == {
+        ("toolsemble_tool_executions_total", *labels("shout", outcome="success")): 2,
+        ("toolsemble_tool_pages_total", *labels("shout")): 2,
+    }
+
+
+def test_two_registries_are_two(registry, scrape):
+    PrometheusMetrics(CollectorRegistry()).increment_success("shout", "unknown")
+    PrometheusMetrics(registry)
+    assert scrape() == {}
+
+
+def test_many_threads_count_at_once(registry, scrape):
+    start = threading.Barrier(8, timeout=20)
+
+    def count():
+        start.wait()
+        metrics = PrometheusMetrics(registry)
+        for number in range(100):
+            metrics.increment_counter(f"counter_{number % 10}", "shout", "unknown")
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert set(scrape().values()) == {80}
+
+
+def test_a_registry_that_somebody_else_uses_our_names_on_is_refused(registry):
+    Counter("toolsemble_tool_executions", "Not ours", registry=registry)
+    with pytest.raises(ToolDefinitionError, match=r"has a collector that is not ours: .*toolsemble_tool_executions"):
+        PrometheusMetrics(registry)
+
+
+def test_by_default_it_is_the_registry_of_the_process():
+    PrometheusMetrics().increment_success("shout", "unknown")
+    found = dict(labels("shout", outcome="success"))
+    assert REGISTRY.get_sample_value("toolsemble_tool_executions_total", found) == 1
+
+
+def test_a_registry_that_nobody_holds_is_let_go():
+    registry = CollectorRegistry()
+    PrometheusMetrics(registry).increment_success("shout", "unknown")
+    gone = weakref.ref(registry)
+    del registry
+    gc.collect()
+    assert gone() is None
+
+
+def test_it_fits_the_protocol(registry):
+    assert isinstance(PrometheusMetrics(registry), ToolMetrics)
+
+
+def test_without_the_package_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
+        PrometheusMetrics()
