@@ -23,8 +23,10 @@ from pydantic import SecretStr
 
 from toolsemble import (
     Agent,
+    AgentExecutionError,
     ExitEarlyError,
     InMemoryMetrics,
+    Retries,
     Tool,
     Toolbox,
     ToolCall,
@@ -37,7 +39,9 @@ from toolsemble import (
     fan_out,
     tool,
 )
+from toolsemble.agent import Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
+from toolsemble.models import OpenAIModel
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
 from toolsemble.testing import ScriptedModel
@@ -386,15 +390,49 @@ def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
     assert (told.name, dict(told.attributes)) == (f"toolsemble.{event.kind}", shown)
 
 
-def test_a_call_whose_time_was_up_says_so(traces):
-    @tool
-    def work() -> ToolResult:
-        """Works."""
-        tell(CallTimedOut("work", "1", 5.0))
-        return ToolResult.failure("Tool 'work' timed out after 5 s")
+def test_a_call_whose_time_is_up_says_so(traces, counts):
+    go = threading.Event()
 
-    Toolbox([work], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("work"))
-    assert traces.spans()[0].attributes["error.type"] == "timeout"
+    @tool(timeout=0.05)
+    def work() -> str:
+        """Works."""
+        go.wait(20)
+        return "done"
+
+    sink = OpenTelemetry(traces.provider, counts.provider)
+    reply = Toolbox([work], sinks=[sink]).execute(ToolCall("work"))
+    go.set()
+    assert reply.text == "Error: Tool 'work' timed out after 0.05 s"
+    (span,) = traces.spans()
+    assert (span.attributes["error.type"], span.status.description) == ("timeout", reply.result.error_message)
+    assert [event.name for event in span.events] == ["toolsemble.call_abandoned", "toolsemble.call_timed_out"]
+    assert {key[0] for key in counts.points()} == {
+        "toolsemble.tool.executions",
+        "gen_ai.execute_tool.duration",
+        "toolsemble.tool.timeouts",
+        "toolsemble.tool.abandoned_threads",
+    }
+
+
+def test_a_call_that_is_made_again_is_one_span(traces, counts):
+    tries = iter([ConnectionError("refused"), ConnectionError("reset")])
+
+    @tool(effects="read", retries=Retries(3, wait=0, jitter=0))
+    def work() -> str:
+        """Works."""
+        for error in tries:
+            raise error
+        return "done"
+
+    sink = OpenTelemetry(traces.provider, counts.provider)
+    assert Toolbox([work], sinks=[sink]).execute(ToolCall("work")).text == "done"
+    (span,) = traces.spans()
+    assert span.status.status_code is StatusCode.UNSET
+    assert [(event.attributes["attempt"], event.attributes["error"]) for event in span.events] == [
+        (1, "refused"),
+        (2, "reset"),
+    ]
+    assert {key[0]: value for key, value in counts.points().items()}["toolsemble.tool.retries"] == 2
 
 
 def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces):
@@ -575,17 +613,25 @@ async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
 
 async def test_a_model_with_a_name_is_known_by_it_and_its_failure_is_told(traces):
     class Named(ScriptedModel):
-        model = "great-1"
-        provider = "acme"
+        name = "great-1"
 
     agent = Agent(Named([ValueError("no such model")]), sinks=[OpenTelemetry(traces.provider), lambda _: None])
-    with pytest.raises(Exception, match="no such model"):
+    with pytest.raises(AgentExecutionError, match="no such model"):
         await agent.run("Hello")
     assert {span.name: (span.attributes["error.type"], span.status.description) for span in traces.spans()} == {
         "chat great-1": ("ValueError", "no such model"),
         "invoke_agent": ("toolsemble.errors.AgentExecutionError", "no such model"),
     }
-    assert {span.attributes[names.GEN_AI_PROVIDER_NAME] for span in traces.spans()} == {"acme"}
+
+
+async def test_a_model_of_ours_names_its_provider(traces):
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    model = OpenAIModel("great-1", api_key="x", base_url=f"http://127.0.0.1:{port}/v1")
+    async with server:
+        with pytest.raises(AgentExecutionError):
+            await Agent(model, retry=Retry(0), sinks=[OpenTelemetry(traces.provider)]).run("Hello")
+    assert traces.named("chat great-1").attributes[names.GEN_AI_PROVIDER_NAME] == "openai"
 
 
 def set_up(path):
@@ -622,6 +668,29 @@ def test_a_worker_process_goes_on_with_the_trace(traces, tmp_path):
     assert (echo["name"], echo["parent_id"]) == ("execute_tool echo", body["context"]["span_id"])
     assert (body["name"], body["parent_id"]) == (IN_BODY, f"0x{here.context.span_id:016x}")
     assert body["context"]["trace_id"] == f"0x{here.context.trace_id:032x}"
+
+
+class Apart(Far):
+    """The same in a process that is there for the tool alone."""
+
+    name = "apart"
+    isolation = "process"
+
+    def __init__(self, path):
+        self._path = path
+
+    def run(self, input):
+        set_up(self._path)
+        return super().run(input)
+
+
+def test_a_tool_that_runs_apart_goes_on_with_the_trace(traces, tmp_path):
+    path = tmp_path / "spans.jsonl"
+    box = Toolbox([Apart(str(path))], sinks=[OpenTelemetry(traces.provider)])
+    box.execute(ToolCall("apart", {"input": "x"}))
+    (here,) = traces.spans()
+    body = json.loads(path.read_text().splitlines()[-1])
+    assert (body["name"], body["parent_id"]) == (IN_BODY, f"0x{here.context.span_id:016x}")
 
 
 class Leaky(Tool):

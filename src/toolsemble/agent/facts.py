@@ -10,6 +10,16 @@ from toolsemble.context import ToolContext
 from toolsemble.models.chat import ChatReply
 
 
+# The names that OpenTelemetry has for them.
+_PROVIDERS = {
+    "toolsemble.models.anthropic": "anthropic",
+    "toolsemble.models.bedrock": "aws.bedrock",
+    "toolsemble.models.google": "gcp.gemini",
+    "toolsemble.models.mistral": "mistral_ai",
+    "toolsemble.models.openai": "openai",
+}
+
+
 def run_facts(plan: Plan, context: ToolContext) -> dict[str, Any]:
     """Give what is known of a run when it begins."""
     facts = {"gen_ai.agent.name": plan.role} if plan.role else {}
@@ -20,9 +30,10 @@ def run_facts(plan: Plan, context: ToolContext) -> dict[str, Any]:
 
 def model_facts(plan: Plan) -> dict[str, Any]:
     """Give what is known of a model: its name, or its class where it has none, and its provider."""
-    name, provider = getattr(plan.model, "model", None), getattr(plan.model, "provider", None)
-    facts = {"gen_ai.request.model": name if isinstance(name, str) else type(plan.model).__name__}
-    return facts | ({"gen_ai.provider.name": provider} if isinstance(provider, str) else {})
+    kind, name = type(plan.model), getattr(plan.model, "name", None)
+    facts = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
+    provider = _PROVIDERS.get(kind.__module__)
+    return facts if provider is None else facts | {"gen_ai.provider.name": provider}
 
 
 def reply_facts(reply: ChatReply) -> dict[str, Any]:
