@@ -12,8 +12,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Tracer
 
 from toolsemble import (
     Agent,
@@ -28,6 +32,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.models import ChatRequest, ScriptedModel, UserMessage
+from toolsemble.telemetry import OpenTelemetry
 
 ARGUMENTS = '{"input": "what is the weather in Rome?"}'
 
@@ -312,6 +317,58 @@ def timed_turn() -> Comparison:
     )
 
 
+class Unsent(SpanExporter):
+    """Sends nothing, so that only the making of spans is measured."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Forget them."""
+        _ = spans
+        return SpanExportResult.SUCCESS
+
+
+def _traced() -> tuple[Toolbox, Tracer]:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(Unsent()))
+    return Toolbox([Echo()], sinks=[OpenTelemetry(provider)]), provider.get_tracer("bench")
+
+
+def traced_call() -> Comparison:
+    """Compare a call with a span of OpenTelemetry's SDK and an exporter that does nothing with one without."""
+    (traced, _), box = _traced(), Toolbox([Echo()])
+    call = ToolCall("echo", ARGUMENTS, id="call_1")
+    return Comparison(
+        "a call with OpenTelemetry and a no-op exporter / without",
+        ours=lambda: _timed(lambda: traced.execute(call), 200),
+        bare=lambda: _timed(lambda: box.execute(call), 200),
+        rounds=100,
+        aim="< 30 µs more",
+    )
+
+
+def traced_by_hand() -> Comparison:
+    """Compare a call with OpenTelemetry with a plain call inside a span of the program's own, as large as ours."""
+    (traced, tracer), box = _traced(), Toolbox([Echo()])
+    call = ToolCall("echo", ARGUMENTS, id="call_1")
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "echo",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "call_1",
+    }
+
+    def by_hand() -> None:
+        with tracer.start_as_current_span("execute_tool echo", attributes=attributes):
+            box.execute(call)
+
+    return Comparison(
+        "a call with OpenTelemetry / a plain call inside a bare span",
+        ours=lambda: _timed(lambda: traced.execute(call), 200),
+        bare=lambda: _timed(by_hand, 200),
+        rounds=100,
+        aim="",
+    )
+
+
 def cold_import() -> Comparison:
     """Compare importing the package with importing pydantic, each in a fresh process."""
 
@@ -341,6 +398,8 @@ COMPARISONS = (
     limited_call,
     timed_call,
     timed_turn,
+    traced_call,
+    traced_by_hand,
     cold_import,
 )
 

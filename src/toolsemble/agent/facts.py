@@ -9,7 +9,6 @@ from toolsemble.agent.plan import Plan
 from toolsemble.context import ToolContext
 from toolsemble.models.chat import ChatReply
 
-
 # The names that OpenTelemetry has for them.
 _PROVIDERS = {
     "toolsemble.models.anthropic": "anthropic",
