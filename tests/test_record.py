@@ -6,6 +6,7 @@ import pytest
 from tools import Echo, Function, Raising, call
 from toolsemble import (
     ExitEarlyError,
+    InMemoryMetrics,
     SilentMetrics,
     Toolbox,
     ToolCall,
@@ -165,3 +166,17 @@ def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
 
     note(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
     assert "The timeouts of a call of 'echo' were lost" in caplog.text
+
+
+def test_what_is_noted_counts_although_the_log_is_broken(log):
+    def explode(_record):
+        raise OSError("disk full")
+
+    logger, metrics = logging.getLogger("toolsemble.tool.echo"), InMemoryMetrics()
+    logger.addFilter(explode)
+    try:
+        note(ToolContext("echo", logger=logger, metrics=metrics), "timeouts", "Tool 'echo' timed out after 5 s")
+    finally:
+        logger.removeFilter(explode)
+    assert metrics.counter("timeouts", "echo") == 1
+    assert lines(log) == [("WARNING", "toolsemble.tool", "The log line of the timeouts of 'echo' was lost")]
