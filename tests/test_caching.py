@@ -97,10 +97,13 @@ def texts(look, *inputs, **settings):
 def test_the_same_call_is_answered_from_the_cache(store, counted):
     metrics = InMemoryMetrics()
     cache = Cache(store=store)
-    box = Toolbox([reading(counted, cache)], metrics=metrics)
+    seen = []
+    box = Toolbox([reading(counted, cache)], metrics=metrics, sinks=[seen.append])
     first, second = (box.execute(ToolCall("look", text)) for text in ('{"what":"a"}', '{"times": 1, "what": "a"}'))
     assert first.result == ToolResult.success("result 1")
     assert second.result == ToolResult.success("result 1", attributes={"cached": True})
+    box.flush(60)
+    assert [event.kind for event in seen[2:]] == ["call_started", "cache_hit", "call_finished"]
     assert box.execute(ToolCall("look", {"what": "a", "times": 2})).text == "result 2"
     assert (metrics.counter("cache_hits", "look"), metrics.count("look", "success")) == (1, 3)
     assert len(metrics.durations("look")) == 3

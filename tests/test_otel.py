@@ -371,7 +371,6 @@ def test_what_a_model_writes_into_an_id_cannot_break_the_export(traces):
     ("event", "shown"),
     [
         (CallRetried("x", "1", 2, 0.5, "refused"), {"attempt": 2, "wait": 0.5, "error": "refused"}),
-        (CacheHit("x", "1", 12.5), {"age": 12.5}),
         (CacheHit("x", "1"), {}),
         (CallAbandoned("x", "1"), {}),
         (CallTimedOut("x", "1", 5.0), {"seconds": 5.0}),

@@ -53,7 +53,7 @@ EVENTS = [
     CallProgress("add", "c1", None, "half", **KNOWN),
     CallTimedOut("add", "c1", 5.0, **KNOWN),
     CallAbandoned("add", "c1", **KNOWN),
-    CacheHit("add", "c1", 3.5, **KNOWN),
+    CacheHit("add", "c1", **KNOWN),
     CallFinished("add", "c1", "success", ToolResult.success("3", {"sum": 3}, contents=CONTENTS), **KNOWN),
     CallFinished("add", "c1", "error", None, {"a": 1}, 0.25, "KeyError", "'a'", **KNOWN),
     ReviewRequested(REQUEST),

@@ -16,6 +16,7 @@ from toolsemble.cache import Entry, FileResults, MemoryResults, Results, copied
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.events import CacheHit
 from toolsemble.flight import CANNOT_WAIT, Flights
 from toolsemble.keying import Keying, UnclearKeyError
 from toolsemble.number import check_count, check_seconds, is_seconds
@@ -25,6 +26,7 @@ from toolsemble.result import ToolResult
 from toolsemble.saved import timeless
 from toolsemble.shape import described, shaped
 from toolsemble.storing import Storing
+from toolsemble.watch import tell
 from toolsemble.work import Work
 
 
@@ -220,6 +222,7 @@ def _is_method(definition: ToolDefinition) -> bool:
 
 def _hit(result: ToolResult, context: ToolContext) -> ToolResult:
     note(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
+    tell(CacheHit.of(context))
     return replace(result, attributes=MappingProxyType({**result.attributes, "cached": True}))
 
 

@@ -192,12 +192,10 @@ class CallAbandoned(CallEvent):
 class CacheHit(CallEvent):
     """A call is answered with the result of an earlier one.
 
-    >>> CacheHit("search", "call_2", 12.5).age
-    12.5
+    >>> CacheHit("search", "call_2").tool_name
+    'search'
     """
 
-    age: float | None = None
-    """How many seconds old the result is; None when that is not known."""
     kind: ClassVar[str] = "cache_hit"
 
 

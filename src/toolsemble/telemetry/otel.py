@@ -185,7 +185,7 @@ _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     },
     "call_timed_out": lambda event: {"seconds": event.seconds},
     "call_abandoned": lambda _: {},
-    "cache_hit": lambda event: {} if event.age is None else {"age": event.age},
+    "cache_hit": lambda _: {},
     "review_requested": lambda _: {},
     "review_decided": lambda event: {"decision": type(event.decision).__name__},
 }
