@@ -264,7 +264,7 @@ async def test_a_budget_holds_for_agents_inside(settings, reason):
 async def test_the_calls_of_agents_inside_count_for_the_run_outside():
     def worker():
         inside = FunctionModel(lambda request: sum_of(1, 2) if request.tool_choice == "auto" else "best inside")
-        return inner(inside, max_iterations=10)
+        return inner(inside, max_iterations=10, loop_guard=None)
 
     outside = FunctionModel(lambda request: INNER if request.tool_choice == "auto" else "best outside")
     result = await Agent(outside, [worker()], max_iterations=15).run("go")

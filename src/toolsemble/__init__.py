@@ -14,7 +14,7 @@ from toolsemble.lazy import loader
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.agent import Agent, AgentResult, ConversationMemory, Prices, Retry
+    from toolsemble.agent import Agent, AgentResult, ConversationMemory, LoopGuard, Prices, Retry
     from toolsemble.caching import Cache
     from toolsemble.call import ToolCall, ToolReply
     from toolsemble.collection import tool_specifications_from
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "agent": ("Agent", "AgentResult", "ConversationMemory", "Prices", "Retry"),
+    "agent": ("Agent", "AgentResult", "ConversationMemory", "LoopGuard", "Prices", "Retry"),
     "caching": ("Cache",),
     "call": ("ToolCall", "ToolReply"),
     "collection": ("tool_specifications_from",),
@@ -150,6 +150,7 @@ __all__ = [
     "ImageContent",
     "InMemoryMetrics",
     "InvocationParameters",
+    "LoopGuard",
     "MaxIterationsExceededError",
     "MemoryId",
     "ModelError",

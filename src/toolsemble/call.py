@@ -60,6 +60,18 @@ class ToolCall:
         """The arguments as JSON text, or whatever the model wrote in its place."""
         return self._json
 
+    @property
+    def canonical(self) -> str:
+        """The arguments as the one text that stands for them, with sorted keys; what is no JSON stays as it is.
+
+        >>> ToolCall("route", '{"to": "Rome", "from": "Bonn"}').canonical
+        '{"from":"Bonn","to":"Rome"}'
+        """
+        try:
+            return json.dumps(json.loads(self._json), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        except (ValueError, RecursionError):
+            return self._json
+
     @classmethod
     def from_openai(cls, source: object) -> ToolCall:
         """Give the call of a chat completion's tool call, or of a response's function call; an SDK object or its dict.
@@ -134,22 +146,27 @@ class ToolReply:
     limit: int | None = None
     """How many characters of the result's text the model gets; None for all."""
     more: str = ""
-    """What the model is told after the note that a text was cut, such as how to get the rest."""
+    """What the model is told after the remark that a text was cut, such as how to get the rest."""
+    note: str = ""
+    """What the model is told after the text, by whoever called and not by the tool; empty for nothing."""
 
-    def __init__(self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "") -> None:
+    def __init__(
+        self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "", note: str = ""
+    ) -> None:
         # By way of the slots, as in ToolResult: every call makes one.
         _set_call(self, call)
         _set_result(self, result)
         _set_limit(self, limit)
         _set_more(self, more)
+        _set_note(self, note)
 
     @property
     def text(self) -> str:
-        """The result's text, cut to the limit with a note of its full length."""
+        """The result's text, cut to the limit with a remark of its full length; then the note, if there is one."""
         text = self.result.text
-        if self.limit is None or len(text) <= self.limit:
-            return text
-        return f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
+        if self.limit is not None and len(text) > self.limit:
+            text = f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
+        return f"{text}\n\n{self.note}" if self.note else text
 
     @property
     def is_error(self) -> bool:
@@ -205,7 +222,9 @@ class ToolReply:
         return _written_for("mcp", self)
 
 
-_set_call, _set_result, _set_limit, _set_more = (vars(ToolReply)[each.name].__set__ for each in fields(ToolReply))
+_set_call, _set_result, _set_limit, _set_more, _set_note = (
+    vars(ToolReply)[each.name].__set__ for each in fields(ToolReply)
+)
 
 
 def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

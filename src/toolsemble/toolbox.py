@@ -191,6 +191,15 @@ class Toolbox:
         entry = self._entries.get(name)
         return ReturnBehavior.TO_LLM if entry is None else entry.definition.return_behavior
 
+    def is_polling(self, name: str) -> bool:
+        """Whether the same call of a tool is meant to be made again and again.
+
+        >>> Toolbox([]).is_polling("nothing")
+        False
+        """
+        entry = self._entries.get(name)
+        return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
+
     def execute(
         self,
         call: ToolCall,

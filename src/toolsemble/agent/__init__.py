@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TextDelta,
         TurnEnded,
     )
+    from toolsemble.agent.guard import LoopGuard
     from toolsemble.agent.memory import ConversationMemory
     from toolsemble.agent.plan import RunView
     from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
@@ -54,6 +55,7 @@ __all__ = [
     "Event",
     "Final",
     "Limits",
+    "LoopGuard",
     "ModelRetried",
     "Prices",
     "Retry",
@@ -93,6 +95,7 @@ __getattr__ = loader(
             "TextDelta",
             "TurnEnded",
         ),
+        "guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),
         "plan": ("RunView",),
         "result": ("AgentResult", "ToolCallRecord", "TraceStep"),

@@ -11,6 +11,7 @@ from toolsemble.agent.budget import Limits, Prices
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.delegate import Delegate
 from toolsemble.agent.event import Event, Final, TurnEnded
+from toolsemble.agent.guard import LoopGuard
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
@@ -66,6 +67,7 @@ class Agent:
         retry: Retry = Retry(),  # noqa: B008 - it never changes
         settings: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
+        loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - it never changes
     ) -> None:
         """Check the settings; refuse what cannot work.
 
@@ -91,7 +93,11 @@ class Agent:
         :param retry: when a model that failed is asked again
         :param settings: what else the model is told with each request, such as a temperature
         :param sinks: who is told of the events of its calls, beside the sinks of a toolbox that it is given
+        :param loop_guard: when a run counts as going in circles, of which the model is told before the run ends; None
+            for never
         """
+        if loop_guard is not None and not isinstance(loop_guard, LoopGuard):
+            raise ToolDefinitionError(f"Agent loop_guard must be a LoopGuard or None, not {loop_guard!r:.80}")
         if max_cost is not None and prices is None:
             raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
         output = None if output_type is None else Output(output_type)
@@ -110,6 +116,7 @@ class Agent:
             retry=retry,
             settings=MappingProxyType(dict(settings or {})),
             sinks=sinks_of("Agent", sinks),
+            loop_guard=loop_guard,
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:

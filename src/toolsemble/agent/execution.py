@@ -10,6 +10,7 @@ from typing import Any
 from toolsemble.agent.account import Account
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
+from toolsemble.agent.guard import Lookout
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.call import ToolCall, ToolReply
@@ -24,10 +25,13 @@ from toolsemble.watch import unwatch, watch
 class Execution:
     """The calls of one reply; in the end each of them has exactly one record, whatever happened."""
 
-    def __init__(self, calls: Sequence[ToolCall], account: Account, channel: Channel | None) -> None:
+    def __init__(
+        self, calls: Sequence[ToolCall], account: Account, channel: Channel | None, lookout: Lookout | None = None
+    ) -> None:
         self._calls = calls
         self._account = account
         self._channel = channel
+        self._lookout = lookout
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
 
@@ -87,6 +91,8 @@ class Execution:
 
     async def _executed(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._account.context
+        if self._lookout is not None:
+            self._lookout.begin(len(due))
         inside, spending = enter(context), current_spending.set(self._account.spending)
         watching = None if self._channel is None else watch(self._follow)
         try:
@@ -95,7 +101,7 @@ class Execution:
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
-                observe=self._replied(due),
+                observe=self._replied(box, due),
             )
             await (executed if self._account.sinks is None else self._account.sinks.ado(executed))
         finally:
@@ -110,11 +116,18 @@ class Execution:
         if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
             self._channel.tell(event)
 
-    def _replied(self, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
+    def _replied(self, box: Toolbox, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
         def replied(place: int, reply: ToolReply) -> None:
-            self._ended(due[place], reply, "error" if reply.is_error else "success")
+            told = reply if self._lookout is None else self._judged(self._lookout, box, reply)
+            self._ended(due[place], told, "error" if reply.is_error else "success")
 
         return replied
+
+    def _judged(self, lookout: Lookout, box: Toolbox, reply: ToolReply) -> ToolReply:
+        """Give a reply with what the model has to be told about its repetitions."""
+        told = lookout.judged(reply, exempt=box.is_polling(reply.name))
+        self._account.end(lookout.stop)
+        return told
 
     def _cut(self, due: Sequence[int], result: ToolResult, why: str) -> None:
         """Reply to the calls that were kept from ending."""

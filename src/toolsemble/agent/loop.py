@@ -13,6 +13,7 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
 from toolsemble.agent.facts import model_facts, reply_facts, run_facts, spent_facts
+from toolsemble.agent.guard import Lookout
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.plan import Offer, Plan
 from toolsemble.agent.result import AgentResult, ToolCallRecord
@@ -53,6 +54,7 @@ class Loop:
         self._channel = channel
         self._pieces = channel if streaming else None
         self._offer = Offer(plan)
+        self._lookout = None if plan.loop_guard is None else Lookout(plan.loop_guard)
         self._misfits = 0
 
     async def final(self) -> Final:
@@ -150,7 +152,8 @@ class Loop:
 
     async def _act(self, reply: ChatReply, box: Toolbox) -> AgentResult | None:
         """Run the calls of a reply; None when the model is to go on with what came of them."""
-        account, execution = self._account, Execution(reply.calls, self._account, self._channel)
+        account = self._account
+        execution = Execution(reply.calls, account, self._channel, self._lookout)
         closing = account.stop is not None  # the tools were switched off, and it calls some all the same
         answer = None if self._plan.output is None else self._final(self._plan.output, reply.calls, execution)
         if answer is None or answer.problem is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
+from toolsemble.agent.guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.retry import Retry
@@ -87,6 +88,8 @@ class Plan:
     """What else the model is told with each request."""
     sinks: Sinks | None
     """Who is told of the events of its calls; None for nobody."""
+    loop_guard: LoopGuard | None
+    """When a run counts as going in circles; None for never."""
 
     @property
     def native_output(self) -> bool:

@@ -73,8 +73,8 @@ class AgentResult:
     usage: Usage = field(default_factory=Usage)
     """What was spent."""
     stop_reason: str = "answer"
-    """Why it ended: "answer", "immediate", or the budget that was used up; of a run that failed, "exit_early",
-    "configuration_error", "error" or "cancelled"."""
+    """Why it ended: "answer", "immediate", the budget that was used up, or "loop" for going in circles; of a run that
+    failed, "exit_early", "configuration_error", "error" or "cancelled"."""
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""

@@ -141,6 +141,7 @@ def _written_result(reply: ToolReply) -> dict[str, Any]:
         "contents": [written_content(content) for content in result.contents],
         "limit": reply.limit,
         **({"more": reply.more} if reply.more else {}),
+        **({"note": reply.note} if reply.note else {}),
     }
 
 
@@ -155,7 +156,8 @@ def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
 def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
     contents = tuple(map(read_content, fields["contents"]))
     result = ToolResult(fields["output"], fields["error"], contents=contents)
-    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], fields.get("more", "")))
+    told = {name: fields.get(name, "") for name in ("more", "note")}
+    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **told))
 
 
 _READERS: dict[str, Any] = {

@@ -83,7 +83,7 @@ def addressed_reply(reply: ToolReply, call: ToolCall) -> ToolReply:
     >>> addressed_reply(ToolReply(ToolCall("now"), ToolResult.success("noon")), ToolCall("now", id="c1")).call_id
     'c1'
     """
-    return ToolReply(call, reply.result, reply.limit)
+    return ToolReply(call, reply.result, reply.limit, reply.note)
 
 
 def answer_format(schema: Mapping[str, Any]) -> dict[str, Any]:
