@@ -71,6 +71,7 @@ MANY = (
             '{"days": 9, "unit": "f", "day": "soon", "spots": ["x"]}',
             MANY,
         ),
+        ('{"city": "Rome", "days": 1.5}', "Invalid arguments for 'weather': days: expected an integer"),
         ('{"city": 5.5}', None),
     ],
 )

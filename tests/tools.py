@@ -7,6 +7,9 @@ import threading
 
 from toolsemble import Tool, ToolCall, ToolResult
 from toolsemble.review.question import asked_together
+from toolsemble.testing import FakeReviewer
+
+Reviewer = FakeReviewer  # gives one answer after the other, and keeps what it was asked
 
 
 class Echo(Tool):
@@ -82,21 +85,6 @@ class Meeting:
     def __call__(self, _):
         self.barrier.wait()
         return threading.current_thread().name
-
-
-class Reviewer:
-    """Gives one answer, or one answer after the other, and keeps what it was asked."""
-
-    def __init__(self, *answers):
-        self.answers = answers
-        self.requests = []
-
-    def review(self, request):
-        self.requests.append(request)
-        answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
 
 
 async def answers_of_one_turn(handler, requests):

@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.ending import Ending
-from toolsemble.hooks import AnsweredError, Hooks, Read
+from toolsemble.hooks import AnsweredError, Around, Read
 from toolsemble.metrics import with_metrics
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
@@ -30,7 +30,7 @@ class Escort:
         definition: ToolDefinition,
         context: ToolContext,
         given: Any,
-        hooks: Hooks | None,
+        hooks: Around | None,
         watched: tuple[Watcher, ...],
     ) -> None:
         self.sent = given

@@ -78,7 +78,7 @@ class Hooks(NamedTuple):
             return asked
         if isinstance(made, ToolCall):
             if made.name == asked.call.name:
-                return Asked(made, definition.decode, made.json)
+                return Asked(made, Sent(made, definition.decode), made.json)
             # What was offered, counted and is reviewed is this tool; another one is another call.
             made = ToolResult.failure(
                 f"The before_call hook gave a call of '{made.name:.64}' in place of '{asked.call.name:.64}'; "
@@ -95,6 +95,40 @@ class Hooks(NamedTuple):
         except AnsweredError as failure:
             return failure.result
         return result if made is None else _result("after_call", "None or a ToolResult", made)
+
+
+class Nested(NamedTuple):
+    """Hooks around hooks: the outer ones see the call first and the result last."""
+
+    outer: Around
+    """What is asked first."""
+    inner: Around
+    """What is asked unless the outer hooks have the answer."""
+
+    def ask(
+        self, definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
+    ) -> Generator[Work, Any, Asked]:
+        """Give what is to be called; raise :class:`AnsweredError` when a hook has the answer."""
+        asked = yield from self.outer.ask(definition, read, given, steps, context)
+        return (yield from self.inner.ask(definition, asked.read, asked.given, steps, context))
+
+    def answer(self, call: ToolCall, result: ToolResult, context: ToolContext) -> Generator[Work, Any, ToolResult]:
+        """Give the result that counts, when both have seen it."""
+        made = yield from self.inner.answer(call, result, context)
+        return (yield from self.outer.answer(call, made, context))
+
+
+Around: TypeAlias = Hooks | Nested
+"""What stands around the calls of a toolbox."""
+
+
+def nested(outer: Hooks | None, inner: Around | None) -> Around | None:
+    """Give hooks around hooks, where there are both.
+
+    >>> nested(None, None) is None
+    True
+    """
+    return Nested(outer, inner) if outer is not None and inner is not None else outer or inner
 
 
 def hooks_of(before: object, after: object) -> Hooks | None:

@@ -21,7 +21,7 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.escort import Escort
 from toolsemble.failure import failed, passing, refused
-from toolsemble.hooks import AnsweredError, Hooks
+from toolsemble.hooks import AnsweredError, Around
 from toolsemble.limited import limited
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
@@ -63,7 +63,7 @@ class Walk(NamedTuple):
     """Where blocking bodies run beside each other."""
     log_limit: int = LOG_LIMIT
     """How many characters of input and output a log line shows."""
-    hooks: Hooks | None = None
+    hooks: Around | None = None
     """What the program does before and after each call; None for nothing."""
 
     def path(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
@@ -15,10 +16,11 @@ from toolsemble.collection import collected
 from toolsemble.context import SILENT, Exposure, InvocationParameters, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of
+from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of, nested
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.number import check_count
 from toolsemble.pages import Book, Pages, Reader
+from toolsemble.policy import Layer, Policy
 from toolsemble.preview import preview
 from toolsemble.rate import RateLimit
 from toolsemble.record import LOG_LIMIT, TRACE
@@ -290,6 +292,38 @@ class Toolbox:
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
+    def around(
+        self,
+        *,
+        before_call: BeforeCall | None = None,
+        after_call: AfterCall | None = None,
+        layer: Callable[[ToolDefinition], Layer | None] | None = None,
+    ) -> Toolbox:
+        """Give a box of the same tools and settings with something more around each call; this one stays as it is.
+
+        :param before_call: is asked before the hook that the box has
+        :param after_call: is asked after the hook that the box has
+        :param layer: gives what stands next to the body of a tool, inside of all its limits; also for the tools that
+            a tool is made of
+
+        >>> from toolsemble import ToolResult, tool
+        >>> @tool
+        ... def now() -> str:
+        ...     return "noon"
+        >>> box = Toolbox([now]).around(before_call=lambda call, context: ToolResult.success("midnight"))
+        >>> box.execute(ToolCall("now")).text
+        'midnight'
+        """
+        box = copy(self)
+        hooks = nested(hooks_of(before_call, after_call), self._walk.hooks)
+        box._walk = self._walk._replace(hooks=hooks)  # noqa: SLF001 - just made
+        if layer is not None:
+            box._entries = {  # noqa: SLF001 - as above
+                name: entry._replace(definition=mapped(entry.definition, lambda part: _layered(part, layer(part))))
+                for name, entry in self._entries.items()
+            }
+        return box
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the sinks have seen all events, for some seconds or any number; whether they have.
 
@@ -495,6 +529,13 @@ def _gated(tools: list[tuple[object, ToolDefinition]], outer: OuterGate | None) 
         (tool, mapped(each, lambda part: replace(part, gate=outer.around(part.name, part.gate))))
         for tool, each in tools
     ]
+
+
+def _layered(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
+    if layer is None:
+        return definition
+    policy = definition.policy or Policy()
+    return replace(definition, policy=replace(policy, layers=(layer, *policy.layers)))
 
 
 def _names_in(definition: ToolDefinition) -> list[str]:

@@ -74,10 +74,10 @@ class GivenArguments:
     def wrong_keys(self, text: str) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
 
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
-        for error in islice(self._errors(text, value), _MOST_ERRORS):
+        for error in islice(self._errors(text), _MOST_ERRORS):
             for path, says in _said(error):
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
@@ -87,8 +87,9 @@ class GivenArguments:
         """Give the values once more, in objects that nobody else holds; secrets hidden."""
         return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
-    def _errors(self, text: str, value: Any) -> Iterable[Any]:
+    def _errors(self, text: str) -> Iterable[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
+        value = json.loads(text)  # the validator takes no numbers that remember how they were written
         if len(text) <= _LONG_TEXT:
             return list(self._validator.iter_errors(value))
         found = []
