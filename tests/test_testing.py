@@ -89,7 +89,7 @@ def test_a_fake_reviewer_gives_one_answer_after_the_other(answers, texts):
     assert [request.arguments for request in reviewer.requests] == [{"path": "a.log"}] * 3
 
 
-@pytest.mark.parametrize("answer", [ValueError("no"), ValueError, "yes", None], ids=repr)
+@pytest.mark.parametrize("answer", [ValueError("no"), ValueError, "yes", None, Continue], ids=repr)
 def test_whatever_is_no_decision_refuses_the_call(answer):
     reply = Toolbox([delete], review=FakeReviewer(answer)).execute(DELETE)
     assert reply.text.startswith("Error: Rejected by reviewer")

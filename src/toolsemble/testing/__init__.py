@@ -14,7 +14,8 @@ from toolsemble.review.automatic import AutoApprove, AutoReject, CallbackReview
 from toolsemble.testing.cassette import Cassette
 from toolsemble.testing.clock import FixedClock
 from toolsemble.testing.faults import Fault, Faults, Injected
-from toolsemble.testing.fuzz import Crash, FuzzReport, fuzz
+from toolsemble.testing.fuzz import FuzzReport, fuzz
+from toolsemble.testing.probe import Crash
 from toolsemble.testing.reviewer import FakeReviewer
 from toolsemble.testing.sink import RecordingSink
 

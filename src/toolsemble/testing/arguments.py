@@ -10,10 +10,11 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from toolsemble.testing.samples import FORMATS, HOSTILE, INTEGERS, NUMBERS, ODD, PATTERNED, PIECES, WORDS
+from toolsemble.testing.tree import Place, at, places, put, without
 
 _DEEPEST = 5  # how deep values are made where a schema would let them be endless
 _LONGEST = 20_000
@@ -23,8 +24,6 @@ _EDGED = 3  # how deep the edges are looked for
 _MOST_EDGES = 10
 _SHORT = ("", " ", "\x00", "é", "a")
 _FULL, _LEAN = 0.9, 0.1  # how likely a parameter is given that need not be
-
-Place: TypeAlias = tuple[Any, ...]
 
 
 class Arguments:
@@ -276,55 +275,6 @@ class Arguments:
         start, end = sorted(self._chance.randint(0, len(text)) for _ in range(2))
         new = self._chance.choice((text[start:end] * 2, self._chance.choice("+-*/(){}[]^$.,:;@#%&|!?<>=~ 0"), ""))
         return text[:start] + (new or self._chance.choice(HOSTILE)) + text[end:]
-
-
-def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Give where there are values inside of a value, itself first.
-
-    >>> list(places({"a": [1]}))
-    [(), ('a',), ('a', 0)]
-    """
-    yield place
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inside:
-        yield from places(each, (*place, key))
-
-
-def at(value: Any, place: Place) -> Any:
-    """Give what is at a place.
-
-    >>> at({"a": [1]}, ("a", 0))
-    1
-    """
-    for key in place:
-        value = value[key]
-    return value
-
-
-def put(value: Any, place: Place, new: Any) -> Any:
-    """Give a value with another one at a place.
-
-    >>> put({"a": [1]}, ("a", 0), 2)
-    {'a': [2]}
-    """
-    if not place:
-        return new
-    key, rest = place[0], place[1:]
-    if isinstance(value, dict):
-        return {**value, key: put(value.get(key), rest, new)}
-    return [put(each, rest, new) if index == key else each for index, each in enumerate(value)]
-
-
-def without(value: Any, place: Place) -> Any:
-    """Give a value without what is at a place.
-
-    >>> without({"a": 1, "b": 2}, ("a",)), without([1, 2], (0,))
-    ({'b': 2}, [2])
-    """
-    key, inside = place[-1], at(value, place[:-1])
-    if isinstance(inside, dict):
-        return put(value, place[:-1], {name: each for name, each in inside.items() if name != key})
-    return put(value, place[:-1], [each for index, each in enumerate(inside) if index != key])
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,4 +40,5 @@ class FakeReviewer:
             answer = self._answers[min(len(self.requests), len(self._answers)) - 1]
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
-        return answer(request) if callable(answer) else answer
+        # A class is no function: whoever forgot to call it is to see that it is no decision.
+        return answer(request) if callable(answer) and not isinstance(answer, type) else answer

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolsemble.testing.arguments import at, places, put, without
+from toolsemble.testing.tree import at, places, put, without
 
 _FEW = 40  # characters of a text that are tried without, one by one
 
