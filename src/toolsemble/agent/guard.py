@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from toolsemble.agent.budget import Stop
@@ -92,7 +92,7 @@ class Lookout:
             if self._stale > self._guard.patience:
                 self.stop = self._guard.stop
                 note = self.stop.text
-        return ToolReply(reply.call, reply.result, reply.limit, note) if note else reply
+        return replace(reply, note=note) if note else reply
 
     def _noticed(self, reply: ToolReply) -> str:
         """Give what the model is to be told about a call; empty when there is something new in it."""

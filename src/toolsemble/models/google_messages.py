@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolCall, ToolReply
@@ -134,4 +135,4 @@ def _reply_parts(replies: Sequence[ToolReply], model: str) -> list[dict[str, Any
 
 def _fitting(reply: ToolReply) -> ToolReply:
     call = ToolCall(fitting_name(reply.name), reply.call.json, reply.call_id)
-    return ToolReply(call, reply.result, reply.limit)
+    return replace(reply, call=call)

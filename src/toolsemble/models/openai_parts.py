@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from toolsemble.call import ToolCall, ToolReply
@@ -83,7 +84,7 @@ def addressed_reply(reply: ToolReply, call: ToolCall) -> ToolReply:
     >>> addressed_reply(ToolReply(ToolCall("now"), ToolResult.success("noon")), ToolCall("now", id="c1")).call_id
     'c1'
     """
-    return ToolReply(call, reply.result, reply.limit, reply.note)
+    return replace(reply, call=call)
 
 
 def answer_format(schema: Mapping[str, Any]) -> dict[str, Any]:

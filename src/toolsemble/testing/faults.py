@@ -16,7 +16,7 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.policy import Inner
+from toolsemble.policy import Inner, Layer
 from toolsemble.shape import shaped
 from toolsemble.toolbox import Toolbox
 from toolsemble.work import Work
@@ -144,7 +144,7 @@ class Faults:
         return found
 
 
-class _FaultLayer:
+class _FaultLayer(Layer):
     """Stands next to the body of a tool, and lets the faults happen."""
 
     def __init__(self, faults: Faults) -> None:

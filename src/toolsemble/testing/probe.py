@@ -16,7 +16,7 @@ from toolsemble.deadline import TimedOutError
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecutionError
 from toolsemble.events import CallFinished
-from toolsemble.policy import Inner
+from toolsemble.policy import Inner, Layer
 from toolsemble.review import ReviewHandler
 from toolsemble.shape import described, shaped
 from toolsemble.testing.shrink import shrunk
@@ -75,7 +75,7 @@ class Finding:
         return self.kind, self.error_type, self.place
 
 
-class Probe:
+class Probe(Layer):
     """Calls a tool through the one path, and looks at what happens inside."""
 
     inline = True  # as a sink: told in the thread of the call
