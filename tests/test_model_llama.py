@@ -41,8 +41,7 @@ def model_at(address, api="chat"):
     return OpenAIModel(MODEL, base_url=f"{address}/v1", api=api)
 
 
-@pytest.mark.parametrize("way", ["whole", "in pieces"])
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("api", "way"), [("chat", "in pieces"), ("responses", "whole")])
 def test_an_agent_calls_a_tool_and_answers_with_what_came_of_it(llama, api, way):
     agent = Agent(model_at(llama, api), [weather])
 

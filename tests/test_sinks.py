@@ -243,7 +243,8 @@ def test_many_calls_leave_no_threads_and_no_files_behind():
     box = Toolbox([Echo()], sinks=[lambda _: None, lambda _: None])
     for _ in range(2000):
         box.execute(CALL)
-    wait_until(lambda: (threading.active_count(), open_files()) == before)
+    # Fewer than before is as good: what earlier tests left may end meanwhile.
+    wait_until(lambda: threading.active_count() <= before[0] and open_files() <= before[1])
 
 
 def test_calls_that_a_sink_makes_are_told_to_nobody():

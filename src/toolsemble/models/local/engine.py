@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import threading
@@ -15,10 +16,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from toolsemble.errors import ModelError
-from toolsemble.limits import Slots
 from toolsemble.models.local.prefix import Prefixes
 from toolsemble.models.local.server import started
 from toolsemble.models.local.wire import Wire
+from toolsemble.table import Claim, Table
 
 _KEPT_TEXTS = 512
 _LONGEST_KEPT = 100_000
@@ -55,7 +56,7 @@ class Engine:
 
     def __init__(self, setup: Setup, library: ModuleType) -> None:
         self.setup = setup
-        self._turns = Slots(1)
+        self._turns = Table()
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
         self._prefixes = Prefixes.at(setup.cache, f"{setup.path} {_stamp(setup.path)} {library.__version__}")
         key = secrets.token_urlsafe(32)
@@ -78,11 +79,21 @@ class Engine:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait until nobody else generates, and keep it that way."""
-        await self._turns.atake()
+        claim = Claim(["the context"])
+        if not self._turns.ask(claim):
+            await self._waited(claim)
         try:
             yield
         finally:
-            self._turns.release()
+            self._turns.give_back(claim)
+
+    async def _waited(self, claim: Claim) -> None:
+        assert claim.turn is not None  # noqa: S101 - it was not served at once
+        try:
+            await asyncio.wrap_future(claim.turn)
+        except BaseException:
+            self._turns.withdraw(claim)
+            raise
 
     async def room(self) -> int:
         """Give how many tokens fit into the context; a model made for less than was asked for has less."""
