@@ -549,7 +549,7 @@ class TestGates:
 
     def test_a_keyword_that_is_no_setting_is_refused(self):
         with pytest.raises(
-            TypeError, match=r"A tool has no setting 'requires_aproval'; known are .*requires_approval, "
+            TypeError, match=r"A tool has no setting 'requires_aproval'; known are .*\brequires_approval\b"
         ):
             tool(requires_aproval=True)(lambda: None)
 
