@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
@@ -12,6 +13,8 @@ from toolsemble.table import Claim, Seats, Table
 
 TABLE = Table()
 """The one table of the process: what a name means, it means in every toolbox."""
+
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=TABLE.forget)
 
 _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 

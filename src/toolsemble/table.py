@@ -98,6 +98,9 @@ class Table:
     """
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
         self._lock = threading.RLock()
         self._held: dict[Hashable, list[_Seat]] = {}
@@ -126,6 +129,12 @@ class Table:
         assert claim.turn is not None  # noqa: S101 - only those who wait can go away
         claim.turn.cancel()
         self.give_back(claim)
+
+    def forget(self) -> None:
+        """Let everything go: in a fork, the others do not exist who would give something back, or free the lock."""
+        for claim in [claim for seats in self._held.values() for seat in seats for claim in seat]:
+            claim.seats = {}
+        self._begin()
 
     @property
     def waiting(self) -> int:
