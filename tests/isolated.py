@@ -152,3 +152,14 @@ class Holding(TypedTool[dict]):
 
     def __init__(self):
         self.lock = threading.Lock()
+
+
+@tool(isolation="process")
+def fork(file: str) -> int:
+    """Forks a child that stays; gives its number."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(LONG)  # it holds the pipes of its parent
+        os._exit(0)
+    Path(file).write_text(str(child))
+    return child
