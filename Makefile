@@ -24,7 +24,7 @@ demo: $(VENV)/.demo
 		"Read tea.txt and compute the price of 12 boxes."
 	@echo
 	@$(ASK) file_read:examples/shop,datetime \
-		"On which day of the week is the delivery in delivery.txt?"
+		"How many days are there between order and delivery in delivery.txt?"
 
 demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
