@@ -18,7 +18,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBy
 import toolsemble
 from tools import Echo, Function
 from toolsemble import (
+    Cache,
     Param,
+    Retries,
     SchemaTool,
     Secret,
     SecretStr,
@@ -696,3 +698,62 @@ def test_approval_of_a_secret_still_runs_with_the_secret():
 
     Toolbox([login], review=AutoApprove()).execute(ToolCall("login", {"password": SECRET}))
     assert got == [SECRET]
+
+
+def _tells_it(arguments):
+    raise ValueError(f"{arguments.key.get_secret_value()} is no name")
+
+
+def test_log_lines_of_retries_keys_and_reviewers_do_not_have_the_secret(caplog):
+    failures = [ConnectionError("refused hunter2-hunter2")]
+
+    @tool(effects="read", retries=Retries(1, wait=0.001, jitter=0), cache=Cache(key=_tells_it), requires_approval=True)
+    def fetch(key: Secret[str]) -> str:
+        """Fetch it."""
+        if failures:
+            raise failures.pop()
+        return "fetched"
+
+    def answer(request):
+        if not answers:
+            raise ValueError("hunter2-hunter2 is suspicious")
+        return answers.pop()
+
+    answers = [ExitEarly("hunter2-hunter2 is too short"), Continue()]
+    seen = []
+    box = Toolbox([fetch], review=CallbackReview(answer), sinks=[seen.append])
+    call = ToolCall("fetch", {"key": "hunter2-hunter2"})
+    with caplog.at_level(logging.DEBUG):
+        texts = [box.execute(call).text for _ in range(3)]
+    assert texts[0] == "fetched"
+    assert "is called again" in caplog.text
+    assert "Its key cannot be told: ********** is no name" in caplog.text
+    assert "********** is too short" in caplog.text
+    assert "ValueError: ********** is suspicious" in caplog.text
+    assert "hunter2" not in "".join(record.getMessage() for record in caplog.records)
+    assert "hunter2" not in repr(seen)
+
+
+@pytest.mark.parametrize("setting", ["resources", "idempotency"])
+def test_what_a_function_beside_the_body_raises_is_shown_only_when_it_is_declared(setting):
+    def refuse(arguments):
+        raise ToolExecutionError("no such file")
+
+    def fail(arguments):
+        raise ConnectionError("db-7.internal refused admin")
+
+    for function, expected in ((refuse, "cannot be told: no such file"), (fail, "Error: internal error (reference ")):
+        save = tool("save", "Save it.", **{setting: function})(lambda path: path)
+        reply = Toolbox([save], expose_errors="declared").execute(ToolCall("save", {"path": "a"}))
+        assert expected in reply.text
+
+
+def test_the_name_of_a_secret_that_was_misspelled_is_no_secret():
+    @tool
+    def login(key: Secret[str]) -> str:
+        """Log in."""
+        raise PermissionError(f"the key {key.get_secret_value()} does not fit")
+
+    reply = Toolbox([login]).execute(ToolCall("login", {"Key": "hunter2-hunter2"}))
+    assert reply.text == "Error: the key ********** does not fit"
+    assert reply.result.attributes["repairs"] == ({"step": "keys", "path": "key", "from": "Key", "to": "key"},)

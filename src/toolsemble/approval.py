@@ -18,7 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
-from toolsemble.veil import know_sent, masked, masked_value
+from toolsemble.veil import know_sent, masked, masked_error, masked_value
 from toolsemble.work import Apply, Work
 
 _MOST_ASKED = 3
@@ -70,7 +70,8 @@ def _needed(
             # Each gets a copy of its own, so that none can change what the reviewer sees.
             told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as error:
-            context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=True)
+            shown = masked_error(error)
+            context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
         if told is None:
             return True, "The approval predicate gave None, neither True nor False"

@@ -26,6 +26,7 @@ from toolsemble.result import ToolResult
 from toolsemble.saved import timeless
 from toolsemble.shape import described, shaped
 from toolsemble.storing import Storing
+from toolsemble.veil import masked
 from toolsemble.watch import tell
 from toolsemble.work import Work
 
@@ -176,7 +177,8 @@ class Caching(Layer):
         except (ValueError, RecursionError) as problem:
             level = logging.DEBUG if self._said_once else logging.WARNING
             self._said_once = True
-            context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, problem)
+            said = masked(described(problem))
+            context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, said)
 
     def _asked(self, context: ToolContext, function: Callable[[], Any]) -> Generator[Work, Any, Any]:
         """Give what the store says; None where it cannot be used."""

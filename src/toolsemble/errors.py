@@ -85,6 +85,16 @@ class ToolExecutionError(_CodedError):
     """
 
 
+class UnclearError(ToolExecutionError):
+    """A function beside the tool's body, such as that of its resources, did not tell what it was asked for.
+
+    It is meant for the model as far as its cause is.
+
+    >>> issubclass(UnclearError, ToolExecutionError)
+    True
+    """
+
+
 class LostError(ToolExecutionError):
     """The tool's work was begun, and nobody knows how it ended: its process has died, for example.
 

@@ -11,6 +11,7 @@ from toolsemble.errors import (
     ToolArgumentsError,
     ToolConfigurationError,
     ToolExecutionError,
+    UnclearError,
 )
 from toolsemble.record import count
 from toolsemble.result import ToolResult
@@ -48,7 +49,8 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
     >>> failed(KeyError("user_17"), ToolContext(expose_errors="declared")).text[:33]
     'Error: internal error (reference '
     """
-    declared = isinstance(error, _DECLARED)
+    cause = error.__cause__ if isinstance(error, UnclearError) else None
+    declared = isinstance(cause or error, _DECLARED)
     if context.expose_errors == "declared" and not declared:
         reference = new_id()
         return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})

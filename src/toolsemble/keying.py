@@ -13,7 +13,7 @@ from typing import Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
-from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import ToolDefinitionError, UnclearError
 from toolsemble.review.seal import canonical
 from toolsemble.schema.present import names_of, presented
 from toolsemble.shape import described
@@ -23,7 +23,7 @@ from toolsemble.workers import is_async
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")
 
 
-class UnclearKeyError(ToolExecutionError):
+class UnclearKeyError(UnclearError):
     """What a call is told from others by cannot be found out."""
 
 

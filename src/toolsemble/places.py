@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
 from toolsemble.shape import described
 from toolsemble.table import Seats
 from toolsemble.workers import is_async
@@ -50,7 +50,7 @@ class Needs:
             said = resources(given)
             names = {said} if isinstance(said, str) else set(said)
         except Exception as error:
-            raise ToolExecutionError(f"Its resources cannot be told: {described(error)}") from error
+            raise UnclearError(f"Its resources cannot be told: {described(error)}") from error
         if wrong := [name for name in names if not isinstance(name, str)]:
             raise ToolExecutionError(f"Its resources must be names, not {type(wrong[0]).__name__}")
         return names

@@ -58,7 +58,7 @@ def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: 
     """
     count(context, counter, amount)
     try:
-        context.logger.log(level, "%s", line, extra={"call_id": context.call_id, "run_id": context.run_id})
+        context.logger.log(level, "%s", masked(line), extra={"call_id": context.call_id, "run_id": context.run_id})
     except Exception:  # noqa: BLE001 - as above
         LOGGER.warning("The log line of the %s of '%s' was lost", counter, context.tool_name, exc_info=True)
 

@@ -192,6 +192,8 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
 
 def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
     for repair in repairs:
+        if repair["step"] == "keys":
+            continue  # the names of parameters, and nothing that was sent under them
         top = re.split(r"[.\[]", str(repair["path"]))[0]
         for each in (repair["from"], repair["to"]):
             know_sent(definition, each if top == "$" else {top: each})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ReviewTimeoutError
@@ -18,6 +19,7 @@ from toolsemble.review.event import LOGGER
 from toolsemble.review.notice import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
 from toolsemble.schema.present import HIDDEN
+from toolsemble.veil import masked, masked_error
 from toolsemble.watch import tell
 from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async
 
@@ -117,7 +119,8 @@ class Question:
             return self._decided(_INTERRUPTED)
         if error is not None:
             name = self._request.tool_name
-            LOGGER.warning("The reviewer of '%s' failed", name, exc_info=error, extra=_facts(self._request))
+            shown = masked_error(error)
+            LOGGER.warning("The reviewer of '%s' failed", name, exc_info=shown, extra=_facts(self._request))
             return ExitEarly("the reviewer failed to answer")
         return self._decided(_clear(answer))
 
@@ -137,6 +140,8 @@ class Question:
 
     def _shown(self, decision: ReviewDecision) -> ReviewDecision:
         """Give a decision as others are told of it: what a reviewer wrote in place of secrets is secret, too."""
+        if isinstance(decision, ExitEarly):
+            return replace(decision, reason=decision.reason and masked(str(decision.reason)))
         hidden = isinstance(decision, Edit) and self._request.hidden_digest
         return Edit(HIDDEN) if hidden else decision
 
