@@ -111,6 +111,19 @@ def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_sho
     assert err.splitlines()[-9:-1] == ["  many -> line 0", *shown, "     ... 3 more lines", "     and a ImageContent"]
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_modules_and_tools_print_does_not_get_into_the_answer(bot, started, options):
+    loud = '\nprint("Loading")\n@tool\ndef loud() -> str:\n    "Prints."\n    print("Working")\n    return "well"\n'
+    path = bot('ToolCall("loud"), "Done."', more=loud)
+    for printed, *words in (
+        ("Loading", "tools", path),
+        ("Working", "call", f"{path}:loud"),
+        ("Working", "ask", "q", "-m", f"{path}:model", "-t", f"{path}:loud"),
+    ):
+        code, out, err = started(*words, *options)
+        assert (code, printed in out, printed in err) == (0, False, True)
+
+
 def test_an_immediate_result_is_the_answer(bot, started):
     path = bot('ToolCall("show", {"text": "hello"})')
     assert started("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "shown: hello\n", "")

@@ -11,6 +11,7 @@ from toolsemble.agent.agent import Agent
 from toolsemble.agent.event import Final
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
+from toolsemble.cli.aside import aside
 from toolsemble.cli.exits import Exit
 from toolsemble.cli.narrator import Listener
 from toolsemble.context import ToolContext
@@ -45,7 +46,7 @@ def followed(agent: Agent, question: str, listener: Listener) -> Outcome:
     run = _Run(agent, question, listener)
     try:
         # With a factory the runner leaves the thread's own event loop setting alone.
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        with aside(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             result = runner.run(run.result())
     except KeyboardInterrupt:
         return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))

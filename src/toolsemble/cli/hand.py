@@ -11,6 +11,7 @@ from typing import Any
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.cli.approval import reviewer
+from toolsemble.cli.aside import aside
 from toolsemble.cli.exits import Exit
 from toolsemble.cli.journal import json_line, written_record
 from toolsemble.cli.screen import Screen
@@ -56,7 +57,8 @@ def _replied(box: Toolbox, asked: ToolCall, approve: str, screen: Screen) -> Too
 
     inside, watching = enter(ToolContext(review=reviewer(approve, screen))), watch(progress)
     try:
-        return box.execute(asked, run_id=new_id())
+        with aside():
+            return box.execute(asked, run_id=new_id())
     finally:
         unwatch(watching)
         leave(inside)

@@ -12,6 +12,7 @@ from importlib.util import module_from_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 
+from toolsemble.cli.aside import aside
 from toolsemble.cli.exits import line_of
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.function import method_tools
@@ -42,7 +43,8 @@ def module_at(path: str) -> ModuleType:
     module = sys.modules[name] = module_from_spec(spec)
     _see(file.parent)
     try:
-        loader.exec_module(module)
+        with aside():
+            loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
         raise _unloadable(path, problem) from problem
@@ -57,7 +59,8 @@ def module_named(name: str) -> ModuleType | None:
     """
     _see(Path.cwd())
     try:
-        return import_module(name)
+        with aside():
+            return import_module(name)
     except ModuleNotFoundError as problem:
         if problem.name is not None and (name == problem.name or name.startswith(f"{problem.name}.")):
             return None
