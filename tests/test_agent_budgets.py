@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from scripts import TOOLS, add, assert_valid, sum_of, told
-from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, tool
+from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, ToolDefinitionError, tool
 from toolsemble.models import ChatReply, TokenUsage, ToolMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -390,3 +390,16 @@ async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_out
     await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate], max_seconds=0.3).run("go")
     result = await asyncio.wait_for(ended.get(), 30)
     assert (result.stop_reason, told(result.messages)) == ("max_seconds", [stop("Maximum time (0.3 s)")])
+
+
+@pytest.mark.parametrize("prices", [{"input": 2, "output": 8}, 3])
+def test_prices_of_another_kind_are_refused_before_anything_is_spent(prices):
+    with pytest.raises(ToolDefinitionError, match="Agent prices must be Prices, such as"):
+        Agent(ScriptedModel(["never asked"]), prices=prices)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), "2", True])
+@pytest.mark.parametrize("name", ["input", "output", "cached"])
+def test_a_price_is_a_number_from_zero_on(name, wrong):
+    with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number from 0 on"):
+        Prices(**{"input": 2, "output": 8, name: wrong})

@@ -824,3 +824,10 @@ def test_time_passes_between_progress_lines_in_a_pipe(bot, started, monkeypatch)
     monkeypatch.setattr("toolsemble.cli.narrator.time", SimpleNamespace(monotonic=lambda: next(clock)))
     _, _, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
     assert "  .. many 50% half of it\n  .. many more\n  .. many\n" in err
+
+
+def test_several_targets_can_be_shown_at_once(started):
+    code, out, _ = started("tools", "calculator, json_parser", "--json")
+    assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
+    assert started("explain", "calculator,json_parser", "--json")[0] == 0
+    assert started("tools", ",")[0] == Exit.MISUSED

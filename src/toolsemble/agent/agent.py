@@ -98,6 +98,8 @@ class Agent:
         """
         if loop_guard is not None and not isinstance(loop_guard, LoopGuard):
             raise ToolDefinitionError(f"Agent loop_guard must be a LoopGuard or None, not {loop_guard!r:.80}")
+        if prices is not None and not isinstance(prices, Prices):
+            raise ToolDefinitionError(f"Agent prices must be Prices, such as Prices(2, 8), not {prices!r:.80}")
         if max_cost is not None and prices is None:
             raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
         output = None if output_type is None else Output(output_type)

@@ -27,6 +27,13 @@ class Prices:
     cached: float | None = None
     """Of the part of the request that the provider had kept; None for the same as the rest."""
 
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached"):
+            value = getattr(self, name)
+            fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if not (fits and value >= 0) and not (name == "cached" and value is None):
+                raise ToolDefinitionError(f"Prices {name} must be a number from 0 on, not {value!r}")
+
     def cost(self, usage: TokenUsage) -> float:
         """Give the price of these tokens."""
         cached = self.input if self.cached is None else self.cached

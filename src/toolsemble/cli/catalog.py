@@ -11,7 +11,7 @@ from toolsemble.cli.exits import Exit
 from toolsemble.cli.journal import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
-from toolsemble.cli.targets import tools_of
+from toolsemble.cli.targets import split_targets, tools_of
 from toolsemble.collection import collected
 from toolsemble.definition import PROVIDERS
 from toolsemble.errors import ToolDefinitionError
@@ -24,7 +24,7 @@ def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: 
     if target is None and provider is None and not as_json:
         show_table(screen, ["tool", "what it does"], [_row(entry) for entry in BUILT_INS.values()])
         return Exit.DONE
-    box = Toolbox(_there() if target is None else tools_of(target, shown=True))
+    box = Toolbox(_there() if target is None else _named(target))
     if provider is not None:
         screen.write(_wire(box, provider, indent=None if as_json else 2))
     elif as_json:
@@ -36,9 +36,14 @@ def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: 
     return Exit.DONE
 
 
+def _named(targets: str) -> list[object]:
+    """Give the tools of one target, or of several with commas between them."""
+    return [tool for target in split_targets([targets]) or [targets] for tool in tools_of(target, shown=True)]
+
+
 def explain(target: str, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
     """Show what a provider's model does not see of a tool as it was declared."""
-    found = [pair for each in tools_of(target, shown=True) for pair in collected(each)]
+    found = [pair for each in _named(target) for pair in collected(each)]
     rows = [
         (definition.name, each, note)
         for _, definition in found
