@@ -130,7 +130,7 @@ async def measured(model: LocalModel, half: str, kinds: list[str], only: str, *,
         await outcome(model, kind, task, told=told)
         for kind in kinds
         for task in tasks[kind]
-        if only.lower() in task["prompt"].lower()
+        if re.search(only, task["prompt"], re.IGNORECASE)
     ]
 
 
@@ -164,7 +164,7 @@ async def main() -> None:
     parser.add_argument("--model", default="", help="name or path of the weights")
     parser.add_argument("--half", action="append", choices=["tuned", "unseen"], help="both by default")
     parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
-    parser.add_argument("--only", default="", help="only tasks with these words")
+    parser.add_argument("--only", default="", help="only tasks with one of these words, which | separates")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
     model, rows = LocalModel(given.model), []

@@ -11,7 +11,7 @@ from typing import Any
 from toolsemble.models.local.grammar import opening, written
 from toolsemble.models.local.history import Next, Said, Turn, call_turn
 
-_LAMPS = '{"lamps": [{"size": "small", "price": 19.90}, {"size": "large", "price": 24.50}]}'
+_LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
@@ -40,17 +40,17 @@ class Demonstrations:
                 "2023-08-06 was a Sunday.",
             ),
             *self._talk(
-                "Mail today's date to Tom.",
+                "Mail Tom which date is 10 days after today.",
                 [
-                    ("calendar", {"input": "today"}, "2023-08-09"),
-                    ("send_mail", {"to": "Tom", "text": "2023-08-09"}, "Sent"),
+                    ("calendar", {"input": "today + 10 days"}, "2023-08-19"),
+                    ("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent"),
                 ],
-                "I mailed Tom today's date, 2023-08-09.",
+                "I mailed Tom that it is 2023-08-19.",
             ),
             *self._talk(
-                "What do 3 large lamps of those in lamps.json cost?",
-                [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "3 * 24.50"}, "73.5")],
-                "Three large lamps cost 73.50.",
+                "What do one S and two L of the lamps in lamps.json cost?",
+                [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "19.90 + 2 * 24.50"}, "68.9")],
+                "One S and two L cost 68.90.",
             ),
         ]
 

@@ -50,6 +50,8 @@ class History:
         """The tools of the plan that were not used yet."""
         self.made: set[str] = set()
         """The calls that were made for the current question, as the model would write them."""
+        self.failed = False
+        """Whether the last call failed."""
         self.is_new = True
         """Whether nothing was done yet for the current question, so that a plan comes first."""
         self._final, self._structured, self._plain = final, structured, plain
@@ -69,7 +71,7 @@ class History:
             raise ModelError("The local model reads text only, and a message has images; use another model")
         self.turns.append((Said("user", message.text),))
         self._question = message.text
-        self.left, self.made, self.is_new = [], set(), True
+        self.left, self.made, self.is_new, self.failed = [], set(), True, False
         self._tried.clear()
 
     def _say(self, message: AssistantMessage, following: Sequence[Message]) -> None:
@@ -93,7 +95,7 @@ class History:
         self.made.add(f"{opening(call.name)}{arguments}}}")
         plan = None if self._plan is None else [*self._plan, self._final]
         step = f"{opening(call.name, plan)}{arguments}}}"
-        self._plan, self.is_new = None, False
+        self._plan, self.is_new, self.failed = None, False, message.reply.is_error
         self._tick(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])

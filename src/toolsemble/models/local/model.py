@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from toolsemble.models.chat import (
     StreamEnd,
     TokenUsage,
 )
-from toolsemble.models.local.engine import Engine, Piece, Setup, shared_engine
+from toolsemble.models.local.engine import Engine, Setup, shared_engine
 from toolsemble.models.local.history import PLAN
 from toolsemble.models.local.layout import Prompt, laid_out
 from toolsemble.models.local.location import weights
@@ -94,35 +94,25 @@ class LocalModel(ChatModel):
             room = min(self._setup.context, await engine.room())
             prompt = await laid_out(engine, *turns, room - min(self._max_tokens, room // 4))
             await engine.prepare(prompt.tokens[: prompt.prefix])
-            reading, settings = self._begun(offer, request, room - len(prompt.tokens))
-            async with aclosing(_read(engine, prompt, settings, reading)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            if not reading.repeated:
-                return
-            # A small model that does not know how to go on says the same again, for ever.
-            reading, settings = self._begun(offer, request, room - len(prompt.tokens), answer_only=True)
-            async with aclosing(_read(engine, prompt, settings, reading)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
+            settings["n_predict"] = min(settings.pop("max_tokens"), room - len(prompt.tokens))
+            spent = 0
+            for way in offer.ways():
+                reading = offer.reading(way)
+                async with aclosing(
+                    _read(engine, prompt, {**settings, **offer.settings(way)}, reading, spent)
+                ) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                if not reading.repeated:
+                    return
+                spent += reading.tokens
 
     async def _loaded(self) -> Engine:
         if self._engine is None:
             # In a thread of its own, as it may take a while to read the file.
             self._engine = await asyncio.wrap_future(THREADS.submit(shared_engine, self._setup, self._library))
         return self._engine
-
-    def _begun(
-        self, offer: Offer, request: ChatRequest, left: int, *, answer_only: bool = False
-    ) -> tuple[PlainReading | StepReading, dict[str, Any]]:
-        """Give how the answer is read, and what llama.cpp is told about it."""
-        settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
-        settings["n_predict"] = min(settings.pop("max_tokens"), left)
-        if offer.is_chat:
-            return PlainReading(), settings
-        made = offer.history.made if offer.can_answer and not answer_only else ()
-        reading = StepReading(offer.names, offer.final, structured=offer.structured, planned=offer.plans, made=made)
-        return reading, {**settings, "grammar": offer.grammar(answer_only=answer_only)}
 
 
 def named(_provider: str, rest: str) -> ChatModel:
@@ -131,30 +121,27 @@ def named(_provider: str, rest: str) -> ChatModel:
 
 
 async def _read(
-    engine: Engine, prompt: Prompt, settings: dict[str, Any], reading: PlainReading | StepReading
+    engine: Engine, prompt: Prompt, settings: dict[str, Any], reading: PlainReading | StepReading, spent: int
 ) -> AsyncGenerator[Chunk, None]:
     async with aclosing(engine.generated(prompt.tokens, settings)) as pieces:
         async for piece in pieces:
             for chunk in reading.add(piece.text):
                 yield chunk
             if piece.end is not None:
-                for chunk in _ended(reading, piece):
+                for chunk in _ended(reading, piece.end, spent):
                     yield chunk
 
 
-def _ended(reading: PlainReading | StepReading, piece: Piece) -> Iterator[Chunk]:
-    end: dict[str, Any] = piece.end or {}
+def _ended(reading: PlainReading | StepReading, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:
+    reading.tokens = end["tokens_predicted"]
     if reading.repeated:
         return
     yield from reading.end()
     cut = end["stop_type"] == "limit"
     reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
+    usage = TokenUsage(end["tokens_evaluated"], spent + reading.tokens, end["timings"]["cache_n"])
     # The last of a plan is the answer, which need not be kept.
-    yield StreamEnd(_usage(end), reason, {PLAN: list(reading.plan[:-1])} if reading.plan and reading.called else None)
-
-
-def _usage(end: dict[str, Any]) -> TokenUsage:
-    return TokenUsage(end["tokens_evaluated"], end["tokens_predicted"], end["timings"]["cache_n"])
+    yield StreamEnd(usage, reason, {PLAN: list(reading.plan[:-1])} if reading.plan and reading.called else None)
 
 
 def _check(name: str, value: object, least: int) -> None:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.local.demonstration import Demonstrations
 from toolsemble.models.local.grammar import holds_json, step_grammar, written
 from toolsemble.models.local.history import History, Said, Turn
+from toolsemble.models.local.reading import PlainReading, StepReading
 from toolsemble.models.message import SystemMessage, ToolMessage
 
 FINAL = "final_answer"
 """The name by which the model answers, in place of calling a tool."""
 
+Way: TypeAlias = Literal["as it likes", "otherwise", "answer"]
+"""How a step is asked for."""
+
+_UNSURE = {"temperature": 0.8, "seed": 7}  # the same each time
 _LONGEST_DESCRIPTION = 2000
 _TEXT: dict[str, Any] = {
     "type": "object",
@@ -59,14 +64,37 @@ class Offer:
     @property
     def may_answer(self) -> bool:
         """Whether the next step may be the answer: not while the model has planned to do more."""
-        return self.can_answer and not (self.history.left and self.names)
+        return self.can_answer and not set(self.history.left).intersection(self.names)
 
-    def grammar(self, *, answer_only: bool = False) -> str:
+    def ways(self) -> list[Way]:
+        """Give how the next step is asked for, each in case that the one before gave a call that was made before.
+
+        A small model that does not know how to go on says the same again, for ever. After a call that failed it may
+        find another one when it is less sure of itself; in the end it has to answer.
+        """
+        if self.is_chat or not self.can_answer:
+            return ["as it likes"]
+        return ["as it likes", *(["otherwise"] if self.history.failed else ()), "answer"]
+
+    def settings(self, way: Way) -> dict[str, Any]:
+        """Give what llama.cpp is told."""
+        if self.is_chat:
+            return {}
+        return {"grammar": self.grammar(way), **(_UNSURE if way == "otherwise" else {})}
+
+    def reading(self, way: Way) -> PlainReading | StepReading:
+        """Give how the step is read."""
+        if self.is_chat:
+            return PlainReading()
+        made = self.history.made if self.can_answer and way != "answer" else ()
+        return StepReading(self.names, self.final, structured=self.structured, planned=self.plans, made=made)
+
+    def grammar(self, way: Way = "as it likes") -> str:
         """Give the grammar of the next step."""
         arguments: dict[str, Mapping[str, Any] | None] = {}
-        if self.names and not answer_only:
+        if self.names and way != "answer":
             arguments |= {each.name: each.parameters for each in self._specifications}
-        if answer_only or self.may_answer:
+        if way == "answer" or self.may_answer:
             arguments[self.final] = self._answer_schema
         return step_grammar(arguments, self.final, planned=self.plans)
 

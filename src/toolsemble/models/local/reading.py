@@ -23,6 +23,7 @@ class PlainReading:
     called = False
     repeated = False
     plan: Sequence[str] = ()
+    tokens = 0
 
     def add(self, piece: str) -> Iterator[Chunk]:
         """Take the next piece."""
@@ -67,6 +68,7 @@ class StepReading:
         self._final = False
         self._planned = planned
         self.plan: Sequence[str] = ()
+        self.tokens = 0
 
     @property
     def called(self) -> bool:
