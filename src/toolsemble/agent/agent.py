@@ -80,7 +80,8 @@ class Agent:
         :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
         :param max_turns: how many times the model is asked
         :param max_tokens: how many tokens a run may take
-        :param max_seconds: how long a run may work; calls are cut off then, and the model may
+        :param max_seconds: how long a run may work, from the moment it is asked for; the time that the reader of a
+            stream takes counts, too; calls are cut off then, and the model may
             answer once more; how long a model may take for one answer is the model's own setting
         :param max_cost: what the tokens of a run may cost, by the prices
         :param max_depth: how deep agents may use agents as tools

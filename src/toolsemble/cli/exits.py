@@ -29,7 +29,7 @@ class Exit(IntEnum):
     MISUSED = 2
     """The command cannot be carried out as it was given: an unknown option, tool or model, a missing package."""
     STOPPED = 3
-    """A budget was used up, or a reviewer refused; there may be an answer all the same."""
+    """A budget was used up, or a reviewer ended the run or refused a call by hand; there may still be an answer."""
     INTERRUPTED = 130
     """Ctrl-C."""
     UNHEARD = 141
