@@ -142,6 +142,19 @@ async def test_a_call_is_repeated_only_where_there_is_no_other_way(tiny):
     assert shape(await model.reply(ChatRequest(messages))) == ("ab", [], "stop")
 
 
+async def test_after_a_failure_another_call_is_looked_for_before_an_answer_and_every_try_counts(tiny):
+    def ended(result):
+        call = ToolCall("about", {"city": "ab"}, "1")
+        return [UserMessage("hello"), AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
+
+    model = LocalModel(tiny, threads=1)
+    worked = await model.reply(ChatRequest(ended(ToolResult.success("sunny")), [WEATHER]))
+    failed = await model.reply(ChatRequest(ended(ToolResult.failure("closed")), [WEATHER]))
+    assert (shape(worked), shape(failed)) == (("ab", [], "stop"), ("ab", [], "stop"))
+    step = len('{"name": "about", "arguments": {"city": "ab"}}') + 1
+    assert failed.usage.output == worked.usage.output + step
+
+
 async def test_an_answer_fits_its_schema(tiny):
     schema = {"type": "object", "properties": {"n": {"enum": [7]}, "s": {"const": "x"}}, "required": ["n", "s"]}
     model = LocalModel(tiny, threads=1)

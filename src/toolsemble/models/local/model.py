@@ -96,16 +96,14 @@ class LocalModel(ChatModel):
             await engine.prepare(prompt.tokens[: prompt.prefix])
             settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
             settings["n_predict"] = min(settings.pop("max_tokens"), room - len(prompt.tokens))
-            spent = 0
-            for way in offer.ways():
-                reading = offer.reading(way)
-                async with aclosing(
-                    _read(engine, prompt, {**settings, **offer.settings(way)}, reading, spent)
-                ) as chunks:
+            ways, repeated, spent = iter(offer.ways()), True, 0
+            while repeated:
+                way = next(ways)
+                reading, told = offer.reading(way), {**settings, **offer.settings(way)}
+                async with aclosing(_read(engine, prompt, told, reading, spent)) as chunks:
                     async for chunk in chunks:
                         yield chunk
-                if not reading.repeated:
-                    return
+                repeated = reading.repeated
                 spent += reading.tokens
 
     async def _loaded(self) -> Engine:
