@@ -6,12 +6,14 @@ import asyncio
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
 from contextlib import aclosing
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from tiny_model import TEMPLATE, write_model
@@ -432,3 +434,42 @@ def test_pieces_make_the_same_reply_as_the_whole(tiny):
     streamed, whole = asyncio.run(both())
     assert streamed == whole
     assert json.loads(whole[1][0][1]) == {"city": "ab"}
+
+
+HOSTILE = ['x" | "y', "a\\", "a\nroot ::= [a-z]", "\u2028", "]#%{}", "<|im_end|>", "ü😀", "a" * 64]
+
+
+def schemas(draw: random.Random, depth: int = 3):
+    """Give a schema out of what tools are made of, with names that would like to break out."""
+    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "date", "any"]
+    kind = draw.choice(kinds + ["object", "array", "union"] * 3 if depth else kinds)
+    if kind == "object":
+        properties = {draw.choice(HOSTILE): schemas(draw, depth - 1) for _ in range(draw.randint(0, 3))}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [name for name in properties if draw.random() < 0.5],
+        }
+    if kind == "array":
+        least = draw.randint(0, 2)
+        return {"type": "array", "items": schemas(draw, depth - 1), "minItems": least, "maxItems": least + 2}
+    plain = {
+        "union": {"anyOf": [schemas(draw, depth - 1), {"type": "null"}]} if kind == "union" else {},
+        "enum": {"enum": draw.sample(HOSTILE, 2)},
+        "const": {"const": [draw.choice(HOSTILE), 1.5, None]},
+        "date": {"type": "string", "format": "date"},
+        "any": {},
+    }
+    return plain.get(kind, {"type": kind})
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_whatever_the_schema_llama_cpp_takes_its_grammar_and_the_arguments_fit(tiny, seed):
+    draw = random.Random(seed)  # noqa: S311 - the same each time
+    schema = {"type": "object", "properties": {name: schemas(draw) for name in HOSTILE[:3]}, "required": HOSTILE[:2]}
+    name = draw.choice(HOSTILE)
+    request = asked("hello", ToolSpecification(name, "", schema), tool_choice="required")
+    reply = await LocalModel(tiny, threads=1, max_tokens=400).reply(request)
+    assert reply.calls[0].name == name
+    if reply.stop_reason != "length":
+        jsonschema_rs.validate(schema, json.loads(reply.calls[0].json))
