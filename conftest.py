@@ -1,5 +1,6 @@
 """Run the examples in the pages and docstrings as tests."""
 
+import signal
 from pathlib import Path
 
 from sybil import Sybil
@@ -19,3 +20,6 @@ docstrings = Sybil(
 )
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
+
+# What is started in the background ignores Ctrl-C, and so do its children; some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
