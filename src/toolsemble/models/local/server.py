@@ -25,7 +25,7 @@ _ALWAYS = {
 
 def library(user: str) -> ModuleType:
     """Give llama.cpp's Python module, or refuse with what to install."""
-    # Threads that wait for each other by turning round and round take twenty times as long on a machine where others
+    # Threads that wait for each other by turning round and round take several times as long on a machine where others
     # work as well; how they wait is read from the environment when the module is loaded, and only then.
     policy = os.environ.get(_WAITING)
     os.environ[_WAITING] = policy or "passive"
