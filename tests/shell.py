@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 
 from toolsemble.cli import main
@@ -96,6 +97,7 @@ class Person:
         self._place = 0
         self._over = False
         self._changed = threading.Condition()
+        self._started = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -120,6 +122,15 @@ class Person:
 
     def types(self, text):
         os.write(self.master, text.encode())
+
+    def interrupts(self, text):
+        """Press Ctrl-C until a text appears: an editor that is just about to wait does not notice it."""
+        deadline = time.monotonic() + WAIT
+        with self._changed:
+            while self.seen.find(text, self._place) < 0 and time.monotonic() < deadline:
+                self.types("\x03")
+                self._changed.wait_for(lambda: self.seen.find(text, self._place) >= 0, 2)
+        self.until(text)
 
     def plain(self):
         """Give what has been written, without colors, and of each line only what was last seen of it."""
@@ -161,7 +172,7 @@ class Person:
     def starts(self, *words, cwd=None, env=None):
         """Start the program at this terminal, in a session of its own, so that Ctrl-C reaches it."""
         surroundings = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [sys.executable, "-c", _LEADER, *PROGRAM, *words],
             stdin=self.slave,
             stdout=self.slave,
@@ -170,8 +181,13 @@ class Person:
             env={**surroundings, "TERM": "xterm", **(env or {})},
             start_new_session=True,
         )
+        self._started.append(started)
+        return started
 
     def leaves(self):
+        for started in self._started:
+            started.kill()
+            started.wait(WAIT)
         self._over = True
         self._reader.join(WAIT)
         os.close(self.master)

@@ -120,8 +120,7 @@ def test_a_conversation_is_held_with_the_keys_of_an_editor(bot, person):
     person.types("hellp\x7fo\n")
     person.until("You said: hello")
     person.until("> ")
-    person.types("\x03")
-    person.until("> ")
+    person.interrupts("> ")
     person.types("\x1b[A\n")  # the line before
     person.until("And: hello")
     person.until("> ")
