@@ -1,0 +1,78 @@
+"""How figures are written: times, memory, ratios, aims and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from findings import Figure, Row, Setting
+
+MISSING = "none"
+"""What stands where there is no figure."""
+MOST = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+"""The units of time, the smallest first."""
+ALIGNED = {"l": "---", "r": "---:"}
+
+
+def seconds(taken: float) -> str:
+    """Give a time with three digits, in the unit that suits it."""
+    unit = next(reversed([name for name, size in MOST.items() if taken >= size * 0.9995]), "ns")
+    return f"{_digits(taken / MOST[unit])} {unit}"
+
+
+def memory(taken: float) -> str:
+    """Give an amount of memory in megabytes."""
+    return f"{_digits(taken / 1e6)} MB"
+
+
+def amounts_of(row: Row) -> str:
+    """Give the times, or the memory, of both halves of a comparison."""
+    write = seconds if row["unit"] == "s" else memory
+    return f"{write(row['ours'])} / {write(row['other'])}"
+
+
+def times(ratio: float) -> str:
+    """Give a ratio as it is spoken, such as "2.5 times"."""
+    return f"{ratio:,.0f} times" if ratio >= 9.95 else f"{ratio:.1f} times" if ratio >= 2 else f"{ratio:.2f} times"  # noqa: PLR2004 - more digits would be noise
+
+
+def spread_of(found: Row | Figure) -> str:
+    """Give what the middle of the ratios spans, in brackets; nothing where they are all the same."""
+    low, high = f"{found['low']:.2f}", f"{found['high']:.2f}"
+    return f"({low} to {high})" if low != high else ""
+
+
+def aim_of(row: Row) -> str:
+    """Give the aim of a comparison, and whether it was met; nothing where it has none."""
+    return f"{row['aim']}, {'met' if is_met(row) else '**missed**'}" if row["aim"] else ""
+
+
+def is_met(row: Row) -> bool:
+    """Whether the ratio, or the time on top of the other, is below the aim; no aim is always met."""
+    if not row["aim"]:
+        return True
+    parts = re.fullmatch(r"< (?P<most>[\d.]+)(?: (?P<unit>\S+) more)?", row["aim"])
+    if parts is None:
+        raise ValueError(f"An aim is written '< 4' or '< 8 µs more', not {row['aim']!r}: {row['what']}")
+    most = float(parts["most"])
+    return row["ours"] - row["other"] < most * MOST[parts["unit"]] if parts["unit"] else row["ratio"] < most
+
+
+def setting_of(found: Setting) -> str:
+    """Give the circumstances of a measurement as a sentence."""
+    return f"toolsemble {found['toolsemble']}, Python {found['python']}, {found['machine']}, {found['date']}."
+
+
+def table(headings: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) -> str:
+    """Give a table; `aligned` has a letter for each column, "l" or "r"."""
+    lines = [headings, [ALIGNED[letter] for letter in aligned], *rows]
+    return "".join(f"| {' | '.join(cell.strip() for cell in line)} |\n" for line in lines)
+
+
+def linked(title: str, path: str) -> str:
+    """Give a picture with its title."""
+    return f"![{title}]({path})\n"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"  # noqa: PLR2004 - three digits

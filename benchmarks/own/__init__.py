@@ -1,0 +1,1 @@
+"""Toolsemble against the floor: the same work with bare Python and pydantic-core."""

@@ -1,0 +1,102 @@
+"""Turns of an agent with a model that says what it was told to say, so that only the loop is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from peers.task import ARGUMENTS, new_search
+
+from own.job import Nap, add, bare_search
+from own.measure import Comparison, Subject, awaited
+from own.parallel import calls_of
+from toolsemble import Agent, ConversationMemory, Toolbox, ToolCall, ToolReply, ToolResult, tool
+from toolsemble.models import AssistantMessage, ChatRequest, Message, ScriptedModel, ToolMessage, UserMessage
+
+
+def comparisons(turns: int = 20, many: int = 200, conversation: tuple[int, int] = (1000, 100)) -> Iterator[Comparison]:
+    """Give the comparisons of agents."""
+    with asyncio.Runner() as runner:
+        yield _run(runner, turns)
+        yield _turn(runner, turns * 5)
+        yield _many_calls(runner, many)
+        yield _conversation(runner, *conversation)
+
+
+def sums(count: int) -> list[ToolCall]:
+    """Give calls that differ: an agent stops a model that makes the same one again and again."""
+    return [ToolCall("add", {"a": number, "b": 2}, id=f"call_{number}") for number in range(count)]
+
+
+async def converse(turns: int) -> None:
+    """Have a conversation of that many turns, in each of which the model calls a tool and answers."""
+    script = [line for call in sums(turns) for line in (call, "done")]
+    agent = Agent(ScriptedModel(script), [add], role="a clerk", memory=ConversationMemory())
+    for _ in range(turns):
+        await agent.run("go")
+
+
+async def work(turns: int) -> None:
+    """Make one run of that many turns, in each of which the model calls a tool."""
+    await Agent(ScriptedModel([*sums(turns), "done"]), [add], max_iterations=turns + 1).run("go")
+
+
+def _run(runner: asyncio.Runner, turns: int) -> Comparison:
+    """Compare a run of some turns, one after the other, with the same loop written by hand."""
+    box, validate = Toolbox([tool(new_search())]), bare_search()
+    texts = [ARGUMENTS.replace("Rome", f"Rome {number}") for number in range(turns)]
+    calls = [ToolCall("search", text, id=f"call_{number}") for number, text in enumerate(texts)]
+
+    async def ours() -> None:
+        await Agent(ScriptedModel([*calls, "done"]), box, max_iterations=turns + 1).run("go")
+
+    async def by_hand() -> None:
+        model, messages = ScriptedModel([*calls, "done"]), list[Message]([UserMessage("go")])
+        while (reply := await model.reply(ChatRequest(messages))).calls:
+            messages.append(AssistantMessage("", reply.calls))
+            for call in reply.calls:
+                messages.append(ToolMessage(ToolReply(call, ToolResult.success(validate(str(call.arguments))))))
+
+    what = f"a turn of an agent with a call of five parameters, out of {turns} in a run"
+    subject = Subject("agent", what, "the loop by hand, with `validate_json`", figure="agent")
+    return Comparison(subject, awaited(runner, ours, turns), awaited(runner, by_hand, turns))
+
+
+def _turn(runner: asyncio.Runner, turns: int) -> Comparison:
+    """Compare a turn of an agent, in which the model calls a typed tool, with the model's own time for its reply."""
+    calls, request = sums(turns), ChatRequest([UserMessage("go")])
+
+    async def bare() -> None:
+        model = ScriptedModel(calls)
+        for _ in calls:
+            await model.reply(request)
+
+    what = f"a turn of an agent with a call of two parameters, out of {turns} in a run"
+    subject = Subject("agent", what, "the model's reply", "< 100 µs more")
+    return Comparison(subject, awaited(runner, lambda: work(turns), turns), awaited(runner, bare, turns))
+
+
+def _many_calls(runner: asyncio.Runner, count: int) -> Comparison:
+    """Compare a turn of an agent with many waiting calls with a bare gather."""
+    nap = Nap()
+    box, calls = Toolbox([nap]), calls_of("nap", count)
+
+    async def bare() -> None:
+        await asyncio.gather(*(nap.run("x") for _ in range(count)))
+
+    async def ours() -> None:
+        await Agent(ScriptedModel([calls, "done"]), box, max_iterations=count).run("go")
+
+    what = f"a turn of an agent with {count:,} calls that sleep 10 ms"
+    subject = Subject("agent", what, "`asyncio.gather`", "< 1.5")
+    return Comparison(subject, awaited(runner, ours), awaited(runner, bare))
+
+
+def _conversation(runner: asyncio.Runner, long: int, short: int) -> Comparison:
+    """Compare a turn of a long conversation with one of a short one."""
+    subject = Subject(
+        "agent", f"a turn of a conversation of {long:,} turns", f"a turn of one of {short:,} turns", "< 1.2"
+    )
+    return Comparison(
+        subject, awaited(runner, lambda: converse(long), long), awaited(runner, lambda: converse(short), short)
+    )

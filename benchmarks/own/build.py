@@ -1,0 +1,67 @@
+"""Make many tools in a fresh process, and tell what they took: `python -m own.build <toolsemble|bare> <count>`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peers.task import ARGUMENTS, new_search
+
+from own.job import adapter
+from own.measure import Repeated, once, pairs
+from toolsemble import Toolbox, ToolCall, tool
+
+
+def toolbox(count: int) -> Toolbox:
+    """Give a toolbox of that many tools, with their specifications."""
+    box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
+    _ = box.specifications
+    return box
+
+
+def bare(count: int) -> dict[str, object]:
+    """Give pydantic's validators and JSON schemas of that many functions by name."""
+    adapters = {f"search_{number}": adapter(new_search(f"search_{number}")) for number in range(count)}
+    return {name: (adapter.validator, adapter.json_schema()) for name, adapter in adapters.items()}
+
+
+MAKERS: dict[str, Callable[[int], object]] = {"toolsemble": toolbox, "bare": bare}
+
+
+def built(kind: str, count: int) -> dict[str, object]:
+    """Give the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
+    MAKERS[kind](2)  # what is loaded or built on first use is no part of a tool
+    gc.collect()
+    before, started = _resident(), time.perf_counter()
+    made = MAKERS[kind](count)
+    seconds = time.perf_counter() - started
+    gc.collect()
+    facts: dict[str, object] = {"seconds": seconds, "bytes": max(1, _resident() - before)}
+    return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
+
+
+def _searched(box: Toolbox, count: int) -> dict[str, object]:
+    known, small = ToolCall(f"search_{count - 1}", ARGUMENTS), toolbox(1)
+    first = ToolCall("search_0", ARGUMENTS)
+    found = pairs(Repeated(lambda: box.execute(known)), Repeated(lambda: small.execute(first)), 0.3, 5)
+    unknown = ToolCall("serch", ARGUMENTS)
+    small.execute(unknown)
+    return {"look_up": found, "unknown": once(lambda: box.execute(unknown))()}
+
+
+def _resident() -> int:
+    """Give this process's resident bytes: what is allocated outside Python counts too."""
+    statistics = Path("/proc/self/statm")
+    if statistics.exists():
+        return int(statistics.read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(built(sys.argv[1], int(sys.argv[2]))))

@@ -1,0 +1,158 @@
+"""How two ways to do the same are compared: in pairs, one right after the other, as long as the time lasts.
+
+Machines are noisy, and noise that lasts longer than a pair hits both halves of it. What counts is the ratio within
+the pairs: the median, and what lies between the tenth and the ninetieth percent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from findings import Row
+
+BATCH = 0.004
+"""Seconds that one measurement takes, about: long enough for the clock, short enough to alternate often."""
+
+Go = Callable[[], float]
+"""Does something, and gives the seconds that one of it took."""
+Pair = tuple[float, float]
+"""What ours and the other took, right after each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is compared, in words."""
+
+    group: str
+    """Which table it belongs to."""
+    what: str
+    """What toolsemble does."""
+    against: str
+    """What it is compared with."""
+    aim: str = ""
+    """What to stay below: a ratio such as "< 4", or a time on top of the other such as "< 8 µs more"."""
+    figure: str = ""
+    """The key of the same figure of the peers."""
+    unit: Literal["s", "B"] = "s"
+    """What is counted: seconds or bytes."""
+
+    def row(self, pairs: Sequence[Pair]) -> Row:
+        """Give what the pairs say."""
+        ratios = [ours / other for ours, other in pairs]
+        low, high = spread(ratios)
+        return Row(
+            group=self.group,
+            what=self.what,
+            against=self.against,
+            figure=self.figure,
+            unit=self.unit,
+            ours=rounded(statistics.median(ours for ours, _ in pairs)),
+            other=rounded(statistics.median(other for _, other in pairs)),
+            ratio=rounded(statistics.median(ratios)),
+            low=rounded(low),
+            high=rounded(high),
+            pairs=len(pairs),
+            aim=self.aim,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two ways to do the same, ready to be measured."""
+
+    subject: Subject
+    """What it is."""
+    ours: Go
+    """One go with toolsemble."""
+    other: Go
+    """One go without."""
+
+    def measured(self, seconds: float, least: int) -> Row:
+        """Measure pairs until the time is over, but at least some, after a go that warms up."""
+        self.ours(), self.other()
+        return self.subject.row(pairs(self.ours, self.other, seconds, least))
+
+
+class Repeated:
+    """One go of work that is too short for the clock: the average over a batch."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._number = 0
+
+    def __call__(self) -> float:
+        """Give the seconds of one; the first time, find out how many make a batch."""
+        if not self._number:
+            self._calibrate()
+        return self._batch() / self._number
+
+    def _calibrate(self) -> None:
+        self._work()  # what is built on first use is no part of it
+        self._number = 1
+        while self._batch() < BATCH / 2:
+            self._number *= 2
+
+    def _batch(self) -> float:
+        work, times = self._work, range(self._number)
+        started = time.perf_counter()
+        for _ in times:
+            work()
+        return time.perf_counter() - started
+
+
+def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]], units: int = 1) -> Go:
+    """Give one go of work in an event loop: the seconds of each of its units."""
+
+    async def timed() -> float:
+        started = time.perf_counter()
+        await work()
+        return (time.perf_counter() - started) / units
+
+    return lambda: runner.run(timed())
+
+
+def once(work: Callable[[], object]) -> Go:
+    """Give one go of work that is long enough for the clock."""
+
+    def timed() -> float:
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
+
+    return timed
+
+
+def pairs(ours: Go, other: Go, seconds: float, least: int) -> list[Pair]:
+    """Give what one and the other took, by turns, until the time is over, but at least some pairs."""
+    end = time.perf_counter() + seconds
+    found: list[Pair] = []
+    while len(found) < least or time.perf_counter() < end:
+        found.append((ours(), other()))
+    return found
+
+
+def settled(go: Go, seconds: float) -> float:
+    """Give the median of as many goes as the time lasts for, at least one."""
+    end = time.perf_counter() + seconds
+    found = [go()]
+    while time.perf_counter() < end:
+        found.append(go())
+    return statistics.median(found)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Give the values that the lowest and the highest tenth lie beyond."""
+    ordered = sorted(values)
+    tenth = len(ordered) // 10
+    return ordered[tenth], ordered[-1 - tenth]
+
+
+def rounded(number: float) -> float:
+    """Give four digits of a number: the others are noise."""
+    return round(number, 3 - math.floor(math.log10(abs(number)))) if number else 0.0

@@ -1,0 +1,87 @@
+"""Many tools in one toolbox: their time, their memory, and how one of them is found."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TypedDict
+
+from findings import HERE, Growth, Row
+
+from own.measure import Pair, Subject, rounded
+
+
+class Build(TypedDict, total=False):
+    """What a fresh process took for many tools."""
+
+    seconds: float
+    """How long it took to make them."""
+    bytes: int
+    """How much memory they hold."""
+    look_up: list[Pair]
+    """Seconds of a call of one of them, and of a call in a toolbox of one."""
+    unknown: float
+    """Seconds of a call of a name that is none of theirs."""
+
+
+def build(kind: str, count: int) -> Build:
+    """Make many tools in a fresh process."""
+    command = [sys.executable, "-m", "own.build", kind, str(count)]
+    run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True, timeout=300)  # noqa: S603 - our own code
+    found: Build = json.loads(run.stdout)
+    return found
+
+
+class Scale:
+    """The builds of some sizes; the largest is made once, the others some times."""
+
+    def __init__(self, sizes: Sequence[int] = (10, 100, 1000, 10_000), rounds: int = 3) -> None:
+        self._thousand, self._most = sizes[-2:]
+        several = [(self._builds(sizes[:-1]), build("bare", self._thousand)) for _ in range(rounds)]
+        self._ours = {size: [ours[size] for ours, _ in several] for size in sizes[:-1]}
+        self._bare = [bare for _, bare in several]
+        self._ours[self._most] = [build("toolsemble", self._most)]
+
+    def rows(self) -> list[Row]:
+        """Give the comparisons of time, memory and look-up."""
+        thousand, most = f"{self._thousand:,} tools in a toolbox", f"{self._most:,} tools in a toolbox"
+        bare = "as many pydantic `TypeAdapter`s of the functions, and their JSON schemas"
+        each = f"as many times one out of {self._thousand:,}"
+        ours, largest = self._ours[self._thousand], self._ours[self._most][0]
+        more = self._most / self._thousand
+        return [
+            Subject("scale", thousand, bare, figure="thousand").row(
+                [(own["seconds"], other["seconds"]) for own, other in zip(ours, self._bare, strict=True)]
+            ),
+            Subject("scale", f"the memory of {thousand}", bare, unit="B").row(
+                [(own["bytes"], other["bytes"]) for own, other in zip(ours, self._bare, strict=True)]
+            ),
+            Subject("scale", most, each, "< 1.2", "ten_thousand").row(
+                [(largest["seconds"], own["seconds"] * more) for own in ours]
+            ),
+            Subject("scale", f"the memory of {most}", each, "< 1.2", unit="B").row(
+                [(largest["bytes"], own["bytes"] * more) for own in ours]
+            ),
+            Subject("scale", f"a call of one of {most}", "a call in a toolbox of one", "< 1.2", "look_up").row(
+                largest["look_up"]
+            ),
+        ]
+
+    def growth(self) -> list[Growth]:
+        """Give what one tool takes among many, and what an unknown name takes for each that it is compared with."""
+        return [
+            Growth(what="tools in a toolbox", points=self._points("seconds")),
+            Growth(what="names that an unknown one is compared with", points=self._points("unknown")),
+        ]
+
+    def _builds(self, sizes: Sequence[int]) -> dict[int, Build]:
+        return {size: build("toolsemble", size) for size in sizes}
+
+    def _points(self, fact: str) -> list[list[float]]:
+        return [
+            [size, rounded(statistics.median(each[fact] for each in builds) / size)]  # type: ignore[literal-required]  # one of the two above
+            for size, builds in self._ours.items()
+        ]
