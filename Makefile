@@ -43,13 +43,16 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format --quiet
 
-bench: $(VENV)/.runtime
+# Both keep what they find in benchmarks/results, and write benchmarks/README.md and its plots from all of it.
+bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py
-	@echo
-	@$(BIN)/python benchmarks/compare.py
+	@$(BIN)/python benchmarks/report.py
+	@$(BIN)/python benchmarks/plots.py
 
-bench-peers: $(VENV)/.runtime $(PEERS)
+bench-peers: $(VENV)/.bench $(PEERS)
 	@$(BIN)/python benchmarks/compare.py
+	@$(BIN)/python benchmarks/report.py
+	@$(BIN)/python benchmarks/plots.py
 
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev
@@ -70,9 +73,13 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[cli,datetime,json,local]'
 	@touch $(VENV)/.runtime $@
 
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[bench]'
+	@touch $(VENV)/.runtime $@
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
-	@touch $(VENV)/.runtime $@
+	@touch $(VENV)/.runtime $(VENV)/.bench $@
 
 # A peer that cannot be installed is skipped, and tried again the next time.
 $(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python

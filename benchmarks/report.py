@@ -1,0 +1,129 @@
+"""Write `README.md` of this folder from the findings: what was measured, how, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import versus
+from cells import aim_of, amounts_of, is_met, linked, memory, seconds, setting_of, spread_of, table, times
+from findings import HERE, OWN, PEERS, Growth, Own, Peers, Row, read
+from plots import PLOTS
+
+PAGE = HERE / "README.md"
+INTRODUCTION = """\
+# Benchmarks
+
+<!-- Written by benchmarks/report.py: change it there. -->
+
+What a tool call costs with toolsemble, beside the work that has to be done anyway, and beside other libraries.
+
+- **Against the floor**: the same work with bare Python and pydantic-core. `make bench` measures it in under a minute.
+- **Against other libraries**: the same job in each of them, every one in an environment of its own. `make bench-peers`
+  installs their pinned versions the first time, and takes what it needs.
+
+```console
+$ make bench         # measures toolsemble and the floor, and rewrites this page
+$ make bench-peers   # measures the other libraries, too, and rewrites this page
+```
+
+The job is a search with five parameters: a text, a whole number, a number from 0 to 1, a list of texts and a choice of
+two. A call goes from the JSON text that a model writes to the text that it is told. Models follow a script, so that
+only the library is measured.
+
+Machines are noisy, so the two halves of a comparison alternate: A B A B and so on. What counts is the ratio within each
+pair. The tables give its median, and in brackets what lies between the 10th and the 90th percent of the pairs. Times
+are medians, too; they belong to the machine named below. An aim that was missed says so.
+
+The findings are in `results/`, the code of each comparison is in `own/` and `peers/`.
+"""
+GROUPS = {
+    "import": "Cold import, in fresh processes",
+    "define": "Defining a tool",
+    "call": "A call, from JSON text to reply text",
+    "pipeline": "Pipelines",
+    "agent": "Agents, with a scripted model",
+    "parallel": "Calls side by side",
+    "telemetry": "Telemetry",
+    "scale": "Many tools",
+}
+LINEAR = 1.5
+"""How much more one of the most may cost than one of a hundred, with a processor's caches in mind."""
+
+
+def page(own: Own, peers: Peers | None) -> str:
+    """Give the whole page."""
+    parts = [INTRODUCTION, *_floor(own), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
+    return "\n".join(parts)
+
+
+def _floor(own: Own) -> Iterable[str]:
+    yield "## Against the floor\n"
+    yield f"{setting_of(own)} A ratio below 1 means that toolsemble is faster.\n"
+    for group, title in GROUPS.items():
+        rows = [row for row in own["rows"] if row["group"] == group]
+        if rows:
+            yield f"### {title}\n"
+            yield table(("toolsemble", "compared with", "ratio", "times or memory", "aim"), "llrrr", map(_cells, rows))
+    yield from _growth(own["growth"])
+    size = own["size"]
+    yield "### Installation\n"
+    yield f"`pip install toolsemble` takes {memory(size['bytes'])} in {size['distributions']} distributions.\n"
+
+
+def _cells(row: Row) -> Sequence[str]:
+    return row["what"], row["against"], f"**{row['ratio']:.2f}** {spread_of(row)}", amounts_of(row), aim_of(row)
+
+
+def _growth(growth: Sequence[Growth]) -> Iterable[str]:
+    yield "### Growth\n"
+    yield "What each one takes when there are many. Where the work grows linearly, it stays the same.\n"
+    sizes = [f"{int(size):,}" for size, _ in growth[0]["points"]]
+    yield table(("one of", *sizes, "linear"), "l" + "r" * (len(sizes) + 1), map(_grown, growth))
+
+
+def _grown(growth: Growth) -> Sequence[str]:
+    times = [seconds(each) for _, each in growth["points"]]
+    return growth["what"], *times, "yes" if is_linear(growth) else "**no**"
+
+
+def is_linear(growth: Growth) -> bool:
+    """Whether one of the most costs about as much as one of the second few: the first few pay for the beginning."""
+    each = [taken for _, taken in growth["points"]]
+    return each[-1] < LINEAR * each[1]
+
+
+def _plots(peers: Peers | None) -> Iterable[str]:
+    yield "## Plots\n"
+    beside = "by library" if peers else "beside the floor"
+    for plot in PLOTS.values():
+        yield linked(f"{plot.title}{f', {beside}' if plot.figure else ''}", f"plots/{plot.name}.svg")
+
+
+def _missed(own: Own, peers: Peers | None) -> Iterable[str]:
+    """Give what toolsemble is not ahead in, in one place."""
+    rows = [
+        f"{row['what']} / {row['against']}: {times(row['ratio'])}, {amounts_of(row)}; the aim is {row['aim']}"
+        for row in own["rows"]
+        if not is_met(row)
+    ]
+    lines = [
+        f"{growth['what']}: each costs more when there are many" for growth in own["growth"] if not is_linear(growth)
+    ]
+    found = [*rows, *lines, *versus.behind(peers)]
+    yield "## Where toolsemble is not ahead\n"
+    yield (
+        "".join(f"- {each}\n" for each in found) or "Every aim is met, and no library that was measured is faster.\n"
+    )
+
+
+def main(target: Path = PAGE) -> None:
+    """Write the page."""
+    own = read(OWN)
+    if own is None:
+        raise SystemExit(f"There are no findings in {OWN}; run: make bench")
+    target.write_text(page(own, read(PEERS)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The part of the page about other libraries, and where one of them is ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cells import MISSING, memory, seconds, setting_of, spread_of, table, times
+from findings import Library, Peers
+
+OURS = "toolsemble"
+FLOOR = "floor"
+TABLES: dict[str, dict[str, str]] = {
+    "One tool": {
+        "import": "cold import",
+        "define": "define, and the specification",
+        "call": "valid call",
+        "repaired": "repaired call",
+        "refused": "refused call",
+    },
+    "Many tools": {
+        "thousand": "1,000 tools",
+        "ten_thousand": "10,000 tools",
+        "look_up": "a call among them",
+    },
+    "Several calls": {
+        "pipeline": "a pipeline of three",
+        "agent": "a turn of an agent",
+        "async_200": "200 async calls",
+        "async_2000": "2,000 async calls",
+        "blocking_200": "200 blocking calls",
+    },
+}
+"""The titles of the tables, and of their columns by the key of the figure."""
+LABELS = {key: title for columns in TABLES.values() for key, title in columns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How far ahead toolsemble wants to be."""
+
+    figure: str
+    """At what."""
+    times: float
+    """How many times toolsemble's time the others must take."""
+    whom: str
+    """Ahead of whom."""
+    concerns: Callable[[Library], bool]
+    """Whether a library is one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an aim."""
+
+    aim: Aim
+    """The aim."""
+    nearest: str
+    """The library that comes closest to toolsemble."""
+    reached: float
+    """How many times toolsemble's time that one takes."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether toolsemble is as far ahead as it wants to be."""
+        return self.reached >= self.aim.times
+
+
+def _validates(library: Library) -> bool:
+    return library["validates"] != "no"
+
+
+def _runs_agents(library: Library) -> bool:
+    return "agent" in library["figures"]
+
+
+AIMS = (
+    Aim("call", 5, "every library that checks arguments", _validates),
+    Aim("agent", 10, "every agent framework", _runs_agents),
+    Aim("import", 20, "every agent framework", _runs_agents),
+)
+
+
+def part(peers: Peers | None) -> Iterator[str]:
+    """Give the part of the page."""
+    yield "## Against other libraries\n"
+    if peers is None:
+        yield "Not measured here yet: `make bench-peers` installs the other libraries and compares with them.\n"
+        return
+    yield (
+        f"{setting_of(peers)} Bold: how many times toolsemble's time a library takes; below 1, it is faster. "
+        f"Where it says {MISSING}, a library does not do that, or could not be measured.\n"
+    )
+    libraries = ordered(peers["libraries"])
+    yield table(
+        ("library", "version", "checks arguments", "installed", "distributions"), "lllrr", map(_about, libraries)
+    )
+    for title, columns in TABLES.items():
+        yield f"### {title}\n"
+        rows = [(_name(each), *(_figure(each, key) for key in columns)) for each in libraries]
+        yield table(("library", *columns.values()), "l" + "r" * len(columns), rows)
+    yield "### Aims\n"
+    yield table(("figure", "ahead of", "aim", "nearest", "reached"), "llrlr", map(_judged, verdicts(peers)))
+    for each in libraries:
+        if each["problem"]:
+            yield f"{each['name']} is missing or incomplete: {each['problem']}\n"
+
+
+def ordered(libraries: Sequence[Library]) -> list[Library]:
+    """Give the libraries by the time of a call, the fastest first; those without come last."""
+    return sorted(
+        libraries, key=lambda each: each["figures"]["call"]["seconds"] if "call" in each["figures"] else math.inf
+    )
+
+
+def behind(peers: Peers | None) -> Iterator[str]:
+    """Give what another library is faster at, and the aims that were missed."""
+    for each in _others(peers):
+        for key, figure in each["figures"].items():
+            if figure["ratio"] < 1:
+                yield f"{LABELS.get(key, key)}: {each['name']} takes {times(figure['ratio'])} toolsemble's time"
+    for verdict in verdicts(peers):
+        if not verdict.is_met:
+            aim = verdict.aim
+            yield (
+                f"{LABELS[aim.figure]}: {verdict.nearest} takes {times(verdict.reached)} toolsemble's time, "
+                f"the aim is {aim.times:g} times"
+            )
+
+
+def verdicts(peers: Peers | None) -> Iterator[Verdict]:
+    """Give what became of each aim; nothing of those that no library was measured for."""
+    for aim in AIMS:
+        rivals = [each for each in _others(peers) if aim.figure in each["figures"] and aim.concerns(each)]
+        reached = {each["name"]: each["figures"][aim.figure]["ratio"] for each in rivals}
+        if reached:
+            nearest = min(reached, key=reached.__getitem__)
+            yield Verdict(aim, nearest, reached[nearest])
+
+
+def _others(peers: Peers | None) -> list[Library]:
+    """Give the libraries that are neither toolsemble nor the floor."""
+    return [each for each in peers["libraries"] if not each["name"].startswith((OURS, FLOOR))] if peers else []
+
+
+def _judged(verdict: Verdict) -> Sequence[str]:
+    aim, said = verdict.aim, "met" if verdict.is_met else "**missed**"
+    return LABELS[aim.figure], aim.whom, f"{aim.times:g} times", verdict.nearest, f"{times(verdict.reached)}, {said}"
+
+
+def _about(library: Library) -> Sequence[str]:
+    size = memory(library["bytes"]) if library["bytes"] else MISSING
+    return _name(library), library["version"], library["validates"], size, str(library["distributions"] or MISSING)
+
+
+def _figure(library: Library, key: str) -> str:
+    if key not in library["figures"]:
+        return MISSING
+    figure = library["figures"][key]
+    parts = [seconds(figure["seconds"]), f"**{figure['ratio']:.2f}** {spread_of(figure)}".strip()]
+    if "bytes" in figure:
+        parts.append(memory(figure["bytes"]))
+    return ", ".join(parts)
+
+
+def _name(library: Library) -> str:
+    return f"**{library['name']}**" if library["name"] == OURS else library["name"]
