@@ -33,7 +33,8 @@ only the library is measured.
 
 Machines are noisy, so the two halves of a comparison alternate: A B A B and so on. What counts is the ratio within each
 pair. The tables give its median, and in brackets what lies between the 10th and the 90th percent of the pairs. Times
-are medians, too; they belong to the machine named below. An aim that was missed says so.
+are medians, too; they belong to the machine named below. Against the floor, what only computes is timed by the
+processor's clock, and what waits, or imports, by the clock on the wall. An aim that was missed says so.
 
 The findings are in `results/`, the code of each comparison is in `own/` and `peers/`.
 """

@@ -22,7 +22,7 @@ TABLES: dict[str, dict[str, str]] = {
     "Many tools": {
         "thousand": "1,000 tools",
         "ten_thousand": "10,000 tools",
-        "look_up": "a call among them",
+        "look_up": "a call of one of 1,000",
     },
     "Several calls": {
         "pipeline": "a pipeline of three",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from peers.task import ARGUMENTS, new_search
+from peers.task import ARGUMENTS, new_async_search
 
-from own.job import Nap, add, bare_search
-from own.measure import Comparison, Subject, awaited
+from own.job import Nap, adapter, add
+from own.measure import Comparison, Subject, awaited, computed
 from own.parallel import calls_of
 from toolsemble import Agent, ConversationMemory, Toolbox, ToolCall, ToolReply, ToolResult, tool
 from toolsemble.models import AssistantMessage, ChatRequest, Message, ScriptedModel, ToolMessage, UserMessage
@@ -43,7 +43,7 @@ async def work(turns: int) -> None:
 
 def _run(runner: asyncio.Runner, turns: int) -> Comparison:
     """Compare a run of some turns, one after the other, with the same loop written by hand."""
-    box, validate = Toolbox([tool(new_search())]), bare_search()
+    box, validate = Toolbox([tool(new_async_search())]), adapter(new_async_search()).validator.validate_json
     texts = [ARGUMENTS.replace("Rome", f"Rome {number}") for number in range(turns)]
     calls = [ToolCall("search", text, id=f"call_{number}") for number, text in enumerate(texts)]
 
@@ -55,11 +55,12 @@ def _run(runner: asyncio.Runner, turns: int) -> Comparison:
         while (reply := await model.reply(ChatRequest(messages))).calls:
             messages.append(AssistantMessage("", reply.calls))
             for call in reply.calls:
-                messages.append(ToolMessage(ToolReply(call, ToolResult.success(validate(str(call.arguments))))))
+                text = await validate(str(call.arguments))
+                messages.append(ToolMessage(ToolReply(call, ToolResult.success(text))))
 
     what = f"a turn of an agent with a call of five parameters, out of {turns} in a run"
     subject = Subject("agent", what, "the loop by hand, with `validate_json`", figure="agent")
-    return Comparison(subject, awaited(runner, ours, turns), awaited(runner, by_hand, turns))
+    return Comparison(subject, computed(runner, ours, turns), computed(runner, by_hand, turns))
 
 
 def _turn(runner: asyncio.Runner, turns: int) -> Comparison:
@@ -73,7 +74,7 @@ def _turn(runner: asyncio.Runner, turns: int) -> Comparison:
 
     what = f"a turn of an agent with a call of two parameters, out of {turns} in a run"
     subject = Subject("agent", what, "the model's reply", "< 100 µs more")
-    return Comparison(subject, awaited(runner, lambda: work(turns), turns), awaited(runner, bare, turns))
+    return Comparison(subject, computed(runner, lambda: work(turns), turns), computed(runner, bare, turns))
 
 
 def _many_calls(runner: asyncio.Runner, count: int) -> Comparison:
@@ -98,5 +99,5 @@ def _conversation(runner: asyncio.Runner, long: int, short: int) -> Comparison:
         "agent", f"a turn of a conversation of {long:,} turns", f"a turn of one of {short:,} turns", "< 1.2"
     )
     return Comparison(
-        subject, awaited(runner, lambda: converse(long), long), awaited(runner, lambda: converse(short), short)
+        subject, computed(runner, lambda: converse(long), long), computed(runner, lambda: converse(short), short)
     )

@@ -6,14 +6,13 @@ import gc
 import json
 import resource
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from peers.task import ARGUMENTS, new_search
 
 from own.job import adapter
-from own.measure import Repeated, once, pairs
+from own.measure import PROCESSOR, Repeated, pairs
 from toolsemble import Toolbox, ToolCall, tool
 
 
@@ -37,9 +36,9 @@ def built(kind: str, count: int) -> dict[str, object]:
     """Give the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
     MAKERS[kind](2)  # what is loaded or built on first use is no part of a tool
     gc.collect()
-    before, started = _resident(), time.perf_counter()
+    before, started = _resident(), PROCESSOR()
     made = MAKERS[kind](count)
-    seconds = time.perf_counter() - started
+    seconds = PROCESSOR() - started
     gc.collect()
     facts: dict[str, object] = {"seconds": seconds, "bytes": max(1, _resident() - before)}
     return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
@@ -50,8 +49,7 @@ def _searched(box: Toolbox, count: int) -> dict[str, object]:
     first = ToolCall("search_0", ARGUMENTS)
     found = pairs(Repeated(lambda: box.execute(known)), Repeated(lambda: small.execute(first)), 0.3, 5)
     unknown = ToolCall("serch", ARGUMENTS)
-    small.execute(unknown)
-    return {"look_up": found, "unknown": once(lambda: box.execute(unknown))()}
+    return {"look_up": found, "unknown": Repeated(lambda: box.execute(unknown))()}
 
 
 def _resident() -> int:

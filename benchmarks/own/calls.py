@@ -9,7 +9,7 @@ from peers.task import new_search
 from pydantic import ValidationError
 
 from own.job import ARGUMENTS, COERCED, FENCED, TEXT, WRONG_TYPE, Echo, bare_search
-from own.measure import Comparison, Repeated, Subject
+from own.measure import PROCESSOR, WALL, Clock, Comparison, Repeated, Subject
 from toolsemble import RateLimit, Toolbox, ToolCall, tool
 
 FLOOR = "pydantic-core's `validate_json` and the function"
@@ -61,12 +61,12 @@ def _timed() -> Comparison:
     """Compare a blocking call with a timeout, which needs a thread, with one without."""
     limited = Echo()
     limited.timeout = 60
-    return _against_plain(limited, "a blocking call with a timeout")
+    return _against_plain(limited, "a blocking call with a timeout", WALL)
 
 
-def _against_plain(limited: Echo, what: str) -> Comparison:
+def _against_plain(limited: Echo, what: str, clock: Clock = PROCESSOR) -> Comparison:
     call = ToolCall("echo", TEXT, id="call_1")
-    ours, other = (Repeated(_executed(Toolbox([each]), call)) for each in (limited, Echo()))
+    ours, other = (Repeated(_executed(Toolbox([each]), call), clock) for each in (limited, Echo()))
     return Comparison(Subject("call", what, "a call without"), ours, other)
 
 

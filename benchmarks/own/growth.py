@@ -9,7 +9,7 @@ from findings import Growth
 
 from own.agents import converse, sums, work
 from own.job import add
-from own.measure import awaited, rounded, settled
+from own.measure import computed, rounded, settled
 from toolsemble import Toolbox
 
 SIZES = (10, 100, 1000, 10_000)
@@ -34,7 +34,7 @@ def _points(
     runner: asyncio.Runner, work: Callable[[int], Awaitable[object]], sizes: Sequence[int], seconds: float
 ) -> list[list[float]]:
     runner.run(_ended(work(1)))  # what is built on first use is no part of any of them
-    return [[size, rounded(settled(awaited(runner, lambda: work(size), size), seconds))] for size in sizes]  # noqa: B023 - called at once
+    return [[size, rounded(settled(computed(runner, lambda: work(size), size), seconds))] for size in sizes]  # noqa: B023 - called at once
 
 
 async def _ended(work: Awaitable[object]) -> None:

@@ -83,6 +83,6 @@ def bare_search() -> Callable[[str], str]:
     return adapter(new_search()).validator.validate_json
 
 
-def adapter(search: Callable[..., str]) -> TypeAdapter[str]:
+def adapter(search: Callable[..., object]) -> TypeAdapter[Any]:
     """Give pydantic's own way to call a function with checked arguments."""
     return TypeAdapter(cast("Any", search))  # it takes functions as well as types, and says so nowhere

@@ -1,7 +1,8 @@
 """How two ways to do the same are compared: in pairs, one right after the other, as long as the time lasts.
 
 Machines are noisy, and noise that lasts longer than a pair hits both halves of it. What counts is the ratio within
-the pairs: the median, and what lies between the tenth and the ninetieth percent.
+the pairs: the median, and what lies between the tenth and the ninetieth percent. Work that only computes is timed by
+the processor's clock, which stands still while other programs run; work that waits is timed by the clock on the wall.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ from findings import Row
 BATCH = 0.004
 """Seconds that one measurement takes, about: long enough for the clock, short enough to alternate often."""
 
+PROCESSOR = time.process_time
+"""Counts the seconds that this process computes, in all its threads."""
+WALL = time.perf_counter
+"""Counts the seconds that pass."""
+
+Clock = Callable[[], float]
+"""Gives seconds; what matters is the difference."""
 Go = Callable[[], float]
 """Does something, and gives the seconds that one of it took."""
 Pair = tuple[float, float]
@@ -82,8 +90,9 @@ class Comparison:
 class Repeated:
     """One go of work that is too short for the clock: the average over a batch."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    def __init__(self, work: Callable[[], object], clock: Clock = PROCESSOR) -> None:
         self._work = work
+        self._clock = clock
         self._number = 0
 
     def __call__(self) -> float:
@@ -99,49 +108,60 @@ class Repeated:
             self._number *= 2
 
     def _batch(self) -> float:
-        work, times = self._work, range(self._number)
-        started = time.perf_counter()
+        work, clock, times = self._work, self._clock, range(self._number)
+        started = clock()
         for _ in times:
             work()
-        return time.perf_counter() - started
+        return clock() - started
 
 
-def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]], units: int = 1) -> Go:
-    """Give one go of work in an event loop: the seconds of each of its units."""
+def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> Go:
+    """Give one go of work in an event loop that waits."""
 
     async def timed() -> float:
-        started = time.perf_counter()
+        started = WALL()
         await work()
-        return (time.perf_counter() - started) / units
+        return WALL() - started
+
+    return lambda: runner.run(timed())
+
+
+def computed(runner: asyncio.Runner, work: Callable[[], Awaitable[object]], units: int) -> Go:
+    """Give one go of work in an event loop that only computes: the seconds of each of its units."""
+
+    async def timed() -> float:
+        started = PROCESSOR()
+        await work()
+        return (PROCESSOR() - started) / units
 
     return lambda: runner.run(timed())
 
 
 def once(work: Callable[[], object]) -> Go:
-    """Give one go of work that is long enough for the clock."""
+    """Give one go of work that waits."""
 
     def timed() -> float:
-        started = time.perf_counter()
+        started = WALL()
         work()
-        return time.perf_counter() - started
+        return WALL() - started
 
     return timed
 
 
 def pairs(ours: Go, other: Go, seconds: float, least: int) -> list[Pair]:
     """Give what one and the other took, by turns, until the time is over, but at least some pairs."""
-    end = time.perf_counter() + seconds
+    end = WALL() + seconds
     found: list[Pair] = []
-    while len(found) < least or time.perf_counter() < end:
+    while len(found) < least or WALL() < end:
         found.append((ours(), other()))
     return found
 
 
 def settled(go: Go, seconds: float) -> float:
     """Give the median of as many goes as the time lasts for, at least one."""
-    end = time.perf_counter() + seconds
+    end = WALL() + seconds
     found = [go()]
-    while time.perf_counter() < end:
+    while WALL() < end:
         found.append(go())
     return statistics.median(found)
 
