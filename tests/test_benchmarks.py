@@ -1,0 +1,380 @@
+"""What the benchmarks measure, and what they make of it; the figures here are made up."""
+
+import asyncio
+import json
+import re
+from functools import partial
+from importlib.metadata import PackageNotFoundError
+from itertools import count
+from typing import get_type_hints
+
+import cells
+import findings
+import plots
+import pytest
+import report
+import run
+import versus
+from own import (
+    agents,
+    build,
+    calls,
+    definitions,
+    growth,
+    imports,
+    installation,
+    measure,
+    parallel,
+    pipelines,
+    scale,
+    telemetry,
+)
+from own.measure import Comparison, Repeated, Subject, awaited, computed, once, pairs, rounded, settled, spread
+
+SMALL = {
+    imports: {},
+    definitions: {},
+    calls: {},
+    pipelines: {"items": 3, "places": 2},
+    agents: {"turns": 2, "many": 2, "conversation": (2, 1)},
+    parallel: {"waiting": (1, 2), "blocking": 2},
+    telemetry: {},
+}
+SETTING = {"toolsemble": "1.2.3", "python": "3.11.7", "machine": "x86_64, 2 cores, some", "date": "2026-11-15"}
+
+
+def row(**changes):
+    subject = Subject("call", "a valid call", "`validate_json`", "< 4", "call")
+    return subject.row([(8e-6, 2e-6), (9e-6, 3e-6), (7e-6, 2e-6)]) | changes
+
+
+def own(*rows, growth=(("tools in a toolbox", (3e-3, 2e-3, 2e-3, 2e-3)),)):
+    lines = [
+        {"what": what, "points": [[10 ** (power + 1), each] for power, each in enumerate(taken)]}
+        for what, taken in growth
+    ]
+    figures = [row(figure=figure) for figure in ("call", "agent", "import")]
+    size = {"bytes": 25_100_000, "distributions": 9}
+    return {**SETTING, "rows": [*figures, *rows], "growth": lines, "size": size}
+
+
+def library(name, validates="yes", problem="", **ratios):
+    figures = {
+        figure: {"seconds": ratio * 1e-5, "ratio": ratio, "low": ratio, "high": ratio * 2}
+        for figure, ratio in ratios.items()
+    }
+    facts = {"version": "1.0", "validates": validates, "bytes": 12_340_000, "distributions": 3}
+    return {"name": name, **facts, "figures": figures, "problem": problem}
+
+
+def peers(*libraries):
+    ours = library("toolsemble", call=1, agent=1, **{"import": 1})
+    return {**SETTING, "libraries": [ours, library("floor (pydantic-core)", call=0.3), *libraries]}
+
+
+def test_a_comparison_is_the_median_of_ratios_within_pairs():
+    subject = Subject("call", "ours", "other", "< 4", "call")
+    assert subject.row([(4.0, 1.0), (9.0, 3.0), (10.0, 5.0)]) == {
+        "group": "call",
+        "what": "ours",
+        "against": "other",
+        "figure": "call",
+        "unit": "s",
+        "ours": 9.0,
+        "other": 3.0,
+        "ratio": 3.0,
+        "low": 2.0,
+        "high": 4.0,
+        "pairs": 3,
+        "aim": "< 4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([5], (5, 5)), ([3, 1, 2], (1, 3)), (range(1, 11), (2, 9)), (range(100, 0, -1), (11, 90))],
+)
+def test_a_spread_leaves_out_a_tenth_at_each_end(values, expected):
+    assert spread(list(values)) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, 0.0), (1234.567, 1235), (1.23456, 1.235), (0.0000123456, 0.00001235), (-2.00049, -2.0)]
+)
+def test_figures_are_kept_with_four_digits(number, expected):
+    assert rounded(number) == expected
+
+
+def test_both_halves_of_a_comparison_go_by_turns():
+    went = []
+    assert pairs(lambda: went.append("a") or 1.0, lambda: went.append("b") or 2.0, 0, 3) == [(1.0, 2.0)] * 3
+    assert "".join(went) == "ababab"
+
+
+def test_a_comparison_warms_up_before_it_is_measured():
+    ours, other = iter([9.0, 2.0, 4.0]), iter([9.0, 1.0, 1.0])
+    found = Comparison(Subject("call", "ours", "other"), ours.__next__, other.__next__).measured(0, 2)
+    assert (found["ratio"], found["pairs"]) == (3.0, 2)
+
+
+def test_goes_without_time_settle_on_one():
+    goes = iter([3.0, 1.0])
+    assert settled(goes.__next__, 0) == 3.0
+
+
+def test_short_work_is_repeated_until_the_clock_can_tell():
+    now, done = iter(range(1000)), []
+    assert Repeated(lambda: done.append(1), lambda: next(now) * 0.002)() == 0.002
+    assert len(done) == 3  # to warm up, to find out that one is enough, and to measure
+
+
+def test_work_that_computes_and_work_that_waits_have_clocks_of_their_own(monkeypatch):
+    processor, wall = count(0, 2), count(0, 3)
+    monkeypatch.setattr(measure, "PROCESSOR", lambda: next(processor))
+    monkeypatch.setattr(measure, "WALL", lambda: next(wall))
+    with asyncio.Runner() as runner:
+        assert computed(runner, partial(asyncio.sleep, 0), 4)() == 0.5
+        assert awaited(runner, partial(asyncio.sleep, 0))() == 3
+    assert once(list)() == 3
+
+
+@pytest.mark.parametrize("part", SMALL, ids=lambda part: part.__name__)
+def test_every_comparison_runs(part):
+    found = [each.subject.row([(each.ours(), each.other())]) for each in part.comparisons(**SMALL[part])]
+    assert found
+    for each in found:
+        assert min(each["ours"], each["other"], each["ratio"], each["low"], each["high"]) > 0
+        assert each["group"] in report.GROUPS
+        cells.is_met(each)
+
+
+def test_every_part_is_run():
+    assert set(run.PARTS) == set(SMALL)
+
+
+def test_rows_are_measured_part_by_part_and_told(monkeypatch, capsys):
+    class Part:
+        @staticmethod
+        def comparisons():
+            yield Comparison(Subject("call", "ours", "other", "< 4"), lambda: 3e-6, lambda: 1e-6)
+
+    monkeypatch.setattr(run, "PARTS", (Part, Part))
+    found = [run.told(each) for each in run.rows(0, 1)]
+    assert [each["ratio"] for each in found] == [3.0, 3.0]
+    words = "3.00 3.00 µs / 1.00 µs < 4, met ours / other"
+    assert capsys.readouterr().out.split() == f"{words} {words}".split(" ")
+
+
+@pytest.mark.parametrize(("arguments", "ran"), [(calls.COERCED, True), (calls.FENCED, True), (calls.WRONG_TYPE, False)])
+def test_calls_are_repaired_and_refused_as_their_names_say(arguments, ran):
+    reply = build.toolbox(1).execute(build.ToolCall("search_0", arguments))
+    assert ("results for weather in Rome" in reply.text) == ran
+    assert bool(reply.result.attributes.get("repairs")) == ran
+
+
+def test_many_tools_are_weighed_in_fresh_processes_and_searched():
+    found = scale.Scale(sizes=(1, 2, 4), rounds=1)
+    assert [each["ratio"] > 0 for each in found.rows()] == [True] * 5
+    assert [each["what"] for each in found.rows()][::2] == [
+        "2 tools in a toolbox",
+        "4 tools in a toolbox",
+        "a call of one of 4 tools in a toolbox",
+    ]
+    assert [[size for size, _ in each["points"]] for each in found.growth()] == [[1, 2, 4]] * 2
+
+
+def test_lines_of_growth_have_a_point_for_each_size():
+    found = growth.growths(sizes=(1, 2), seconds=0)
+    assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "calls side by side"]
+    assert all([size for size, _ in each["points"]] == [1, 2] for each in found)
+    assert all(taken > 0 for each in found for _, taken in each["points"])
+
+
+def test_an_installation_is_what_is_required_without_extras():
+    names = set(installation.closure("toolsemble"))
+    assert {"toolsemble", "pydantic", "pydantic-core", "jsonschema-rs"} <= names
+    assert not names & {"opentelemetry-api", "matplotlib", "pytest"}
+    size = installation.size()
+    assert size["distributions"] == len(names)
+    assert size["bytes"] > installation.size("annotated-types")["bytes"] > 0
+
+
+def test_an_installation_that_is_not_there_cannot_be_weighed():
+    with pytest.raises(PackageNotFoundError):
+        installation.closure("no-such-distribution")
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        (4e-10, "0.40 ns"),
+        (1.234e-6, "1.23 µs"),
+        (99.96e-6, "100 µs"),
+        (0.99999e-3, "1.00 ms"),
+        (0.0123, "12.3 ms"),
+        (61, "61.0 s"),
+    ],
+)
+def test_times_have_three_digits(taken, expected):
+    assert cells.seconds(taken) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(0.3, "0.30 times"), (2.345, "2.3 times"), (9.96, "10 times"), (1234.5, "1,234 times")]
+)
+def test_ratios_have_the_digits_that_mean_something(ratio, expected):
+    assert cells.times(ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "< 4, met"),
+        ({"ratio": 4}, "< 4, **missed**"),
+        ({"aim": ""}, ""),
+        ({"aim": "< 8 µs more"}, "< 8 µs more, met"),
+        ({"aim": "< 6 µs more"}, "< 6 µs more, **missed**"),
+    ],
+)
+def test_an_aim_says_whether_it_was_met(changes, expected):
+    assert cells.aim_of(row(**changes)) == expected
+
+
+def test_an_aim_that_cannot_be_read_is_refused():
+    with pytest.raises(ValueError, match="not 'fast': a valid call"):
+        cells.is_met(row(aim="fast"))
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [((9, 2, 2, 2), True), ((1, 2, 2, 2.9), True), ((1, 2, 2, 3), False), ((1, 1, 10, 100), False)],
+)
+def test_growth_is_linear_when_each_of_the_most_costs_no_more(taken, expected):
+    assert report.is_linear(own(growth=[("tools", taken)])["growth"][0]) == expected
+
+
+def test_the_page_of_the_floor_alone_says_how_to_get_the_rest():
+    page = report.page(own(), None)
+    assert "toolsemble 1.2.3, Python 3.11.7, x86_64, 2 cores, some, 2026-11-15." in page
+    assert "| a valid call | `validate_json` | **3.50** (3.00 to 4.00) | 8.00 µs / 2.00 µs | < 4, met |" in page
+    assert "| tools in a toolbox | 3.00 ms | 2.00 ms | 2.00 ms | 2.00 ms | yes |" in page
+    assert "takes 25.1 MB in 9 distributions." in page
+    assert "Not measured here yet: `make bench-peers`" in page
+    assert page.endswith("Every aim is met, and no library that was measured is faster.\n")
+
+
+def test_the_page_names_what_toolsemble_is_not_ahead_in():
+    slow = row(ratio=5, what="a slow call")
+    found = own(slow, growth=[("turns", (1, 1, 2, 4))])
+    rival = library("rival", call=0.8, agent=12, **{"import": 6})
+    page = report.page(found, peers(rival, library("loose", validates="no", call=0.5)))
+    assert page.partition("## Where toolsemble is not ahead\n\n")[2].splitlines() == [
+        "- a slow call / `validate_json`: 5.0 times, 8.00 µs / 2.00 µs; the aim is < 4",
+        "- turns: each costs more when there are many",
+        "- valid call: rival takes 0.80 times toolsemble's time",
+        "- valid call: loose takes 0.50 times toolsemble's time",
+        "- valid call: rival takes 0.80 times toolsemble's time, the aim is 5 times",
+        "- cold import: rival takes 6.0 times toolsemble's time, the aim is 20 times",
+    ]
+
+
+def test_the_page_shows_libraries_by_the_time_of_a_call():
+    slow, quick = library("slow", call=20, agent=30), library("quick", call=6)
+    broken = library("broken", problem="no wheel")
+    quick["figures"]["call"]["bytes"] = 5_000_000
+    page = report.page(own(), peers(slow, broken, quick))
+    table = page.partition("### One tool\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [re.sub(r"\*", "", line).split(" | ")[0][2:] for line in table] == [
+        "floor (pydantic-core)",
+        "toolsemble",
+        "quick",
+        "slow",
+        "broken",
+    ]
+    assert "| none | none | 60.0 µs, **6.00** (6.00 to 12.00), 5.00 MB | none | none |" in page
+    assert "| quick | 1.0 | yes | 12.3 MB | 3 |" in page
+    assert "broken is missing or incomplete: no wheel" in page
+
+
+def test_aims_are_judged_by_the_library_that_comes_closest():
+    unchecked = library("unchecked", validates="no", call=2)
+    found = versus.verdicts(peers(unchecked, library("far", call=9), library("near", call=4, agent=11)))
+    assert [(verdict.aim.figure, verdict.nearest, verdict.reached, verdict.is_met) for verdict in found] == [
+        ("call", "near", 4, False),
+        ("agent", "near", 11, True),
+    ]
+
+
+def test_tables_of_the_page_have_as_many_cells_in_every_line():
+    page = report.page(own(), peers(library("rival", call=2, agent=3)))
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert len(tables) == 7
+    for lines in map(str.splitlines, tables):
+        assert {line.count("|") for line in lines} == {lines[0].count("|")}
+
+
+def test_the_page_links_to_every_plot():
+    linked = re.findall(r"!\[.+\]\(plots/(\w+)\.svg\)", report.page(own(), None))
+    assert linked == list(plots.PLOTS)
+
+
+def test_results_come_back_as_they_were_kept(tmp_path):
+    path = tmp_path / "results" / "own.json"
+    assert findings.read(path) is None
+    findings.write(path, own())
+    assert findings.read(path) == json.loads(json.dumps(own()))
+
+
+def test_the_page_is_written_from_what_was_kept(tmp_path, monkeypatch):
+    kept, page = tmp_path / "own.json", tmp_path / "README.md"
+    monkeypatch.setattr(report, "OWN", kept)
+    monkeypatch.setattr(report, "PEERS", tmp_path / "peers.json")
+    with pytest.raises(SystemExit, match="run: make bench"):
+        report.main(page)
+    findings.write(kept, own())
+    report.main(page)
+    assert page.read_text(encoding="utf-8") == report.page(own(), None)
+
+
+def test_the_committed_results_are_the_committed_page():
+    kept, compared = findings.read(findings.OWN), findings.read(findings.PEERS)
+    assert set(kept) == set(get_type_hints(findings.Own))
+    assert {frozenset(each) for each in kept["rows"]} == {frozenset(get_type_hints(findings.Row))}
+    assert report.PAGE.read_text(encoding="utf-8") == report.page(kept, compared)
+    assert {path.stem for path in plots.FOLDER.iterdir()} == set(plots.PLOTS)
+
+
+def test_bars_are_of_every_library_that_has_the_figure():
+    compared = peers(library("slow", call=20), library("quick", call=6), library("without"))
+    assert plots.bars(own(), compared, "call") == [
+        plots.Bar("floor (pydantic-core)", 0.3 * 1e-5, 0.3),
+        plots.Bar("toolsemble", 1e-5, 1),
+        plots.Bar("quick", 6 * 1e-5, 6),
+        plots.Bar("slow", 20 * 1e-5, 20),
+    ]
+
+
+def test_bars_are_of_the_floor_where_no_library_was_compared():
+    assert plots.bars(own(), None, "call") == [
+        plots.Bar("validate_json", 2e-6, 1 / 3.5),
+        plots.Bar("toolsemble", 8e-6, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bar", "expected"),
+    [(plots.Bar("toolsemble", 8e-6, 1), "8.00 µs"), (plots.Bar("other", 8e-5, 10), "80.0 µs  ·  10 times")],
+)
+def test_a_bar_says_how_long_it_is(bar, expected):
+    assert bar.label == expected
+
+
+def test_the_same_results_give_the_same_drawings(tmp_path):
+    compared = peers(library("rival", call=20, agent=30, **{"import": 40}))
+    first, second = (plots.draw(own(), compared, tmp_path / name) for name in "ab")
+    assert [path.name for path in first] == ["call.svg", "agent.svg", "import.svg", "growth.svg"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    text = first[0].read_text(encoding="utf-8")
+    assert re.findall(r">([^<>\n]*rival[^<>\n]*)<", text) == ["rival"]
+    assert "<dc:date>" not in text
