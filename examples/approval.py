@@ -1,9 +1,7 @@
 """Ask the person at the terminal before files are deleted, unless a rule knows the answer.
 
-Run it in a terminal: ``python examples/approval.py``.
+Nothing is deleted. Run it in a terminal: ``python examples/approval.py``
 """
-
-from __future__ import annotations
 
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.review import ConsoleReview, RememberReview, Rule, RulesReview

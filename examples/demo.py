@@ -1,9 +1,8 @@
 """Execute the calls of a JSON file with a toolbox of two tools, and print the replies.
 
 Some of the calls are wrong on purpose: a model is told what to do better, and nothing stops.
+``python examples/demo.py`` takes the calls beside it, ``python examples/demo.py FILE`` others.
 """
-
-from __future__ import annotations
 
 import asyncio
 import json
@@ -41,7 +40,8 @@ class Initials(Tool):
 
 def main() -> None:
     """Read the calls, execute them side by side, print what the model would be told."""
-    calls = [ToolCall(**fields) for fields in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))]
+    path = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).with_name("calls.json")
+    calls = [ToolCall(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
     replies = Toolbox([WordCount(), Initials()]).execute_all(calls)
     for reply in replies:
         print(f"{reply.call.id}  {reply.call.name}({reply.call.arguments})\n        -> {reply.text}")

@@ -1,0 +1,56 @@
+"""A human in another process: a call waits in a SQLite file until somebody decides about it elsewhere.
+
+In one terminal ``python examples/human_elsewhere.py ask --model scripted``, in another one, minutes or hours later,
+``python examples/human_elsewhere.py answer``.
+"""
+
+import argparse
+import getpass
+
+from toolsemble import Agent, ChatModel, Continue, ExitEarly, ToolCall, tool
+from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.telemetry import ConsoleSink
+from toolsemble.testing import ScriptedModel
+
+PAY = ToolCall("pay", {"to": "Tea House", "euros": "57.60"})
+SCRIPTED = ScriptedModel([PAY, lambda messages: f"The bill: {messages[-1].text}"])
+
+
+@tool(requires_approval=True, approval_timeout=24 * 3600, effects="irreversible")
+def pay(to: str, euros: float) -> str:
+    """Pay a bill."""
+    return f"paid {euros:.2f} euros to {to}"
+
+
+def ask(store: SQLiteStore, model: ChatModel | str | None = None) -> None:
+    """Let the model work; a call that needs approval waits for it."""
+    agent = Agent(model, [pay], review=QueueReview(store), sinks=[ConsoleSink()])
+    print(agent.run_sync("Pay 57.60 euros to the Tea House.").text)
+
+
+def answer(store: SQLiteStore) -> None:
+    """Decide about everything that waits; the store keeps who said what."""
+    for request in store.pending():
+        print(request.tool_name, request.arguments)
+        said = input("yes, or why not? ")
+        store.answer(request, Continue() if said == "yes" else ExitEarly(said), person=getpass.getuser())
+    for event in store.audit():
+        print(event.kind, event.tool_name, event.person)
+
+
+def main() -> None:
+    """Do one of the two, on the same file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=["ask", "answer"])
+    parser.add_argument("--store", default="reviews.db", help="the file in which questions wait; reviews.db by default")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    given = parser.parse_args()
+    with SQLiteStore(given.store) as store:
+        if given.command == "answer":
+            answer(store)
+        else:
+            ask(store, SCRIPTED if given.model == "scripted" else given.model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Retries and limits: a tool whose service is not always there, and what keeps it from being asked for ever.
+
+A failed call is made again; calls have a time, a rate and places; a circuit breaker answers when nothing but failures
+came; the run has a budget. ``python examples/retries_and_limits.py --model scripted``
+"""
+
+import argparse
+
+from toolsemble import Agent, ChatModel, RateLimit, Retries, Toolbox, ToolCall, ToolContext, ToolResult, tool
+from toolsemble.testing import ScriptedModel
+
+DOLLARS, POUNDS = ToolCall("exchange_rate", {"currency": "USD"}), ToolCall("exchange_rate", {"currency": "GBP"})
+SCRIPTED = ScriptedModel([DOLLARS, POUNDS, POUNDS, DOLLARS, "A euro is 1.08 dollars. Pounds I could not find out."])
+TROUBLE = [ConnectionError("connection reset")]
+
+
+@tool(effects="read", retries=Retries(2, wait=0.01), timeout=5, rate_limit=RateLimit(20, per=1), max_concurrency=2)
+def exchange_rate(currency: str) -> float:
+    """Tell what a euro costs in another currency."""
+    print(f"  the bank is asked for {currency}")
+    if currency != "USD":
+        raise ConnectionError("no route to host")
+    if TROUBLE:
+        raise TROUBLE.pop()
+    return 1.08
+
+
+class Breaker:
+    """Answers in a tool's place after some failures in a row; a real one would try again after a while."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.failures = most, 0
+
+    def before_call(self, call: ToolCall, _: ToolContext) -> ToolResult | None:
+        """Refuse a call while the breaker is open."""
+        return ToolResult.failure(f"{call.name} is out of order; do without it") if self.failures >= self.most else None
+
+    def after_call(self, _: ToolCall, result: ToolResult, __: ToolContext) -> None:
+        """Count failures in a row."""
+        self.failures = 0 if result.is_success else self.failures + 1
+
+
+def main(model: ChatModel | str | None = None) -> None:
+    """Ask for two rates, and print what came of each call."""
+    breaker = Breaker(2)
+    box = Toolbox([exchange_rate], before_call=breaker.before_call, after_call=breaker.after_call)
+    agent = Agent(model, box, max_iterations=6, max_seconds=60)
+    result = agent.run_sync("What is a euro in dollars, and in pounds?")
+    print(*(f"{record.call.json}: {record.reply.text}" for record in result.tool_calls), result.text, sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    name = parser.parse_args().model
+    main(SCRIPTED if name == "scripted" else name)
