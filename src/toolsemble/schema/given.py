@@ -10,6 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import PASSWORD, secret_keys
 from toolsemble.schema.words import TYPES, constraint, one_of
 
@@ -34,6 +35,7 @@ _ANNOTATIONS = {
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
     "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
 }  # fmt: skip
+_OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
 _KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
 _DEEPEST = 50
 _LARGEST = 10_000
@@ -78,7 +80,7 @@ class GivenArguments:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
         for error in islice(self._errors(text), _MOST_ERRORS):
-            for path, says in _said(error):
+            for path, says in _said(error, self.schema):
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
@@ -186,18 +188,19 @@ def _validator(owner: str, schema: dict[str, Any]) -> Any:
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
 
 
-def _said(error: Any) -> list[tuple[Path, str]]:
+def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
     """Give an error of the validator as places and words."""
     path: Path = tuple(error.instance_path)
     kind, facts = error.kind.name, error.kind.as_dict()
+    if error.instance is None and kind in _OF_NULL and is_missing(schema, path):
+        return [(path, "missing")]
     if kind == "required":
         return [((*path, facts["property"]), "missing")]
     if kind in {"additionalProperties", "unevaluatedProperties"}:
         return [((*path, name), "not a parameter of this tool") for name in facts["unexpected"]]
     if kind in {"anyOf", "oneOf"} and facts.get("context"):
-        return _nearest([[said for each in branch for said in _said(each)] for branch in facts["context"]], path)
-    if kind == "type" and error.instance is None:
-        return [(path, "missing")]
+        branches = [[said for each in branch for said in _said(each, schema)] for branch in facts["context"]]
+        return _nearest(branches, path)
     return [(path, _words(kind, facts, error.message))]
 
 

@@ -16,6 +16,7 @@ from toolsemble.schema.pointer import pointed
 from toolsemble.schema.present import names_of, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
+from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.words import FORMATS
 
@@ -153,7 +154,7 @@ class TypedArguments:
             errors = [
                 each for each in unfit.errors(include_url=False, include_input=False) if each["type"] != "json_invalid"
             ]
-        return problems_in(errors[:_MOST_ERRORS], value), max(0, len(errors) - _MOST_ERRORS)
+        return problems_in(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
     def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give validated values as JSON, every one of them, under the names that the model knows."""
@@ -239,14 +240,14 @@ def _is_plainly(value: Any, kind: Any) -> bool:
     return get_origin(kind) is type(value) and not value
 
 
-def problems_in(errors: list[ErrorDetails], value: Any) -> list[Problem]:
+def problems_in(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
     """Give pydantic's errors as problems: one for each place, without the names of union members."""
     located = [(_located(error, value), error) for error in errors]
     chosen = _fewest(located)
     found: dict[Path, list[str]] = {}
     for (path, _, _), error in chosen:
         said = found.setdefault(path, [])
-        words = _words(error, _at(value, path))
+        words = "missing" if _at(value, path) is None and is_missing(schema, path) else _words(error)
         if words not in said:
             said.append(words)
     return [Problem(path, _either(said)) for path, said in found.items()]
@@ -309,9 +310,9 @@ def _either(said: list[str]) -> str:
     return ", ".join(said)
 
 
-def _words(error: ErrorDetails, value: Any) -> str:
+def _words(error: ErrorDetails) -> str:
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "missing" or (value is None and kind != "none_required"):
+    if kind == "missing":
         return "missing"
     if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
         return "not a parameter of this tool"

@@ -1,0 +1,49 @@
+"""What null means at a place in arguments: nothing was sent, or a value that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolsemble.schema.pointer import pointed
+from toolsemble.schema.problem import Path
+
+
+def is_missing(root: Mapping[str, Any], path: Path) -> bool:
+    """Whether null at a place means that something required is missing: not for items, nor where there is a default.
+
+    >>> schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+    >>> is_missing(schema, ("city",)), is_missing(schema, ("days",))
+    (True, False)
+    """
+    *outer, last = path
+    around = _options(root, [root])
+    for part in outer:
+        around = _options(root, _inside(around, part))
+    required = any(last in schema.get("required", ()) for schema in around)
+    return required and not any(map(_is_null, _options(root, _inside(around, last))))
+
+
+def _options(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
+    """Give schemas with all that they refer to or leave the choice of, each of them once."""
+    found: dict[int, Mapping[str, Any]] = {}
+    waiting = schemas
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, Mapping) and id(schema) not in found:
+            found[id(schema)] = schema
+            waiting += [each for keyword in ("anyOf", "oneOf", "allOf") for each in schema.get(keyword, ())]
+            waiting += [pointed(root, schema["$ref"])] if "$ref" in schema else []
+    return list(found.values())
+
+
+def _inside(schemas: Iterable[Mapping[str, Any]], part: str | int) -> list[Any]:
+    """Give what schemas say of one key or item."""
+    if isinstance(part, int):
+        return [schema.get("items") for schema in schemas]
+    return [schema.get("properties", {}).get(part, schema.get("additionalProperties")) for schema in schemas]
+
+
+def _is_null(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type", ())
+    return kinds == "null" or (not isinstance(kinds, str) and "null" in kinds)
