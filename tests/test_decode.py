@@ -96,7 +96,7 @@ def test_a_tool_executed_directly_takes_other_json_values_as_their_text():
     assert Echo().execute(None).output == ""
     assert Echo().execute({1, 2}).error_message.startswith("Invalid JSON input for 'echo': ")
     deep = functools.reduce(lambda inner, _: [inner], range(100_000), [])
-    assert Echo().execute(deep).error_message == "Invalid JSON input for 'echo': nested too deeply"
+    assert Echo().execute(deep).error_message == "Invalid JSON input for 'echo': nested too deeply; send fewer levels"
 
 
 @settings(max_examples=300, deadline=None)

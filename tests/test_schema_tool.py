@@ -64,7 +64,10 @@ MANY = (
         ("{}", "Missing required parameter(s) for 'weather': city"),
         ('{"city": null}', "Missing required parameter(s) for 'weather': city"),
         ("[]", "Expected a JSON object for 'weather' but received: ARRAY"),
-        ("nonsense", "Invalid JSON input for 'weather': Expecting value: line 1 column 1 (char 0)"),
+        (
+            "nonsense",
+            "Invalid JSON input for 'weather': Expecting value: line 1 column 1 (char 0); send one JSON object",
+        ),
         ('{"city": "Ro', "Invalid JSON input for 'weather': the text is cut off; send all of it again"),
         ('{"city": "R"}', "Invalid arguments for 'weather': city: expected at least 2 characters"),
         (

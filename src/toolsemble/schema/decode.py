@@ -8,8 +8,9 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.schema.lenient import CutOffError, lenient
+from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, unwritable
 from toolsemble.schema.problem import Problem, UnfitError, report
-from toolsemble.schema.repair import Repairs, WrittenFloat
+from toolsemble.schema.repair import Repairs
 
 Repair: TypeAlias = Mapping[str, Any]
 """One change that made arguments fit: its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
@@ -25,6 +26,8 @@ _KINDS: dict[type, str] = {
     type(None): "NULL",
 }
 _CUT_OFF = "the text is cut off; send all of it again"
+_TOO_DEEP = "nested too deeply; send fewer levels"
+_ONE_OBJECT = "; send one JSON object"
 
 
 class Arguments(Protocol):
@@ -82,14 +85,17 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
         value.pop(key)
     # What fits is left alone, whatever is wrong beside it.
     repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(json_text(value, arguments.owner)))
-    mended = repairs.mend(value, arguments.schema)
+    try:
+        mended = repairs.mend(value, arguments.schema)
+    except LongNumberError:
+        raise _invalid(arguments.owner, TOO_LONG) from None
     fitting = plain_input(mended, arguments.owner)
     try:
         return arguments.validate(fitting), (*made, *repairs.made)
     except UnfitError:
         problems, more = arguments.problems(fitting, mended)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
-        raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply")
+        raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     raise report(arguments.owner, problems, more)
 
 
@@ -112,7 +118,7 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
             try:
                 inner = _read(value, owner, steps, [])
             except ToolArgumentsError as problem:
-                if _CUT_OFF in str(problem):
+                if str(problem).endswith((_CUT_OFF, TOO_LONG)):
                     raise
                 break
             repairs.append({"step": "text", "path": "$", "from": value, "to": inner})
@@ -170,9 +176,9 @@ def json_text(value: object, owner: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except RecursionError:
-        raise _invalid(owner, "nested too deeply") from None
+        raise _invalid(owner, _TOO_DEEP) from None
     except (TypeError, ValueError) as problem:
-        raise _invalid(owner, str(problem)) from None
+        raise _invalid(owner, unwritable(value) or str(problem)) from None
 
 
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
@@ -180,15 +186,17 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
     try:
         return (_DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER).decode(text)
     except RecursionError:
-        raise _invalid(owner, "nested too deeply") from None
+        raise _invalid(owner, _TOO_DEEP) from None
     except json.JSONDecodeError as problem:
-        reason = str(problem)
-    except ValueError as problem:  # JSON, but more than can be read
-        raise _invalid(owner, str(problem).split(";")[0]) from None
+        reason = f"{problem}{_ONE_OBJECT}" if problem.doc else problem.msg
+    except ValueError:  # JSON, but more than can be read
+        raise _invalid(owner, TOO_LONG) from None
     try:
         value = lenient(text)
     except CutOffError:
         raise _invalid(owner, _CUT_OFF) from None
+    except LongNumberError:
+        raise _invalid(owner, TOO_LONG) from None
     except ValueError:
         raise _invalid(owner, reason) from None
     if "text" not in steps:
@@ -202,7 +210,7 @@ def _invalid(owner: str, reason: str) -> ToolArgumentsError:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{name} is not a JSON value", name, 0)
+    raise json.JSONDecodeError(f"{name} is not a JSON value; send a finite number, or leave it out", "", 0)
 
 
 # Python's own reader takes NaN and Infinity, which JSON does not have.

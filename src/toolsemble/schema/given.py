@@ -59,7 +59,7 @@ class GivenArguments:
 
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
-        except ValueError:
+        except (TypeError, ValueError):  # the former is for halves of surrogate pairs
             raise UnfitError from None
         if not isinstance(value, dict) or not self._validator.is_valid(value):
             raise UnfitError

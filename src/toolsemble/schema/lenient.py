@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from toolsemble.schema.number import MOST_DIGITS, LongNumberError
+
 # A string without an end takes the rest: looking for its end from every quote would be quadratic.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)|\b(?:True|False|None)\b', re.DOTALL)
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_LONG_NUMBER = re.compile(f"[0-9]{{{MOST_DIGITS + 1}}}")
 _DEEPEST = 200
 _MOST_QUOTES = 50_000  # looking at more strings than this would take too long
 
@@ -20,17 +23,24 @@ class CutOffError(ValueError):
 def lenient(text: str) -> Any:
     r"""Give the value of a text that is nearly JSON; raise :class:`CutOffError` when its end is missing.
 
+    A number that is too long to be read raises :class:`LongNumberError`, anything else a :class:`ValueError`.
+
     >>> lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
     {'city': 'Rome', 'now': True}
     """
     import pyjson5  # noqa: PLC0415 - well-written arguments never come here
 
     inner = _unwrapped(text)
-    if inner.count('"') + inner.count("'") < _MOST_QUOTES:
+    respelled = inner.count('"') + inner.count("'") < _MOST_QUOTES
+    if respelled:
         inner = _TOKEN.sub(_spelled, inner)
     try:
         return pyjson5.decode(inner, _DEEPEST)
-    except pyjson5.Json5EOF:
+    except pyjson5.Json5EOF as problem:
+        if "Numeric" in str(problem) and _LONG_NUMBER.search(inner):
+            raise LongNumberError from None
+        if not respelled and any(map(inner.__contains__, "\n\r")):
+            raise ValueError("not JSON") from None  # a line break inside a string ends it, too
         raise CutOffError from None
     except pyjson5.Json5Exception:
         raise ValueError("not JSON") from None

@@ -8,9 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from toolsemble.schema.lenient import CutOffError, lenient
+from toolsemble.schema.number import LongNumberError, WrittenFloat, number_in
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
 from toolsemble.schema.words import json_type
@@ -19,8 +20,6 @@ STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
 
 _BUDGET = 5000
-_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -152,12 +151,10 @@ class Repairs:
         if "coerce" not in self._steps:
             return text
         plain = text.strip()
-        if kinds & {"number", "integer"} and _INTEGER.fullmatch(plain):
-            return self._made("coerce", path, text, int(plain))
-        if kinds & {"number", "integer"} and len(plain) < _LONGEST_NUMBER and _NUMBER.fullmatch(plain):
-            number = float(plain)
-            if "number" in kinds or number.is_integer():
-                return self._made("coerce", path, text, number if "number" in kinds else int(number))
+        if kinds & {"number", "integer"}:
+            number = number_in(plain, whole="number" not in kinds)
+            if number is not None:
+                return self._made("coerce", path, text, number)
         if "boolean" in kinds and plain.casefold() in _BOOLEANS:
             return self._made("coerce", path, text, _BOOLEANS[plain.casefold()])
         if "array" in kinds and self._wraps(schema):
@@ -222,22 +219,9 @@ class Repairs:
         return after
 
 
-_LONGEST_NUMBER = 40
 _MANY_KEYS = 1000
 _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
-
-
-class WrittenFloat(float):
-    """A number that remembers how it was written."""
-
-    text: str
-
-    def __new__(cls, text: str) -> Self:
-        """Keep the text beside the value."""
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
 
 
 def _text_of(value: Any) -> str:
@@ -256,11 +240,13 @@ def _nested(text: str) -> Any:
     """Give the value of JSON inside a string; None when it is none."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, RecursionError):
         pass
+    except ValueError:
+        raise LongNumberError from None
     try:
         return lenient(text)
-    except CutOffError:
+    except (CutOffError, LongNumberError):
         raise
     except ValueError:
         return None
@@ -284,8 +270,13 @@ def _unambiguous(
 
 def _by_pattern(key: str, schema: Mapping[str, Any]) -> Any:
     """Give what a schema says of the keys that match one of its patterns."""
-    patterns = schema.get("patternProperties", {})
-    return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
+    patterns = schema.get("patternProperties")
+    if not patterns:
+        return None
+    try:
+        return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
+    except UnicodeEncodeError:  # half of a surrogate pair, which is refused elsewhere
+        return None
 
 
 @lru_cache(maxsize=100)
