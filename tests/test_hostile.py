@@ -196,3 +196,64 @@ def test_strange_signs_and_names_do_no_harm(name, text):
 @pytest.mark.parametrize("key", ["t\u0435xt", "\uff54\uff45\uff58\uff54"])
 def test_a_name_that_only_looks_like_another_is_not_taken_for_it(key):
     assert told("typed", {key: "a"}) == "Missing required parameter(s) for 'typed': text"
+
+
+MEGABYTE = 1_000_000
+MANY = MEGABYTE // 16
+
+
+@pytest.mark.parametrize("name", ["typed", "given"])
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"limit": "9" * 40 + "x" * MEGABYTE}, "limit: expected an integer"),
+        ({"points": [{"x": "q"}] * (MEGABYTE // 14)}, "points[0].x: expected an integer"),
+        ({"points": [{"X": 1}] * (MEGABYTE // 10)}, ": not a parameter of this tool"),
+        ({"points": [{"x": 1}, {f"k{number}": 1 for number in range(MANY)}]}, "points[1].k"),
+        ({"either": [1] * (MEGABYTE // 3)}, "]: expected a string"),
+        ({"either": [["a"]] * (MEGABYTE // 7)}, "]: expected a string"),
+        ({f"k{number}": number for number in range(MANY)}, ": not a parameter of this tool"),
+        ({f"x-{number}": "q" for number in range(MANY)}, "x-"),
+    ],
+    ids=["digits", "items", "names", "entries", "choice of items", "deeper", "extra", "patterns"],
+)
+@pytest.mark.timeout(20)  # what is quadratic would take minutes
+def test_much_that_is_wrong_is_answered_soon(name, arguments, problem):
+    answer = told(name, {"text": "a", **arguments})
+    assert answer.startswith(f"Invalid arguments for '{name}': ")
+    assert problem in answer
+
+
+@pytest.mark.parametrize(("count", "answer"), [(4000, "ran"), (20_000, "Invalid arguments for 'typed': k5000: ")])
+def test_only_so_much_is_repaired(count, answer):
+    arguments = {"text": "a", **{f"k{number}": 1 for number in range(count)}}
+    assert told("typed", arguments).startswith(answer)
+
+
+STRING = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ({"type": "array", "minItems": 200, "items": {"type": "string"}}, [1], "value[0]: expected a string"),
+        (
+            {"type": "array", "items": {"items": {"type": "string"}}},
+            [["a"] * 200, [1]],
+            "value[1][0]: expected a string",
+        ),
+        ({"required": ["k150"], "additionalProperties": {"type": "string"}}, {}, "value.k150: expected a string"),
+    ],
+    ids=["least items", "deeper", "required"],
+)
+def test_of_a_long_text_the_first_problem_is_the_one_that_is_there(option, value, problem):
+    schema = {"type": "object", "properties": {"value": {"anyOf": [{"type": "integer"}, option]}}}
+    long = {f"k{number}": "a" if number != 150 else 1 for number in range(5000)} if value == {} else value * 5000
+    box = Toolbox([SchemaTool("choose", "Chooses", lambda _: "ran", schema)], repair=False)
+    answer = box.execute(ToolCall("choose", {"value": long})).text
+    assert answer.startswith(f"Error: Invalid arguments for 'choose': {problem}")
+
+
+def test_very_many_strings_with_line_breaks_are_not_taken_for_a_text_that_was_cut_off():
+    reason = "Invalid control character at: line 1 column 14 (char 13)"
+    assert told("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == of("echo", f"{reason}; send one JSON object")

@@ -13,7 +13,7 @@ from toolsemble.pipeline.handoff import as_handed, items_of, shown_input
 from toolsemble.schema.emit import portable
 from toolsemble.schema.given import GivenArguments, hidden_in
 from toolsemble.schema.present import presented
-from toolsemble.schema.problem import Problem
+from toolsemble.schema.problem import Problem, UnfitError
 
 
 class LaterArguments(ABC):
@@ -41,13 +41,13 @@ class LaterArguments(ABC):
         """Give the values that a Python object holds, or raise :class:`UnfitError`."""
         return self._given.take(value)
 
-    def wrong_keys(self, text: str) -> None:
+    def wrong_keys(self, unfit: UnfitError) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
-        return self._given.wrong_keys(text)
+        return self._given.wrong_keys(unfit)
 
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
-        return self._given.problems(text, value)
+        return self._given.problems(text, value, unfit)
 
     @property
     @abstractmethod

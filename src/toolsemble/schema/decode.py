@@ -58,11 +58,11 @@ class Arguments(Protocol):
         """Give the values that a Python object holds, or raise :class:`UnfitError`."""
         ...
 
-    def wrong_keys(self, text: str) -> frozenset[str] | None:
+    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
         ...
 
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
@@ -75,16 +75,30 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     """Give the values of a text: read at once when it fits as it is, else with as much help as the steps allow."""
     if not text or text.isspace():
         text = "{}"
+    unfit = None
     try:
         if "NaN" not in text and "Infinity" not in text:  # which the fast reader would take for numbers
             return arguments.validate(text), ()
-    except UnfitError:
-        pass  # the rare way, on which time is spent to help
+    except UnfitError as problem:  # the rare way, on which time is spent to help
+        unfit = problem
     value, made = decode_object(text, arguments.owner, steps)
     for key in arguments.ignored & value.keys():
         value.pop(key)
+    if made or unfit is None:  # it is another text by now
+        fitting = json_text(value, arguments.owner)
+        try:
+            return arguments.validate(fitting), made
+        except UnfitError as problem:
+            unfit = problem
+    return _repaired(value, arguments, steps, unfit, made)
+
+
+def _repaired(
+    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
+) -> Decoded:
+    """Give what values that do not fit become, or refuse them."""
     # What fits is left alone, whatever is wrong beside it.
-    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(json_text(value, arguments.owner)))
+    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(unfit))
     try:
         mended = repairs.mend(value, arguments.schema)
     except LongNumberError:
@@ -92,8 +106,8 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     fitting = plain_input(mended, arguments.owner)
     try:
         return arguments.validate(fitting), (*made, *repairs.made)
-    except UnfitError:
-        problems, more = arguments.problems(fitting, mended)
+    except UnfitError as problem:
+        problems, more = arguments.problems(fitting, mended, problem)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     raise report(arguments.owner, problems, more)

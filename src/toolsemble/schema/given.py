@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import PASSWORD, secret_keys
+from toolsemble.schema.shorten import shortened
 from toolsemble.schema.words import TYPES, constraint, one_of
 
 _DRAFTS = (
@@ -35,6 +36,7 @@ _ANNOTATIONS = {
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
     "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
 }  # fmt: skip
+_FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
 _KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
 _DEEPEST = 50
@@ -73,10 +75,10 @@ class GivenArguments:
         """Give the object that a mapping is as JSON, or raise :class:`UnfitError`."""
         return self.validate(written(value))
 
-    def wrong_keys(self, text: str) -> None:
+    def wrong_keys(self, unfit: UnfitError) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
 
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
+    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
         for error in islice(self._errors(text), _MOST_ERRORS):
@@ -89,11 +91,16 @@ class GivenArguments:
         """Give the values once more, in objects that nobody else holds; secrets hidden."""
         return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
-    def _errors(self, text: str) -> Iterable[Any]:
+    def _errors(self, text: str) -> list[Any]:
         """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
         value = json.loads(text)  # the validator takes no numbers that remember how they were written
         if len(text) <= _LONG_TEXT:
             return list(self._validator.iter_errors(value))
+        # Of a choice it would still tell everything that is wrong with each option, item by item.
+        first = self._first(shortened(value, self._validator.is_valid))
+        return first if _FROM_SHORTENING.isdisjoint(_kinds(first)) else self._first(json.loads(text))
+
+    def _first(self, value: Any) -> list[Any]:
         found = []
         try:
             self._validator.validate(value)
@@ -202,6 +209,14 @@ def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
         branches = [[said for each in branch for said in _said(each, schema)] for branch in facts["context"]]
         return _nearest(branches, path)
     return [(path, _words(kind, facts, error.message))]
+
+
+def _kinds(errors: Iterable[Any]) -> Iterator[str]:
+    """Give what kinds of errors there are, those of options included."""
+    for error in errors:
+        yield error.kind.name
+        for branch in error.kind.as_dict().get("context", ()):
+            yield from _kinds(branch)
 
 
 def _nearest(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
 
@@ -26,6 +26,11 @@ class Problem:
 
 class UnfitError(Exception):
     """Arguments do not fit as they are; what is wrong with them is found out when nobody can help."""
+
+    def __init__(self, why: Any = None) -> None:
+        super().__init__()
+        self.why = why
+        """What the validator raised, for those who made it."""
 
 
 def place(path: Path) -> str:

@@ -97,7 +97,7 @@ class Repairs:
         tags = {name: each for name, each in properties.items() if isinstance(each, Mapping) and "const" in each}
         closed = schema.get("additionalProperties") is False and "properties" in schema
         extra = schema.get("additionalProperties")
-        inside = [(each, properties.get(name, extra)) for name, each in value.items()]
+        inside = ((each, properties.get(name, extra)) for name, each in value.items())
         return (
             all(name in value for name in schema.get("required", ()))
             and all(value.get(name, each["const"]) == each["const"] for name, each in tags.items())
@@ -166,7 +166,7 @@ class Repairs:
         named = self._mend_keys(value, schema, path)
         mended: dict[str, Any] = {}
         for key, each in named.items():
-            if self._fits_already(key, path):
+            if self._left < 0 or self._fits_already(key, path):
                 mended[key] = each
                 continue
             inner = properties.get(key) or _by_pattern(key, schema) or extra
@@ -194,7 +194,8 @@ class Repairs:
         )
         named: dict[str, Any] = {}
         for key, each in value.items():
-            known = key in properties or self._fits_already(key, path)
+            known = key in properties or self._left < 0 or self._fits_already(key, path)
+            self._left -= not known
             declared = folded.pop(_folded(key), None) if folded and not known else None
             if declared is not None:
                 self._made("keys", (*path, declared), key, declared)
@@ -209,10 +210,12 @@ class Repairs:
         parts, rest = schema.get("prefixItems", ()), schema.get("items", {})
         if isinstance(rest, list):  # as older drafts spell it
             parts, rest = rest, schema.get("additionalItems", {})
-        return [
-            self.mend(each, parts[index] if index < len(parts) else rest, (*path, index))
-            for index, each in enumerate(value)
-        ]
+        mended: list[Any] = []
+        for index, each in enumerate(value):
+            if self._left < 0:
+                return mended + value[index:]
+            mended.append(self.mend(each, parts[index] if index < len(parts) else rest, (*path, index)))
+        return mended
 
     def _made(self, step: str, path: Path, before: Any, after: Any) -> Any:
         self.made.append({"step": step, "path": place(path), "from": before, "to": after})

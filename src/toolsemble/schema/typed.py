@@ -107,8 +107,8 @@ class TypedArguments:
         validator = self._validator or self._build()
         try:
             return validator.validate_json(text, strict=True)
-        except ValueError:
-            raise UnfitError from None
+        except ValueError as unfit:
+            raise UnfitError(unfit) from None
         except Exception as raised:
             # A validator of the author's own may raise anything; pydantic lets some kinds through.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
@@ -126,35 +126,30 @@ class TypedArguments:
         except Exception:  # noqa: BLE001 - a validator of the author's own may raise anything; read as JSON it is told
             return self.validate(written(value))  # objects inside may be of other types with the same fields
 
-    def wrong_keys(self, text: str) -> frozenset[str] | None:
+    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
-        from pydantic_core import ValidationError  # noqa: PLC0415 - calls that fit never pay for it
+        places = [each["loc"] for each in _errors(unfit, include_context=False)]
+        return frozenset(str(place[0]) for place in places) if all(places) else None
 
-        try:
-            (self._validator or self._build()).validate_json(text, strict=True)
-        except ValidationError as unfit:
-            places = [
-                each["loc"] for each in unfit.errors(include_url=False, include_input=False, include_context=False)
-            ]
-            return frozenset(str(place[0]) for place in places) if all(places) else None
-        return None
-
-    def problems(self, text: str, value: Any) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
-        from pydantic_core import SchemaValidator, ValidationError  # noqa: PLC0415 - calls that fit never pay for it
-
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
-        validator = self._validator or self._build()
         if len(text) <= _LONG_TEXT:
-            validator = self._thorough = self._thorough or SchemaValidator(thorough(self._core), _use_prebuilt=False)
-        errors: list[ErrorDetails] = []
-        try:
-            validator.validate_json(text, strict=True)
-        except ValidationError as unfit:
-            errors = [
-                each for each in unfit.errors(include_url=False, include_input=False) if each["type"] != "json_invalid"
-            ]
+            unfit = self._looked_through(text)
+        errors = [each for each in _errors(unfit) if each["type"] != "json_invalid"]
         return problems_in(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
+
+    def _looked_through(self, text: str) -> UnfitError:
+        """Give all that is wrong with a text that does not fit."""
+        from pydantic_core import SchemaValidator  # noqa: PLC0415 - calls that fit never pay for it
+
+        self._thorough = self._thorough or SchemaValidator(thorough(self._core), _use_prebuilt=False)
+        found = None
+        try:
+            self._thorough.validate_json(text, strict=True)
+        except ValueError as unfit:
+            found = unfit
+        return UnfitError(found)
 
     def present(self, value: Any, *, reveal: bool = False) -> Any:
         """Give validated values as JSON, every one of them, under the names that the model knows."""
@@ -182,6 +177,14 @@ class TypedArguments:
 
 _LONG_TEXT = 20_000
 _MOST_ERRORS = 100
+
+
+def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDetails]:
+    """Give what the validator found wrong."""
+    found: list[ErrorDetails] = unfit.why.errors(
+        include_url=False, include_input=False, include_context=include_context
+    )
+    return found
 
 
 def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:
