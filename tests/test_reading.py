@@ -586,7 +586,7 @@ def test_discriminators_of_models_list_the_tags():
         kind: Literal["b"]
 
     answer = run(Annotated[A | B, Field(discriminator="kind")], json.dumps({"value": {"kind": "c"}}))
-    assert answer == "value: expected one of 'a', 'b' as its kind"
+    assert answer == "value.kind: expected one of 'a', 'b'"
 
 
 class Keyworded(msgspec.Struct, kw_only=True):
@@ -764,11 +764,7 @@ def test_self_means_the_class_of_each_object():
         (Literal["aa", "Aa"], "AA", "value: expected one of 'aa', 'Aa'"),
         (Literal["None", "this or that"], "x", "value: expected one of 'None', 'this or that'"),
         (list[str], "[draft] notes", (["[draft] notes"], ["coerce"])),
-        (
-            Circle | Square,
-            {"kind": "oval"},
-            "value.kind: expected one of 'circle', 'square'; value.radius: missing; value.side: missing",
-        ),
+        (Circle | Square, {"kind": "oval"}, "value.kind: expected one of 'circle', 'square'"),
     ],
 )
 def test_near_values_mean_one_thing_or_nothing(annotation, sent, outcome):

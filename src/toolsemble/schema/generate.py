@@ -11,13 +11,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from toolsemble.schema.core import closed, failing_fast
 from toolsemble.schema.hook import guarded
 from toolsemble.schema.secret import PASSWORD, hushed
+from toolsemble.schema.tagged import tagged_core
 
 
 def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
     """Give the core schema, which leaves a list at its first wrong item, and the JSON Schema of a type."""
     core = closed(TypeAdapter(kind).core_schema)
     written = _Schemas(by_alias=True).generate(core, mode="validation")
-    return failing_fast(guarded(core)), hushed(written)
+    return tagged_core(failing_fast(guarded(core))), hushed(written)
 
 
 class _Schemas(GenerateJsonSchema):

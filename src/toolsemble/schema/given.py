@@ -13,6 +13,7 @@ from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import PASSWORD, secret_keys
 from toolsemble.schema.shorten import shortened
+from toolsemble.schema.tagged import tagged_schema
 from toolsemble.schema.words import TYPES, constraint, one_of
 
 _DRAFTS = (
@@ -53,7 +54,7 @@ class GivenArguments:
         self.ignored: frozenset[str] = frozenset()
         self.schema = _checked(owner, parameters)
         self.secret_keys = secret_keys(self.schema)
-        self._validator = _validator(owner, self.schema)
+        self._validator = _quick(_validator(owner, self.schema), owner, self.schema)
 
     def validate(self, text: str) -> dict[str, Any]:
         """Give the object that JSON text holds, or raise :class:`UnfitError`."""
@@ -193,6 +194,15 @@ def _validator(owner: str, schema: dict[str, Any]) -> Any:
         )
     except ValueError as problem:  # its own errors, and references that cannot be resolved
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
+
+
+def _quick(validator: Any, owner: str, schema: dict[str, Any]) -> Any:
+    """Give a validator that reads choices by their constants, where there are some and it would know how."""
+    written = json.dumps(schema)
+    if schema.get("$schema", _DRAFTS[0]).rstrip("#") not in _DRAFTS[:3] or "/anyOf/" in written or "/oneOf/" in written:
+        return validator  # older drafts have no conditions, and references into a choice would miss it
+    tagged = tagged_schema(schema)
+    return validator if tagged == schema else _validator(owner, tagged)
 
 
 def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:

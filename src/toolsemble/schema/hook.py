@@ -79,7 +79,10 @@ class Exact:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
 
-        return core_schema.no_info_before_validator_function(_exactly(list(get_args(source))), handler(source))
+        values = list(get_args(source))
+        if any(isinstance(value, enum.Enum) for value in values):
+            return _members_literal(values)
+        return core_schema.no_info_before_validator_function(_exactly(values), handler(source))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +116,8 @@ def guarded(core: Any) -> Any:
 
 def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") == "literal" and not all(isinstance(value, str) for value in node["expected"]):
+        if any(isinstance(value, enum.Enum) for value in node["expected"]):
+            return _members_literal(node["expected"])
         return _checked_literal(node["expected"])
     if node.get("type") == "enum" and not node.get("missing"):
         known = {member.value: member for member in node["members"]}
@@ -129,6 +134,14 @@ def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
 def _checked_literal(values: list[Any]) -> dict[str, Any]:
     check = {"type": "no-info", "function": _exactly(values)}
     return {"type": "function-before", "function": check, "schema": {"type": "literal", "expected": values}}
+
+
+def _members_literal(values: list[Any]) -> dict[str, Any]:
+    """Give the core schema of constants of which some are members of enumerations: they are sent by their values."""
+    known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
+    made = {"type": "no-info", "function": known.__getitem__}
+    read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+    return {"type": "json-or-python", "json_schema": read, "python_schema": {"type": "literal", "expected": values}}
 
 
 def _exactly(values: list[Any]) -> Callable[[Any], Any]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 from toolsemble.schema.field import MISSING, Field, given_default, is_field_info
 from toolsemble.schema.hook import CONFIG, Shape, constructor
+from toolsemble.schema.tagged import tagged_choice
 
 Written: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """A core schema and the JSON Schema that says the same."""
@@ -198,8 +199,7 @@ def _union(options: tuple[Any, ...]) -> Written:
     json: dict[str, Any] = {"anyOf": [each for _, each in written]}
     # Each choice has a label of its own, by which errors are told apart.
     core: dict[str, Any] = {"type": "union", "choices": [(each, str(n)) for n, (each, _) in enumerate(written)]}
-    if len(written) == 1:
-        core = written[0][0]
+    core = written[0][0] if len(written) == 1 else tagged_choice(core, {})
     if len(written) == len(options):
         return core, json
     return {"type": "nullable", "schema": core}, {"anyOf": [*json["anyOf"], {"type": "null"}]}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
+from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.present import names_of, presented, written
-from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.problem import Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
-from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys
-from toolsemble.schema.words import FORMATS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -241,151 +239,3 @@ def _is_plainly(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return any(type(value) is type(each) and value == each for each in get_args(kind))
     return get_origin(kind) is type(value) and not value
-
-
-def problems_in(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
-    """Give pydantic's errors as problems: one for each place, without the names of union members."""
-    located = [(_located(error, value), error) for error in errors]
-    chosen = _fewest(located)
-    found: dict[Path, list[str]] = {}
-    for (path, _, _), error in chosen:
-        said = found.setdefault(path, [])
-        words = "missing" if _at(value, path) is None and is_missing(schema, path) else _words(error)
-        if words not in said:
-            said.append(words)
-    return [Problem(path, _either(said)) for path, said in found.items()]
-
-
-_Located = tuple[Path, Path, str]
-
-
-def _located(error: ErrorDetails, value: Any) -> _Located:
-    """Give where an error is, the place of the union around it if any, and the member it speaks of."""
-    path: list[str | int] = []
-    union: Path = ()
-    member = ""
-    for index, part in enumerate(error["loc"]):
-        inner = _at(value, (part,)) if isinstance(value, (dict, list)) else _ABSENT
-        if inner is not _ABSENT:
-            value = inner
-        elif not (index == len(error["loc"]) - 1 and error["type"] == "missing"):
-            if part != "[key]" and not member:
-                union, member = tuple(path), str(part)
-            continue
-        path.append(part)
-    return tuple(path), union, member
-
-
-def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located, ErrorDetails]]:
-    """Give, for each union, the errors of the member that came nearest; all where none came near."""
-    members: dict[Path, dict[str, list[Path]]] = {}
-    for (path, union, member), _ in located:
-        if member:
-            members.setdefault(union, {}).setdefault(member, []).append(path)
-    nearest: dict[Path, set[str]] = {}
-    for union, by_member in members.items():
-        inside = {name: paths for name, paths in by_member.items() if all(len(path) > len(union) for path in paths)}
-        if inside:
-            least = min(map(len, inside.values()))
-            nearest[union] = {name for name, paths in inside.items() if len(paths) == least}
-    return [item for item in located if not item[0][2] or item[0][2] in nearest.get(item[0][1], {item[0][2]})]
-
-
-def _at(value: Any, path: Path) -> Any:
-    for part in path:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return _ABSENT
-    return value
-
-
-_ABSENT = object()
-
-
-def _either(said: list[str]) -> str:
-    """Give several expectations of one place as one."""
-    expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
-    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(said):
-        return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
-    if len(expected) == len(said):
-        return f"expected {' or '.join(dict.fromkeys(expected))}"
-    return ", ".join(said)
-
-
-def _words(error: ErrorDetails) -> str:
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "missing":
-        return "missing"
-    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return "not a parameter of this tool"
-    if kind in {"value_error", "assertion_error"}:
-        raised = context.get("error")
-        return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
-    if kind in _BOUNDS:
-        return f"expected {_BOUNDS[kind].format(**context)}"
-    return f"expected {_EXPECTED.get(kind) or _by_family(kind) or _from_message(error, context)}"
-
-
-def _by_family(kind: str) -> str:
-    for family, words in _FAMILIES.items():
-        if kind.startswith(family):
-            return words
-    return ""
-
-
-def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
-    if "expected" in context:
-        listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
-        return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
-    if "expected_tags" in context:
-        return f"one of {context['expected_tags']} as its kind"
-    return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-
-
-_JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
-_EXPECTED = {
-    "none_required": "null",
-    "finite_number": "a finite number",
-    "int_from_float": "an integer",
-    "is_instance_of": "another value",
-}
-_FAMILIES = {
-    "int_": "an integer",
-    "float_": "a number",
-    "decimal_": "a number",
-    "string_type": "a string",
-    "string_unicode": "a string",
-    "bool_": "true or false",
-    "list_": "an array",
-    "tuple_": "an array",
-    "set_": "an array",
-    "frozen_set_": "an array",
-    "dict_": "an object",
-    "model_": "an object",
-    "dataclass_": "an object",
-    "mapping_": "an object",
-    "datetime_": FORMATS["date-time"],
-    "timezone_": FORMATS["date-time"],
-    "date_": FORMATS["date"],
-    "time_delta_": FORMATS["duration"],
-    "time_": FORMATS["time"],
-    "uuid_": FORMATS["uuid"],
-    "bytes_": "base64 text",
-    "path_": FORMATS["path"],
-    "url_": FORMATS["uri"],
-    "ip_v4_": FORMATS["ipv4"],
-    "ip_v6_": FORMATS["ipv6"],
-}
-_BOUNDS = {
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "multiple_of": "a multiple of {multiple_of}",
-    "string_too_short": "at least {min_length} character(s)",
-    "string_too_long": "at most {max_length} character(s)",
-    "too_short": "at least {min_length} item(s)",
-    "too_long": "at most {max_length} item(s)",
-    "string_pattern_mismatch": "text that matches {pattern}",
-}
