@@ -591,7 +591,18 @@ def test_branches_describe_themselves_in_a_plan():
         "   - upper: takes the pipeline's input",
         "   - echo: takes the pipeline's input",
         "2. each_upper: takes what 'pick' gives; this, for each item of the list:",
-        "   - upper: takes what 'pick' gives",
+        "   - upper: takes each item of what 'pick' gives",
+    ]
+
+
+def test_a_plan_says_what_is_taken_item_by_item_at_every_depth():
+    rows = map_over(map_over(ToolPipeline.of(upper, Echo())))
+    assert ToolPipeline("p", "", [rows]).describe().text.splitlines()[1:] == [
+        "1. each_each_upper_then_echo: takes the pipeline's input; this, for each item of the list:",
+        "   - each_upper_then_echo: takes each item of the pipeline's input; this, for each item of the list:",
+        "      - upper_then_echo: takes each item of each item of the pipeline's input; one after the other:",
+        "         1. upper: takes each item of each item of the pipeline's input",
+        "         2. echo: takes what 'upper' gives",
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.pipeline.flows import Each
 from toolsemble.pipeline.line import Line
 from toolsemble.preview import preview
 from toolsemble.review.gate import Gate
@@ -87,6 +88,8 @@ def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipe
     flow = definition.flow
     if flow is None:
         return
+    if isinstance(flow, Each):
+        source = f"each item of {source}"
     for number, part in enumerate(flow.parts(), 1):
         mark = f"{number}." if isinstance(flow, Line) else "-"
         yield f"{indent}{mark} {part.name}: takes {source}{_remarks(part)}{_nature(flow, number - 1)}"
