@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import pytest
 
@@ -257,3 +257,37 @@ def test_of_a_long_text_the_first_problem_is_the_one_that_is_there(option, value
 def test_very_many_strings_with_line_breaks_are_not_taken_for_a_text_that_was_cut_off():
     reason = "Invalid control character at: line 1 column 14 (char 13)"
     assert told("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == of("echo", f"{reason}; send one JSON object")
+
+
+@tool
+def told_twice(
+    text: str,
+    limit: int = 3,
+    sizes: dict[str, int] = {},  # noqa: B006 - every call gets a copy
+    point: Optional[Point] = None,
+) -> dict[str, Any]:
+    """Say what came."""
+    return {"text": text, "limit": limit, "sizes": sizes, "point": point}
+
+
+@pytest.mark.parametrize("name", ["told_twice", "schema"])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"text": "a", "text": "b"}', {"text": "b"}),
+        ('{"text": 5, "text": "b"}', {"text": "b"}),
+        ('{"text": "a", "text": "b", "limit": "4"}', {"text": "b", "limit": 4}),
+        ('{"text": "a", "limit": "x", "limit": 4}', {"text": "a", "limit": 4}),
+        ("{'text': 'a', 'text': 'b'}", {"text": "b"}),
+        ('{"text": "a", "sizes": {"x": "q", "x": 1}}', {"text": "a", "sizes": {"x": 1}}),
+        ('{"text": "a", "point": {"x": 1, "x": 2}}', {"text": "a", "point": {"x": 2}}),
+        (json.dumps({"text": "a", "point": '{"x": 1, "x": 2}'}), {"text": "a", "point": {"x": 2}}),
+    ],
+)
+def test_of_a_key_that_is_there_twice_the_last_one_counts(name, text, read):
+    sizes = {"type": "object", "additionalProperties": {"type": "integer"}}
+    properties = {"text": STRING, "limit": {"type": "integer"}, "sizes": sizes, "point": POINT}
+    schema = SchemaTool("schema", "Says what came", dict, {"type": "object", "properties": properties})
+    got = json.loads(Toolbox([told_twice, schema]).execute(ToolCall(name, text)).text)
+    point = {"point": {"x": 2, "label": "p"}} if name == "told_twice" and "point" in read else {}
+    assert {key: got[key] for key in read} == {**read, **point}
