@@ -99,21 +99,22 @@ def test_a_tool_executed_directly_takes_other_json_values_as_their_text():
     assert Echo().execute(deep).error_message == "Invalid JSON input for 'echo': nested too deeply; send fewer levels"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 def test_any_text_is_answered(text):
     reply = BOX.execute(ToolCall("echo", text))
     assert reply.text.encode()
 
 
+TEXT = st.text(max_size=5)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(JSON)
 def test_every_json_value_arrives_unchanged(value):
     reply = BOX.execute(ToolCall("echo", json.dumps({"input": value})))

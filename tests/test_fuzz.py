@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import random
 from typing import Annotated, Any, Literal, Optional
 
 import jsonschema_rs
@@ -63,7 +64,7 @@ def box_of(kind, **options):
     return Toolbox([tool(function)], **options)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
 def test_what_the_full_schema_admits_is_accepted_and_the_other_way_round(kind, value):
     box = box_of(kind, repair=False)
@@ -74,7 +75,7 @@ def test_what_the_full_schema_admits_is_accepted_and_the_other_way_round(kind, v
     assert admitted == accepted
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
 def test_what_is_accepted_fits_the_portable_schema_too(kind, value):
     box = box_of(kind, repair=False)
@@ -83,7 +84,7 @@ def test_what_is_accepted_fits_the_portable_schema_too(kind, value):
         assert jsonschema_rs.is_valid(box.specifications[0].parameters, arguments)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
 def test_repairs_never_crash_and_only_ever_make_more_calls_fit(kind, value):
     text = json.dumps({"value": value})
@@ -109,27 +110,35 @@ def wide(
 
 WIDE = Toolbox([wide])
 GOOD = json.dumps({"query": "a 'b' c", "limit": 3, "tags": ["x"], "when": "2024-01-01", "points": [{"x": 1}]})
-PIECES = st.sampled_from(
-    ["{", "}", "[", "]", '"', "'", ",", ":", "\\", "\n", "```", "null", "None", "1e9", "\ud800", "é"]
-)
+PIECES = ["{", "}", "[", "]", '"', "'", ",", ":", "\\", "\n", "```", "null", "None", "NaN", "1e9", "\ud800", "\0", "é"]
 
 
-@st.composite
-def mutated(draw):
-    text = GOOD
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(text)))
-        cut = draw(st.integers(0, 5))
-        text = text[:at] + draw(PIECES) + text[at + cut :]
+def mutated(chance, text):
+    """Give a text with some pieces in the place of others; without the help of hypothesis, which takes far longer."""
+    for _ in range(chance.randint(1, 4)):
+        at, cut = chance.randint(0, len(text)), chance.randint(0, 5)
+        text = text[:at] + chance.choice(PIECES) + text[at + cut :]
     return text
 
 
-@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated() | st.text(max_size=60))
-def test_mutated_texts_are_all_answered(text):
+def answered(text):
     reply = WIDE.execute(ToolCall("wide", text))
-    assert reply.text == "ran" or reply.text.startswith("Error: ")
+    assert reply.text == "ran" or reply.text.startswith("Error: "), text
+    assert len(reply.text) < 1000, text
     assert reply.text.encode()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mutated_texts_are_all_answered(seed):
+    chance = random.Random(seed)  # noqa: S311 - the same texts each time
+    for _ in range(300):
+        answered(mutated(chance, GOOD))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_answered(text):
+    answered(text)
 
 
 MEGABYTE = 1_000_000
