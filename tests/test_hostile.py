@@ -224,7 +224,14 @@ def test_much_that_is_wrong_is_answered_soon(name, arguments, problem):
     assert problem in answer
 
 
-@pytest.mark.parametrize(("count", "answer"), [(4000, "ran"), (20_000, "Invalid arguments for 'typed': k5000: ")])
+@pytest.mark.parametrize(
+    ("count", "answer"),
+    [
+        (4000, "ran"),
+        (10_000, "Invalid arguments for 'typed': k5000: not a parameter of this tool; k5001: "),
+        (30_000, "Invalid arguments for 'typed': k0: not a parameter of this tool; k1: "),
+    ],
+)
 def test_only_so_much_is_repaired(count, answer):
     arguments = {"text": "a", **{f"k{number}": 1 for number in range(count)}}
     assert told("typed", arguments).startswith(answer)

@@ -255,11 +255,12 @@ A, B = (
         {"properties": {"value": {"anyOf": [A, B]}}, "$schema": "http://json-schema.org/draft-06/schema#"},
         {"properties": {"value": {"anyOf": [A, B, {"$ref": "#/$defs/c"}]}}, "$defs": {"c": {"type": "integer"}}},
         {"properties": {"value": {"anyOf": [A, B, {"$ref": "#/$defs/c"}]}}, "$defs": {"c": True}},
+        {"properties": {"value": {"anyOf": [A, B, {"$ref": "#/$defs/c"}]}}, "$defs": {"c": {"$ref": "#/$defs/c"}}},
         {"properties": {"value": {"anyOf": [A, {**B, "type": ["object", "null"]}]}}},
         {"properties": {"value": {"anyOf": [A, A]}}},
         {"properties": {"value": {"anyOf": [A]}}},
     ],
-    ids=["one", "all", "inside", "old", "other", "anything", "null", "same", "single"],
+    ids=["one", "all", "inside", "old", "other", "anything", "endless", "null", "same", "single"],
 )
 @pytest.mark.parametrize(
     "value", [{"kind": "a", "size": 1}, {"kind": "b"}, {"kind": "a", "size": "x"}, {"kind": "c"}, {}, 5, None]

@@ -101,7 +101,9 @@ def _words(error: ErrorDetails) -> str:
         return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
     if kind in _BOUNDS:
         return f"expected {_BOUNDS[kind].format(**context)}"
-    return f"expected {_EXPECTED.get(kind) or _by_family(kind) or _from_message(error, context)}"
+    if said := _EXPECTED.get(kind) or _by_family(kind) or _listed(error, context):
+        return f"expected {said}"
+    return re.sub("^Input should be ", "expected ", error["msg"])
 
 
 def _by_family(kind: str) -> str:
@@ -111,13 +113,14 @@ def _by_family(kind: str) -> str:
     return ""
 
 
-def _from_message(error: ErrorDetails, context: Mapping[str, Any]) -> str:
+def _listed(error: ErrorDetails, context: Mapping[str, Any]) -> str:
+    """Give what is allowed, where there is a list of it."""
     if "expected" in context:
         listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
         return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
     if "expected_tags" in context:
         return f"one of {context['expected_tags']}{'' if _tag(error) else ' as its kind'}"
-    return error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return ""
 
 
 _OF_TAGS = {"union_tag_invalid", "union_tag_not_found"}
@@ -127,6 +130,7 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "int_from_float": "an integer",
     "is_instance_of": "another value",
+    "union_tag_not_found": "another value",
 }
 _FAMILIES = {
     "int_": "an integer",

@@ -61,19 +61,14 @@ def tagged_schema(root: Mapping[str, Any]) -> dict[str, Any]:
 
 def _core_tags(node: Any, known: Mapping[str, Any]) -> Tags:
     """Give the constants of what is, in the end, an object with fields."""
-    for _ in range(_DEEPEST):
-        kind = node["type"]
-        if kind == "definition-ref":
-            node = known[node["schema_ref"]]
-        elif kind == "json-or-python":
-            node = node["json_schema"]
-        elif kind in {"function-after", "model", "dataclass"}:
-            node = node["schema"]
-        elif kind in {"typed-dict", "model-fields", "dataclass-args"}:
-            return _core_constants(node["fields"])
-        else:
-            break
-    return {}
+    kind = node["type"]
+    if kind == "definition-ref":
+        return _core_tags(known[node["schema_ref"]], known)
+    if kind == "json-or-python":
+        return _core_tags(node["json_schema"], known)
+    if kind in {"function-after", "model", "dataclass"}:
+        return _core_tags(node["schema"], known)
+    return _core_constants(node["fields"]) if kind in {"typed-dict", "model-fields", "dataclass-args"} else {}
 
 
 def _core_constants(fields: Any) -> Tags:

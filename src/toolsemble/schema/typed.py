@@ -126,6 +126,8 @@ class TypedArguments:
 
     def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
+        if unfit.why.error_count() > _HOPELESS:
+            return frozenset()  # it is only told what is wrong: nobody would mend so much
         places = [each["loc"] for each in _errors(unfit, include_context=False)]
         return frozenset(str(place[0]) for place in places) if all(places) else None
 
@@ -175,6 +177,7 @@ class TypedArguments:
 
 _LONG_TEXT = 20_000
 _MOST_ERRORS = 100
+_HOPELESS = 20_000
 
 
 def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDetails]:

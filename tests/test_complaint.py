@@ -1,0 +1,49 @@
+"""What a model is told of complaints that have no words of their own."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Union
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Discriminator, Tag
+from pydantic_core import PydanticCustomError
+
+from toolsemble import Toolbox, ToolCall, tool
+
+
+class Big(BaseModel):
+    size: int
+
+
+class Small(BaseModel):
+    size: int
+
+
+def taken(name: str) -> str:
+    raise PydanticCustomError("name_taken", "the name {name} is taken; choose another", {"name": name})
+
+
+def by_size(value: Any) -> Any:
+    return value.get("size") if isinstance(value, dict) else None
+
+
+Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small")]], Discriminator(by_size)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "problem"),
+    [
+        (Annotated[str, AfterValidator(taken)], "ada", "the name ada is taken; choose another"),
+        (re.Pattern[str], "(", "expected a valid regular expression"),
+        (Sized, {"size": "huge"}, "expected one of 'big', 'small' as its kind"),
+        (Sized, {}, "expected another value"),
+    ],
+)
+def test_a_complaint_is_told_in_words(annotation, sent, problem):
+    def take(value):
+        raise AssertionError
+
+    take.__annotations__ = {"value": annotation}
+    reply = Toolbox([tool(take)]).execute(ToolCall("take", {"value": sent}))
+    assert reply.text == f"Error: Invalid arguments for 'take': value: {problem}"
