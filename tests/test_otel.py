@@ -580,6 +580,15 @@ def test_a_call_is_counted_once_by_each_whoever_asks_for_it(counts):
     assert [own.count(name, "success") for name in ("outer_then_echo", "outer", "echo")] == [1, 1, 2]
 
 
+def test_more_roles_than_are_remembered_are_counted_as_they_are(monkeypatch, counts):
+    monkeypatch.setattr("toolsemble.telemetry.meters._MOST_KNOWN", 2)
+    metrics = OpenTelemetryMetrics(counts.provider)
+    for role in ("first", "second", "third", "first", "third"):
+        metrics.increment_success("add", role)
+    counted = {dict(key[1:])["gen_ai.agent.name"]: number for key, number in counts.points().items()}
+    assert counted == {"first": 2, "second": 1, "third": 2}
+
+
 def test_metrics_can_be_had_without_spans(counts):
     Toolbox([shout], metrics=OpenTelemetryMetrics(counts.provider)).execute(ToolCall("shout", {"text": "x"}))
     assert set(counts.points().values()) == {1}

@@ -10,7 +10,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.ending import Ending
 from toolsemble.hooks import AnsweredError, Around, Read
-from toolsemble.metrics import with_metrics
+from toolsemble.metrics import ToolMetrics, with_metrics
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.present import HIDDEN
@@ -23,7 +23,7 @@ from toolsemble.work import Work
 class Escort:
     """The company of one call, from before it is read until it has its result; most calls have none."""
 
-    __slots__ = ("_call", "_definition", "_ends", "_hooks", "_read", "_story", "_veil", "context", "refusal", "sent")
+    __slots__ = ("_call", "_definition", "_ends", "_hooks", "_read", "_story", "_veil", "context", "refusal", "unread")
 
     def __init__(
         self,
@@ -33,42 +33,50 @@ class Escort:
         hooks: Around | None,
         watched: tuple[Watcher, ...],
     ) -> None:
-        self.sent = given
-        """What the input is read from: what was given, or what a hook put in its place."""
         self.refusal: BaseException | None = None
         """Why the body was not run; None when it was."""
-        companions = [each for each in watched if isinstance(each, Companion)]
-        self.context = context = _counted(context, companions)
-        """The context of the call, in which those who go along count it."""
         self._definition = definition
         self._hooks = hooks
         self._call: ToolCall | None = None
         self._read = False
+        companions = [each for each in watched if isinstance(each, Companion)]
+        for each in companions:
+            if each.metrics is not None:
+                context = _counted(context, each.metrics)
+        self.context = context
+        """The context of the call, in which those who go along count it."""
         self._story = Story(definition, context) if len(companions) < len(watched) else None
         self._veil = veil() if definition.secret else None
+        self.unread = HIDDEN if definition.secret else given
+        """What is shown of the input before it is read: nothing, where it may hold secrets."""
         self._ends = [end for each in companions if (end := each.begin(context)) is not None]
 
     @property
-    def unread(self) -> Any:
-        """What is shown of the input before it is read: nothing, where it may hold secrets."""
-        return self.sent if self._veil is None else HIDDEN
+    def only_reads(self) -> bool:
+        """Whether the input is read, and nobody is asked anything before the work."""
+        return self._hooks is None and self._definition.gate is None
 
-    def read(self, read: Read, steps: frozenset[str]) -> Generator[Work, Any, Decoded]:
-        """Give the input and its repairs; raise :class:`AnsweredError` when a hook has the answer."""
-        if self._hooks is not None:
-            if self._veil is not None:
-                know_sent(self._definition, self.sent)  # a hook that fails may quote it
-            try:
-                self._call, read, self.sent = yield from self._hooks.ask(
-                    self._definition, read, self.sent, steps, self.context
-                )
-            except AnsweredError as answer:
-                self._call = answer.call
-                raise
+    def asked(self, read: Read, sent: Any, steps: frozenset[str]) -> Generator[Work, Any, tuple[Read, Any]]:
+        """Give how the input is read and from what, as the hooks say.
+
+        Raise :class:`AnsweredError` when one of them has the answer.
+        """
+        assert self._hooks is not None  # noqa: S101 - only calls with hooks ask them
+        if self._veil is not None:
+            know_sent(self._definition, sent)  # a hook that fails may quote it
+        try:
+            self._call, read, sent = yield from self._hooks.ask(self._definition, read, sent, steps, self.context)
+        except AnsweredError as answer:
+            self._call = answer.call
+            raise
+        return read, sent
+
+    def read(self, read: Read, sent: Any, steps: frozenset[str]) -> Decoded:
+        """Give the input and its repairs, and tell that the call has begun."""
         if self._veil is None:
-            value, repairs = read(self.sent, steps)
+            value, repairs = read(sent, steps)
         else:
-            value, repairs = read_secretly(self._definition, read, self.sent, steps)
+            value, repairs = read_secretly(self._definition, read, sent, steps)
         self._read = True
         if self._story is not None:
             self._story.begin(value, repairs)
@@ -92,10 +100,7 @@ class Escort:
             unveil(self._veil)
 
 
-def _counted(context: ToolContext, companions: list[Companion]) -> ToolContext:
-    """Give the context in which a call is counted by those who go along with it, too."""
-    metrics = context.metrics
-    for each in companions:
-        if each.metrics is not None:
-            metrics = with_metrics(metrics, each.metrics)
+def _counted(context: ToolContext, added: ToolMetrics) -> ToolContext:
+    """Give the context in which a call is counted by one who goes along with it, too."""
+    metrics = with_metrics(context.metrics, added)
     return context if metrics is context.metrics else context.derive({"metrics": metrics})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.metrics import Outcome
 from toolsemble.preview import preview
 from toolsemble.result import ToolResult
+from toolsemble.schema.decode import Repair
 from toolsemble.shape import described
 from toolsemble.veil import masked, masked_error
 
@@ -45,9 +47,10 @@ def record(
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
 
-def record_repairs(context: ToolContext, repairs: list[str], log_limit: int) -> None:
+def record_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: int) -> None:
     """Count the repairs of a call's arguments and write them to the log; what goes wrong here disturbs nothing."""
-    line = f"{context.tool_name} arguments repaired: {preview(', '.join(repairs), log_limit)}"
+    told = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
+    line = f"{context.tool_name} arguments repaired: {preview(told, log_limit)}"
     note(context, "repairs", line, len(repairs), logging.INFO)
 
 

@@ -51,6 +51,12 @@ class Trace:
     undone: tuple[Any, ...] = ()
     """What became of undoing it, where an exception ended the call and there is no result to tell."""
 
+    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
+        """Take down the end of the call of a tool."""
+        self.given, self.duration = given, took
+        if raised is not None and (result is None or result.error_message is not None):
+            self.threw = name
+
 
 class Walk(NamedTuple):
     """How paths are walked: what the calls of a toolbox, and the calls inside those, have in common."""
@@ -92,31 +98,29 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     trace: Trace | None = None,
 ) -> CallPath:
     """Walk one call from what was given to its result; raise only what must reach the caller."""
-    result: ToolResult | None = None
-    raised: BaseException | None = None
-    began: list[float] | None = None
-    repairs: Sequence[Repair] = ()
-    # Most calls are watched by nobody, take no secrets and have no hooks; they pay for none of these.
+    # Most calls are watched by nobody, take no secrets and have no hooks, no gate and no limits: they pay for none.
     escort: Escort | None = None
     if (watched := watchers()) or definition.secret or walk.hooks is not None:
         escort = Escort(definition, context, given, walk.hooks, watched)
         context = escort.context
+    result: ToolResult | None = None
+    raised: BaseException | None = None
+    began: list[float] | None = None
+    repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
         try:
-            sent = given
-            if escort is None:
+            if escort is None and definition.gate is None:
                 given, repairs = read(given, walk.steps)
+            elif escort is not None and escort.only_reads:
+                sent, given = given, escort.unread
+                given, repairs = escort.read(read, sent, walk.steps)
             else:
-                given = escort.unread
-                given, repairs = yield from escort.read(read, walk.steps)
-                sent = escort.sent
-            if definition.gate is not None:
+                entry = _Entry(given, started)
                 try:
-                    was = given, repairs
-                    given, repairs = yield from approved(definition, definition.gate, was, sent, walk.steps, context)
+                    yield from _agreed(definition, read, entry, context, walk, escort)
                 finally:
-                    started = time.perf_counter()  # a person's time is not the tool's
+                    given, repairs, started = entry.given, entry.repairs, entry.started
         except (ToolArgumentsError, RejectedError) as refusal:
             result = refused(refusal, context)
             if escort is not None:
@@ -125,8 +129,7 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             result = answer.result
         else:
             if repairs:
-                record_repairs(context, [f"{repair['step']} at {repair['path']}" for repair in repairs], walk.log_limit)
-            # Most calls have no limits, and pay for none.
+                record_repairs(context, repairs, walk.log_limit)
             if definition.policy is None and context.deadline is None and walk.slots is None:
                 returned = (
                     (yield RunBody(definition, given, context, walk.workers))
@@ -136,7 +139,7 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             else:
                 returned = yield from _way(definition, given, context, walk, trace, began := [])
             result = _with_repairs(shaped(returned), repairs)
-        if escort is not None:
+        if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     except BaseException as error:
         raised = error = _own(error)
@@ -145,19 +148,53 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
         if through is not None:
             raise through from error
         result = _with_repairs(failed(error, context), repairs)
-        if escort is not None:
+        if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     finally:
         duration = time.perf_counter() - (began[0] if began else started)
         if trace is not None:
-            trace.given, trace.duration = given, duration
-            if raised is not None and (result is None or result.error_message is not None):
-                trace.threw = definition.name
+            trace.end(definition.name, given, result, raised, duration)
         record(context, given, result, raised, duration, walk.log_limit)
         if escort is not None:
             escort.leave(given, result, raised, duration)
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
+
+
+class _Entry:
+    """How far a call has come that does more before its work than to read its input."""
+
+    __slots__ = ("given", "repairs", "started")
+
+    def __init__(self, given: Any, started: float) -> None:
+        self.given = given
+        self.started = started
+        self.repairs: Sequence[Repair] = ()
+
+
+def _agreed(
+    definition: ToolDefinition,
+    read: Callable[[Any, frozenset[str]], Decoded],
+    entry: _Entry,
+    context: ToolContext,
+    walk: Walk,
+    escort: Escort | None,
+) -> Generator[Work, Any, None]:
+    """Walk until the input is read and agreed to: by hooks, then by a reviewer."""
+    sent, steps = entry.given, walk.steps
+    if escort is None:
+        entry.given, entry.repairs = read(sent, steps)
+    else:
+        entry.given = escort.unread
+        if walk.hooks is not None:
+            read, sent = yield from escort.asked(read, sent, steps)
+        entry.given, entry.repairs = escort.read(read, sent, steps)
+    if definition.gate is not None:
+        try:
+            was = entry.given, entry.repairs
+            entry.given, entry.repairs = yield from approved(definition, definition.gate, was, sent, steps, context)
+        finally:
+            entry.started = time.perf_counter()  # a person's time is not the tool's
 
 
 def _way(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
@@ -20,6 +20,7 @@ from toolsemble.workers import awaitable, finish, is_async
 LOGGER = logging.getLogger("toolsemble.sink")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CAPACITY = 10_000
@@ -73,21 +74,23 @@ class Sinks:
         made = [_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
         self.outlets = tuple(dict.fromkeys(made))
         """Who is told of each event, in whatever way its sink wants it."""
+        self._wait = any(isinstance(each, _Served) for each in self.outlets)  # those that are told at once never lag
 
     @property
     def some(self) -> bool:
         """Whether there are any."""
         return bool(self.outlets)
 
-    def do(self, work: Callable[[], T]) -> T:
+    def do(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Do the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
         added = self._added()
         token = watch(*added)
         try:
-            return work()
+            return work(*given, **named)
         finally:
             unwatch(token)
-            _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
+            if self._wait:
+                _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
 
     async def ado(self, work: Awaitable[T]) -> T:
         """Await the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
@@ -97,7 +100,8 @@ class Sinks:
             return await work
         finally:
             unwatch(token)
-            await _asettle([mark for each in added if (mark := each.mark()) is not None])
+            if self._wait:
+                await _asettle([mark for each in added if (mark := each.mark()) is not None])
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Entered:
         """Let those sinks that go along go along with something that is no call.
@@ -179,23 +183,23 @@ class _Along(_Outlet, Companion):
         super().__init__(sink)
         metrics = getattr(sink, "metrics", None)
         self.metrics = metrics if isinstance(metrics, ToolMetrics) else None
+        self._begin: Callable[[Any], Any] = sink.begin
+        self._enter: Callable[..., Any] = getattr(sink, "enter", _nothing)
 
     def begin(self, context: Any) -> Callable[[Any], object] | None:
         """Let the sink begin; give how it is told the end."""
-        return self._began("begin", context)
+        end = self._guarded(self._begin, context)
+        return None if end is None else partial(self._guarded, end)
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
         """Let the sink go along with something that is no call, if it wants to."""
-        return self._began("enter", operation, facts)
+        end = self._guarded(self._enter, operation, facts)
+        return None if end is None else partial(self._guarded, end)
 
     def pack(self) -> Callable[[], object] | None:
         """Give what the sink sends to a worker process, if it does."""
         packed: Callable[[], object] | None = self._guarded(getattr(self._sink, "pack", _nothing))
         return packed
-
-    def _began(self, method: str, *given: Any) -> Callable[..., object] | None:
-        end = self._guarded(getattr(self._sink, method, _nothing), *given)
-        return None if end is None else partial(self._guarded, end)
 
     def _guarded(self, work: Callable[..., Any], *given: Any) -> Any:
         try:

@@ -403,7 +403,7 @@ class Toolbox:
 
     def _reply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, run, dry_run=dry_run)
-        return self._told(run, call, drive(path) if self._sinks is None else self._sinks.do(lambda: drive(path)))
+        return self._told(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path))
 
     async def _areply(self, call: ToolCall, run: _Run, *, dry_run: bool) -> ToolReply:
         path = adrive(self._path(call, run, dry_run=dry_run))

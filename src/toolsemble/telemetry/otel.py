@@ -68,13 +68,14 @@ class OpenTelemetry:
         """
         trace = required("opentelemetry.trace", extra="otel", user="OpenTelemetry")
         contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
-        self._attach, self._detach = contexts.attach, contexts.detach
+        self._here, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
         self._inside = trace.set_span_in_context
         self._kinds = trace.SpanKind
         self._failed = trace.StatusCode.ERROR
         self._tracer = trace.get_tracer("toolsemble", tracer_provider=tracer_provider)
         self._arguments = arguments
         self._results = results
+        self._shows = arguments or results
         self._limit = limit
         self.metrics = OpenTelemetryMetrics(meter_provider)
         """Where the calls are counted."""
@@ -112,8 +113,9 @@ class OpenTelemetry:
         return partial(_arrive, carrier, self._arguments, self._results, self._limit)
 
     def _begun(self, name: str, attributes: dict[str, Any], kind: Any = None) -> _Stretch:
-        span = self._tracer.start_span(name, None, self._kinds.INTERNAL if kind is None else kind, attributes)
-        stretch = _Stretch(span, self._attach(self._inside(span)))
+        around = self._here()  # asked once: the SDK would look for it four times
+        span = self._tracer.start_span(name, around, self._kinds.INTERNAL if kind is None else kind, attributes)
+        stretch = _Stretch(span, self._attach(self._inside(span, around)))
         stretch.here = _current.set(stretch)
         return stretch
 
@@ -121,7 +123,7 @@ class OpenTelemetry:
         try:
             if ending.outcome != "success":
                 self._fail(stretch.span, stretch.reason or ending.reason, ending.message)
-            if (self._arguments or self._results) and stretch.span.is_recording():
+            if self._shows and stretch.span.is_recording():
                 self._show(stretch.span, ending)
         finally:
             self._close(stretch)
