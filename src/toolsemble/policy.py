@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 Isolation: TypeAlias = Literal["thread", "process"]
@@ -62,6 +62,12 @@ class Policy:
     """Gives the places and names that a call with an input holds while it runs; None for none."""
     layers: tuple[Layer, ...] = ()
     """What stands around the body, innermost first."""
+    limits: bool = field(init=False, compare=False)
+    """Whether a call has to be held to anything; else it only says what the tool is like."""
+
+    def __post_init__(self) -> None:
+        held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
+        object.__setattr__(self, "limits", held)
 
     @property
     def repeatable(self) -> bool:

@@ -130,7 +130,8 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
         else:
             if repairs:
                 record_repairs(context, repairs, walk.log_limit)
-            if definition.policy is None and context.deadline is None and walk.slots is None:
+            policy = definition.policy
+            if (policy is None or not policy.limits) and context.deadline is None and walk.slots is None:
                 returned = (
                     (yield RunBody(definition, given, context, walk.workers))
                     if definition.flow is None

@@ -41,12 +41,15 @@ class Claim:
     True
     """
 
+    __slots__ = ("names", "number", "parent", "seats", "turn", "users")
+
     def __init__(self, names: Sequence[Hashable], parent: Claim | None = None) -> None:
         # Names before places: a call that waits for a name is in nobody's way where places are counted.
         self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Seats)))
         self.parent = parent
         self.number = next(_numbers)
         self.turn: Future[None] | None = None
+        self.users = 1
         self.seats: dict[Hashable, _Seat] = {}
 
     def chain(self) -> Iterator[Claim]:
@@ -117,12 +120,21 @@ class Table:
                 return self._ask(claim)
             finally:
                 self._busy = False
-                self._settle()
+                if self._returned:
+                    self._settle()
 
     def give_back(self, claim: Claim) -> None:
-        """Free what a claim holds, for those who wait."""
-        self._returned.append(claim)
-        self._settle()
+        """Free what a claim holds, for those who wait, when nobody uses it any more."""
+        with self._lock:
+            claim.users -= 1
+            if not claim.users:
+                self._returned.append(claim)
+                self._settle()
+
+    def keep(self, claim: Claim) -> None:
+        """Have a claim given back once more before anything of it is freed."""
+        with self._lock:
+            claim.users += 1
 
     def withdraw(self, claim: Claim) -> None:
         """Take a claim out of its queues, or back when it was served in this very moment."""
@@ -165,13 +177,12 @@ class Table:
 
     def _settle(self) -> None:
         """Do what was given back; not in the middle of something else, which comes to it when it is done."""
-        with self._lock:
-            while self._returned and not self._busy:
-                self._busy = True
-                try:
-                    self._free(self._returned.popleft())
-                finally:
-                    self._busy = False
+        while self._returned and not self._busy:
+            self._busy = True
+            try:
+                self._free(self._returned.popleft())
+            finally:
+                self._busy = False
 
     def _free(self, claim: Claim) -> None:
         for name, seat in claim.seats.items():
@@ -216,9 +227,10 @@ class Table:
             seats = self._held.setdefault(name, [])
             seat = None if claim.parent is None else next((each for each in seats if claim.inside(each[-1])), None)
             if seat is None:
-                seat = []
+                seat = [claim]
                 seats.append(seat)
-            seat.append(claim)
+            else:
+                seat.append(claim)
             claim.seats[name] = seat
         if claim.turn is not None:
             claim.turn.set_result(None)
@@ -244,6 +256,8 @@ class Table:
 
     def _free_for(self, claim: Claim, name: Hashable) -> bool:
         seats = self._held.get(name, ())
+        if not seats and not self._queues:
+            return True  # as most are
         if claim.parent is not None:
             return len(seats) < _count(name) or any(claim.inside(seat[-1]) for seat in seats)
         if len(seats) >= _count(name):
