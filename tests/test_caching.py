@@ -36,6 +36,7 @@ from toolsemble import (
     ToolContext,
     ToolDefinitionError,
     ToolExecutionError,
+    ToolPipeline,
     ToolResult,
     TypedTool,
     tool,
@@ -557,6 +558,20 @@ def test_a_box_caches_what_only_reads_and_says_nothing(counted):
     assert repeated == {"read": 1, "never": 2, "write": 2, "shared": 2}
     with pytest.raises(ToolDefinitionError, match=r"^Toolbox: cache must be True, a number of seconds above 0"):
         Toolbox([read], cache=-1)
+
+
+def test_a_box_caches_steps_and_tells_those_of_one_name_apart(counted):
+    def named(body):
+        return tool(name="read", effects="read")(body)
+
+    read = named(lambda: f"read {counted()}")
+    other, third = named(lambda: "other"), named(lambda: "third")
+    lines = [ToolPipeline(name, "", [part]) for name, part in (("one", read), ("two", other), ("three", third))]
+    box = Toolbox([*lines, read], cache=60)
+    told = [box.execute(ToolCall(name)).text for name in ("read", "one", "one", "two", "three")]
+    assert told == ["read result 1", "read result 1", "read result 1", "other", "third"]
+    alone = Toolbox(lines[1:], cache=60)
+    assert [alone.execute(ToolCall(name)).text for name in ("two", "two", "three")] == ["other", "other", "third"]
 
 
 def test_approval_comes_before_the_cache(counted):

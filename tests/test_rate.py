@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tools import AsyncFunction, Function
-from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError
+from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError, map_over
 from toolsemble.limits import TABLE
 
 
@@ -86,6 +86,16 @@ def test_a_box_has_a_rate_for_all_its_tools():
     Toolbox([first, second], rate_limit=rate).execute_all([*calls(2, "first"), *calls(2, "second")])
     assert len(begun) == 4
     assert held(rate)
+
+
+def test_each_step_counts_for_the_rate_of_a_box_and_the_pipeline_itself_does_not():
+    rate = RateLimit(100, per=600)
+    line = Function(str, "first") | Function(str, "second")
+    box = Toolbox([line, map_over(Function(str, "third"))], rate_limit=rate)
+    assert box.execute(ToolCall("first_then_second", {"input": "x"})).text == "x"
+    assert len(rate._begun) == 2
+    box.execute(ToolCall("each_third", {"items": ["a", "b", "c"]}))
+    assert len(rate._begun) == 5
 
 
 async def test_calls_come_in_the_order_in_which_they_were_made():

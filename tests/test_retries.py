@@ -207,6 +207,16 @@ def test_a_box_makes_calls_again_of_tools_that_may_be_called_twice():
     assert [body.runs for body in (reads, own, writes)] == [3, 2, 1]
 
 
+def test_a_box_makes_steps_again_that_may_be_called_twice():
+    reads, writes = Flaky(), Flaky()
+    line = ToolPipeline("line", "", [Function(reads, "reads", effects="read"), Function(writes, "writes")])
+    box = Toolbox([line], retries=Retries(2, **QUICK))
+    for body in (reads, writes):
+        body.errors = [ConnectionError("refused")] * 2
+    assert box.execute(ToolCall("line", {"input": "x"})).text == "Error: Step 'writes' threw: refused"
+    assert [body.runs for body in (reads, writes)] == [3, 1]
+
+
 def test_without_the_package_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tenacity", None)
     with pytest.raises(ToolDefinitionError, match=r"Tool 'function' with retries needs .*\[retry\]"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -175,33 +175,43 @@ class BoxLimits:
         check_ledger("Toolbox ledger", ledger)
         return cls(said.timeout, again, rate, caching_layer("Toolbox", cache, reads=True), ledger)
 
-    def given_to(self, definition: ToolDefinition) -> ToolDefinition:
-        """Give the definition with what the box says added to what the tool says itself."""
-        if self.ledger is not None:
-            definition = mapped(definition, partial(_entered, self.ledger))  # its parts, too
+    def given_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+        """Give the tools with what the box says added to what they say themselves, and so for what they are made of."""
+        # A box knows its tools by their names; of the parts of pipelines, several may have the same one.
+        bodies = {each.name: each.body for each in tools if each.flow is None}
+        return [self._in_time(mapped(each, partial(self._limited, bodies))) for each in tools]
+
+    def _in_time(self, definition: ToolDefinition) -> ToolDefinition:
         own = definition.policy or Policy()
-        timeout = self.timeout if own.timeout is None and not _unstoppable(definition) else own.timeout
-        layers, again = own.layers, False
-        if self.retrying is not None and own.repeatable and not own.retried and definition.flow is None:
-            layers, again = _inserted(layers, self.retrying), True
+        if self.timeout is None or own.timeout is not None or _unstoppable(definition):
+            return definition
+        return replace(definition, policy=replace(own, timeout=self.timeout))
+
+    def _limited(self, bodies: dict[str, Any], definition: ToolDefinition) -> ToolDefinition:
+        """Give a tool, or the part of one, with the layers of the box; what is made of tools leaves them to those."""
+        if definition.flow is not None:
+            return definition
+        own = definition.policy or Policy()
+        layers, retried = own.layers, own.retried
+        if self.ledger is not None:
+            layers = _entered(self.ledger, layers)
+        if self.retrying is not None and own.repeatable and not retried:
+            layers, retried = _inserted(layers, self.retrying), True
         if self.rate is not None:
             layers = (self.rate, *layers)
-        if self.caching is not None and _caches(self.caching, own, definition):
+        if self.caching is not None and _caches(self.caching, own, definition, bodies):
             layers = (*layers, self.caching)
-        made = replace(own, timeout=timeout, retried=own.retried or again, layers=layers)
-        return definition if made == own else replace(definition, policy=made)
+        if layers == own.layers:
+            return definition
+        return replace(definition, policy=replace(own, retried=retried, layers=layers))
 
 
-def _entered(ledger: EffectLedger, definition: ToolDefinition) -> ToolDefinition:
-    """Give a definition whose calls are taken down in the ledger of a box."""
-    own = definition.policy or Policy()
-    if not any(isinstance(each, Reserving) for each in own.layers):
-        return definition
-    layers = tuple(each.into(ledger) if isinstance(each, Reserving) else each for each in own.layers)
-    return replace(definition, policy=replace(own, layers=layers))
+def _entered(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Give the layers with calls that are taken down in the ledger of a box."""
+    return tuple(each.into(ledger) if isinstance(each, Reserving) else each for each in layers)
 
 
-def _caches(caching: Caching, own: Policy, definition: ToolDefinition) -> bool:
+def _caches(caching: Caching, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
     """Whether a box's cache is for a tool: one that only reads, says nothing itself, and whose calls can be told."""
     if own.effects != "read" or own.cached:
         return False
@@ -209,7 +219,8 @@ def _caches(caching: Caching, own: Policy, definition: ToolDefinition) -> bool:
         caching.check(definition)
     except ToolDefinitionError:
         return False
-    return True
+    # Another tool of the same name would be given its results.
+    return bool(bodies.setdefault(definition.name, definition.body) == definition.body)
 
 
 def _unstoppable(definition: ToolDefinition) -> bool:

@@ -161,8 +161,9 @@ class Toolbox:
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
         self._max_output = max_output
+        sources, definitions = zip(*gated, strict=True) if (gated := _gated(_collected(tools), gate)) else ((), ())
         self._entries = {
-            each.name: self._entry(tool, limits.given_to(each)) for tool, each in _gated(_collected(tools), gate)
+            each.name: self._entry(tool, each) for tool, each in zip(sources, limits.given_to(definitions), strict=True)
         }
         self._book = self._offered(Pages.of(pages))
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
