@@ -254,7 +254,7 @@ def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
         where.execute("{}")
     errand = Errand(b"")
     errand.call_off()
-    assert errand() == (None, None)
+    assert errand() == [None, None]
     pids = WORKERS.pids()
     assert pid_of(where.execute("{}")) in pids
 

@@ -8,6 +8,7 @@ import gc
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -431,3 +432,48 @@ def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
     box.execute(ToolCall("function", {"input": "x"}))
     box.flush(LONG)
     assert [event.kind for event in seen] == ["call_started", "call_abandoned", "call_timed_out", "call_finished"]
+
+
+class GoneError(Exception):
+    """What can be referred to weakly, so that a test can see it go."""
+
+
+def raised_once(watched):
+    error = GoneError("gone")
+    watched.append(weakref.ref(error))
+    try:
+        raise error
+    finally:
+        del error  # or this frame, which the traceback has, would keep it
+
+
+async def araised_once(watched):
+    raised_once(watched)
+
+
+@pytest.mark.parametrize("settings", [{}, {"timeout": 60}, {"max_concurrency": 2}], ids=str)
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("way", ["execute", "aexecute", "execute_all"])
+def test_an_exception_of_a_body_does_not_wait_for_the_collector(settings, kind, way, caplog):
+    caplog.set_level(logging.CRITICAL, logger="toolsemble.tool")  # a record in a log would keep it
+    watched = []
+    made = (
+        Function(lambda _: raised_once(watched)) if kind == "sync" else AsyncFunction(lambda _: araised_once(watched))
+    )
+    for name, value in settings.items():
+        setattr(made, name, value)
+    box, one = Toolbox([made]), ToolCall("function", {"input": "x"})
+    gc.disable()
+    try:
+        if way == "aexecute":
+            asyncio.run(box.aexecute(one))
+        elif way == "execute":
+            box.execute(one)
+        else:
+            box.execute_all([one, one])
+        ends = time.monotonic() + 20  # a thread may still be on its way out
+        while any(each() is not None for each in watched) and time.monotonic() < ends:
+            threading.Event().wait(0.001)
+        assert [each() for each in watched] == [None] * len(watched) != []
+    finally:
+        gc.enable()

@@ -13,6 +13,7 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.shape import described
 from toolsemble.work import Job
+from toolsemble.workers import received
 
 
 class RunApart:
@@ -39,13 +40,13 @@ class RunApart:
         if late:
             wait([future], GRACE)  # what is killed is gone when the call is
             raise TimedOutError
-        return _raised(*future.result())
+        return received(future.result())
 
     async def ado(self) -> Any:
         """Wait for it, and let other tasks run."""
         errand = self._errand()
         seconds = left(self._context)
-        return _raised(*await ended(ALONE.submit(errand), seconds, errand.call_off))
+        return received(await ended(ALONE.submit(errand), seconds, errand.call_off))
 
     def _errand(self) -> Any:
         from toolsemble.processes import Errand  # noqa: PLC0415 - only tools that run apart pay for it
@@ -55,12 +56,3 @@ class RunApart:
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
         return Errand(payload)
-
-
-def _raised(returned: Any, error: BaseException | None) -> Any:
-    try:
-        if error is not None:
-            raise error
-    finally:
-        error = None  # its traceback refers to this frame
-    return returned

@@ -15,7 +15,7 @@ from toolsemble.limits import kept_for
 from toolsemble.record import note
 from toolsemble.watch import tell
 from toolsemble.work import free_of_us, submitted
-from toolsemble.workers import ContextThreadPool, ThreadPerJob, awaitable, finish, leave_behind
+from toolsemble.workers import ContextThreadPool, Outcome, ThreadPerJob, awaitable, finish, leave_behind, received
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,7 +50,10 @@ class RunUntil:
                 self._abandoned(future)
         if not future.done():
             raise TimedOutError
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # it has the error, whose traceback refers to this frame
 
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
@@ -74,13 +77,7 @@ class RunUntil:
         # In a pool that everybody uses, those who never end would leave no thread for the others.
         executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
         future = submitted(self._definition, self._value, self._context, executor)
-        returned, error = await ended(future, seconds, partial(self._abandoned, future))
-        try:
-            if error is not None:
-                raise error
-        finally:
-            error = None  # its traceback refers to this frame
-        return returned
+        return received(await ended(future, seconds, partial(self._abandoned, future)))
 
     def _abandoned(self, future: Future[Any]) -> None:
         if not future.cancel():
@@ -119,21 +116,15 @@ async def within(work: Awaitable[Any], context: ToolContext) -> Any:
             await _stopped(task, context)
     if late:
         raise TimedOutError
-    returned, error = task.result()
-    try:
-        if error is not None:
-            raise error
-    finally:
-        error = None  # its traceback refers to this frame
-    return returned
+    return received(task.result())
 
 
-async def _outcome(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _outcome(work: Awaitable[Any]) -> Outcome:
     # Returned, not raised: an event loop stops at once for some exceptions, and the path would not hear of them.
     try:
-        return await work, None
+        return [await work, None]
     except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
-        return None, error
+        return [None, error]
 
 
 async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:

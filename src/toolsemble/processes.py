@@ -197,7 +197,7 @@ class Errand:
         self._worker: Worker | None = None
         self._off = False
 
-    def __call__(self) -> tuple[Any, BaseException | None]:
+    def __call__(self) -> list[Any]:
         """Give what the body returned and what it raised; raise when its process died."""
         worker = WORKERS.take()
         try:
@@ -207,8 +207,8 @@ class Errand:
             raise
         WORKERS.give_back(worker)
         if answer is None:
-            return None, None
-        returned: tuple[Any, BaseException | None] = pickle.loads(answer)  # noqa: S301 - a process of our own wrote it
+            return [None, None]
+        returned: list[Any] = pickle.loads(answer)  # noqa: S301 - a process of our own wrote it
         return returned
 
     def call_off(self) -> None:
@@ -255,7 +255,7 @@ def answered(payload: bytes) -> bytes:
 
 
 def _told(problem: str) -> bytes:
-    return pickle.dumps((None, LostError(problem)))
+    return pickle.dumps([None, LostError(problem)])
 
 
 def _signal(code: int) -> str:

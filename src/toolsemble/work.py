@@ -13,7 +13,7 @@ from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.limits import kept_for
 from toolsemble.luggage import Luggage, packed, unpack
 from toolsemble.shape import described
-from toolsemble.workers import THREADS, ContextThreadPool, awaitable, finish
+from toolsemble.workers import THREADS, ContextThreadPool, Outcome, awaitable, finish, received
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
@@ -67,18 +67,10 @@ class RunBody:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         future = submitted(self._definition, self._value, self._context, free_of_us(self._workers))
-        returned, error = await asyncio.wrap_future(future)
-        try:
-            if error is not None:
-                raise error
-        finally:
-            error = None  # its traceback refers to this frame
-        return returned
+        return received(await asyncio.wrap_future(future))
 
 
-def submitted(
-    definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor
-) -> Future[tuple[Any, BaseException | None]]:
+def submitted(definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor) -> Future[Outcome]:
     """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
     future = executor.submit(Job(definition, value, context, executor))
     kept_for(future)
@@ -107,18 +99,18 @@ class Job:
         self._luggage: Luggage = ()
         self._detached = False
 
-    def __call__(self) -> tuple[Any, BaseException | None]:
+    def __call__(self) -> Outcome:
         """Run the body, in this thread or process."""
         return self._variables.run(self._run)
 
-    def _run(self) -> tuple[Any, BaseException | None]:
+    def _run(self) -> Outcome:
         _occupied.set(self._occupied)
         enter(self._context)
         unpack(self._luggage)
         try:
-            return self._body(self._value), None
+            return [self._body(self._value), None]
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
-            return None, _portable(error) if self._detached else error
+            return [None, _portable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in threads of their own, where nothing of this context is known.

@@ -10,13 +10,34 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Outcome: TypeAlias = "list[Any]"
+"""What was returned, and what was raised, if anything was; :func:`received` takes both out."""
+
+
+def received(outcome: Outcome) -> Any:
+    """Give what was returned, or raise what was raised; whoever else still has the outcome has neither then.
+
+    The frames of a traceback refer to what carried its exception. Both would live until the collector comes.
+
+    >>> received([42, None])
+    42
+    """
+    returned, error = outcome
+    outcome.clear()
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error  # its traceback refers to this frame
+    return returned
 
 
 class ThreadPerJob(Executor):
@@ -36,18 +57,19 @@ class ThreadPerJob(Executor):
         """Start the job at once."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        context = copy_context()
-
-        def job() -> None:
-            try:
-                result = context.run(fn, *args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        threading.Thread(target=job, name="toolsemble-job", daemon=self._daemon).start()
+        job = partial(copy_context().run, fn, *args, **kwargs)
+        threading.Thread(target=_settle, args=(future, job), name="toolsemble-job", daemon=self._daemon).start()
         return future
+
+
+def _settle(future: Future[T], job: Callable[[], T]) -> None:
+    try:
+        result = job()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+        future.set_exception(error)
+        del future  # the traceback of the error refers to this frame
+    else:
+        future.set_result(result)
 
 
 THREADS = ThreadPerJob()
@@ -122,15 +144,19 @@ def finish(work: Awaitable[T]) -> T:
 def _run(work: Awaitable[T]) -> T:
     import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
 
-    async def awaited() -> T:
-        return await work
+    async def awaited() -> Outcome:
+        try:
+            return [await work, None]
+        except Exception as error:  # noqa: BLE001 - raised again when the loop is closed
+            return [None, error]
 
     # With a factory the runner leaves the thread's own event loop setting alone, which asyncio.run would clear.
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            return runner.run(awaited())
+            outcome = runner.run(awaited())
     finally:
         sweep()
+    return received(outcome)  # type: ignore[no-any-return]  # what the work gave
 
 
 _left: dict[asyncio.Task[Any], Callable[[], None]] = {}
