@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from toolsemble import ExitEarlyError, InvocationParameters, Tool, ToolContext, TypedTool, tool
+from toolsemble import ExitEarlyError, InvocationParameters, Secret, Tool, ToolContext, TypedTool, tool
 from toolsemble.result import ToolResult
 
 LONG = 60
@@ -163,3 +164,14 @@ def fork(file: str) -> int:
         os._exit(0)
     Path(file).write_text(str(child))
     return child
+
+
+@tool(isolation="process")
+def sign_in(password: Secret[str], file: str, context: ToolContext) -> str:
+    """Writes what it should not to its own log."""
+    handler = logging.FileHandler(file)
+    context.logger.addHandler(handler)
+    context.logger.warning("with %s", password.get_secret_value())
+    context.logger.removeHandler(handler)
+    handler.close()
+    return "done"

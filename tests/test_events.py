@@ -338,6 +338,21 @@ def test_progress_is_told_with_the_run(told):
     assert FromContext is CallProgress
 
 
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [(0.4, 0.4), (0, 0), (1, 1), (-3, 0), (1.7, 1), (float("inf"), 1), (float("nan"), None), (None, None)],
+)
+def test_a_wrong_estimate_of_progress_is_put_right(told, said, counts):
+    @tool
+    def scrape(context: ToolContext) -> str:
+        """Read pages."""
+        context.progress(said)
+        return "all"
+
+    reply = Toolbox([scrape], sinks=[told]).execute(ToolCall("scrape", "{}", "c1"))
+    assert (reply.text, told.events[1]) == ("all", CallProgress("scrape", "c1", counts, ""))
+
+
 def test_other_layers_tell_events_by_their_context(told):
     token = watch(told.emit)
     tell(CallRetried.of(ToolContext("search", "c1", run_id="r1"), attempt=1, wait=0.5, error="refused"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import isolated
-from isolated import Counter, Given, Heavy, Method, Unreadable, die, fail, hang, surroundings, wait_for, where
+from isolated import Counter, Given, Heavy, Method, Unreadable, die, fail, hang, sign_in, surroundings, wait_for, where
 from tools import AsyncFunction, Function
 from toolsemble import (
     ExitEarlyError,
@@ -373,3 +373,9 @@ def test_many_calls_leave_nothing_behind():
     assert len(WORKERS.pids()) <= WORKERS._most
     WORKERS.close()
     assert WORKERS.pids() == []
+
+
+def test_a_body_in_a_process_writes_no_secret_to_its_own_log(tmp_path):
+    file = tmp_path / "tool.log"
+    assert sign_in.execute({"password": "hunter2-and-more", "file": str(file)}).output == "done"
+    assert file.read_text() == "with **********\n"

@@ -757,3 +757,29 @@ def test_the_name_of_a_secret_that_was_misspelled_is_no_secret():
     reply = Toolbox([login]).execute(ToolCall("login", {"Key": "hunter2-hunter2"}))
     assert reply.text == "Error: the key ********** does not fit"
     assert reply.result.attributes["repairs"] == ({"step": "keys", "path": "key", "from": "Key", "to": "key"},)
+
+
+def test_what_a_body_writes_to_its_own_log_does_not_have_the_secret(caplog):
+    caplog.set_level(logging.DEBUG)
+
+    @tool
+    def login(password: Secret[str], context: ToolContext) -> str:
+        """Log in."""
+        word = password.get_secret_value()
+        context.logger.info("with %s", word, stack_info=True)
+        line, traceback = "once %s more", True
+        context.logger.info(line, word, "too many")
+        context.logger.warning("no exception here", exc_info=traceback)
+        try:
+            int(word)
+        except ValueError:
+            context.logger.exception("refused")
+        return "done"
+
+    assert Toolbox([login]).execute(ToolCall("login", {"password": PLAIN})).text == "done"
+    assert PLAIN not in caplog.text
+    lines = [record.getMessage() for record in caplog.records][:4]
+    assert lines == [f"with {HIDDEN}", f"once %s more ('{HIDDEN}', 'too many')", "no exception here", "refused"]
+    assert caplog.records[3].exc_info[0].__name__ == "ValueError"
+    logging.getLogger("toolsemble.tool.login").info("of another call: %s", PLAIN)
+    assert caplog.records[-1].getMessage() == f"of another call: {PLAIN}"

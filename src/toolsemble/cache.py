@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from toolsemble.forks import lock_of
 from toolsemble.result import ToolResult
 from toolsemble.review.seal import seal
 from toolsemble.saved import read_result, written_result
@@ -87,7 +87,7 @@ class MemoryResults:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = os.urandom(32)
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._kept: OrderedDict[str, Entry] = OrderedDict()
 
     def digest(self, parts: list[Any]) -> str:
@@ -132,7 +132,7 @@ class FileResults:
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._size = size
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._open: tuple[Database, bytes] | None = None
 
     def digest(self, parts: list[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor
@@ -131,11 +132,14 @@ class ToolContext:
     def progress(self, fraction: float | None, message: str = "") -> None:
         """Tell whoever watches the run how far the call has come; the model does not hear of it.
 
-        :param fraction: how much of the work is done, from 0 to 1; None when that is not known
+        :param fraction: how much of the work is done, from 0 to 1; None when that is not known. What is below or above
+            counts as 0 or 1, and what is no number as not known: a wrong estimate fails no call.
         :param message: what is being done
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
+        if fraction is not None:
+            fraction = None if math.isnan(fraction) else min(max(fraction, 0), 1)
         tell(CallProgress.of(self, fraction=fraction, message=message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:

@@ -14,6 +14,7 @@ from toolsemble.context import LOGGER, ToolContext
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
 from toolsemble.policy import Policy
+from toolsemble.redaction import REDACTION
 from toolsemble.result import ToolResult
 from toolsemble.review.gate import Gate, gate_of
 from toolsemble.review.request import TIMEOUT, OnTimeout
@@ -147,6 +148,8 @@ class ToolDefinition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", LOGGER.getChild(self.name))
+        if self.secret:
+            self.logger.addFilter(REDACTION)
         if self.strict:
             self._check_strict()
         if self.editable:

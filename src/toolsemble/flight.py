@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Generator, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from toolsemble.context import ToolContext
+from toolsemble.forks import lock_of
 from toolsemble.limits import TABLE, Hold, held
 from toolsemble.table import EndlessWaitError
 from toolsemble.waiting import StandstillError, taken
@@ -62,7 +62,7 @@ class Flights:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the collector may close a dropped call anywhere, also in here
+        self._lock = lock_of(self)
         self._open: dict[Hashable, Flight] = {}
 
     def board(self, key: Hashable) -> tuple[Flight, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, UnclearError
+from toolsemble.forks import lock_of
 from toolsemble.review.seal import canonical
 from toolsemble.schema.present import names_of, presented
 from toolsemble.shape import described
@@ -83,7 +83,7 @@ class Holders:
     """A number for each object, for as long as it lives; the next object at its place in memory gets another."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the collector may call back anywhere, also in here
+        self._lock = lock_of(self)
         self._numbers: dict[int, tuple[weakref.ref[Any], str]] = {}
 
     def number(self, holder: object) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from toolsemble.forks import lock_of
 
 Outcome: TypeAlias = Literal["success", "failure", "error"]
 
@@ -89,7 +90,7 @@ class InMemoryMetrics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the collector may close a dropped call while a count is taken
+        self._lock = lock_of(self)
         self._outcomes: Counter[tuple[str, str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(list)
         self._counters: Counter[tuple[str, str, str]] = Counter()

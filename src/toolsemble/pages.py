@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import unicodedata
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Annotated, NamedTuple
 from toolsemble.context import ToolContext
 from toolsemble.definition import checked_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.forks import lock_of
 from toolsemble.function import FunctionTool, tool
 from toolsemble.number import check_count
 from toolsemble.param import Param
@@ -93,7 +93,7 @@ class Book:
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._texts: OrderedDict[str, _Text] = OrderedDict()
         self._room = pages.characters
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from toolsemble.deadline import left, remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.flight import CANNOT_WAIT
+from toolsemble.forks import lock_of
 from toolsemble.keying import Keying
 from toolsemble.policy import Inner, Layer
 from toolsemble.preview import preview
@@ -73,7 +73,7 @@ class Reserving(Layer):
         self._idempotent = idempotent
         self._keying = Keying(owner, said.key) if keying is None else keying
         self._own = said.ledger
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def into(self, ledger: EffectLedger) -> Reserving:
         """Give the same layer with the ledger of a toolbox, unless the tool has named its own."""

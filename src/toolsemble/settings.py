@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 from toolsemble.caching import Cache, Caching, caching_layer
 from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.forks import lock_of
 from toolsemble.number import check_count, check_seconds, is_seconds
 from toolsemble.places import needs_of
 from toolsemble.policy import Effects, Isolation, Layer, Policy
@@ -86,10 +86,10 @@ class Kept:
     definition. Copies of a tool share it as long as they say the same; in another process it begins anew.
     """
 
-    __slots__ = ("_lock", "_made")
+    __slots__ = ("__weakref__", "_lock", "_made")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._made: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MOST_KEPT)
 
     def policy(self, owner: str, said: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:

@@ -12,7 +12,9 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.limits import kept_for
 from toolsemble.luggage import Luggage, packed, unpack
+from toolsemble.redaction import REDACTION
 from toolsemble.shape import described
+from toolsemble.veil import secrets
 from toolsemble.workers import THREADS, ContextThreadPool, Outcome, awaitable, finish, received
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
@@ -107,6 +109,8 @@ class Job:
         _occupied.set(self._occupied)
         enter(self._context)
         unpack(self._luggage)
+        if self._detached and secrets():
+            self._context.logger.addFilter(REDACTION)  # the definition, which has done it, stayed behind
         try:
             return [self._body(self._value), None]
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
+from toolsemble.forks import lock_of
 from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
@@ -40,7 +40,7 @@ class TypedArguments:
         self._kind = kind
         shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         self._plain = None if shape is None else plain_shape(shape)
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.extra import required
+from toolsemble.forks import lock_of
 from toolsemble.preview import preview
 from toolsemble.telemetry.names import Names
 
@@ -44,7 +44,7 @@ class OpenTelemetryMetrics:
         meters = required("opentelemetry.metrics", extra="otel", user="OpenTelemetryMetrics")
         self._meter = meters.get_meter("toolsemble", meter_provider=meter_provider)
         self._names = Names()
-        self._lock = threading.RLock()  # the collector may close a dropped call while a count is taken
+        self._lock = lock_of(self)
         self._instruments: dict[str, Any] = {}
         self._known: dict[tuple[str, str, str], dict[str, str]] = {}
         self._executions = self._meter.create_counter(

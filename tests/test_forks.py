@@ -1,0 +1,47 @@
+"""A fork of the process goes on, whoever held a lock in that moment."""
+
+import os
+
+import pytest
+
+from crowded import in_a_process
+
+HELD = """
+    import os, sys, threading, warnings
+    from toolsemble import Cache, InMemoryMetrics, Toolbox, ToolCall, tool
+
+    @tool(effects="read", cache=Cache(), max_concurrency=2)
+    def shout(text: str) -> str:
+        return text.upper()
+
+    metrics = InMemoryMetrics()
+    box = Toolbox([shout], metrics=metrics)
+    cache = shout.cache
+    owners = [metrics, cache.results, cache.flights]
+    call = ToolCall("shout", {"text": sys.argv[1]})
+    holds, go = threading.Event(), threading.Event()
+
+    def hold():
+        for owner in owners:
+            owner._lock.acquire()
+        holds.set()
+        go.wait(60)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    assert holds.wait(60)
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+    child = os.fork()
+    if child == 0:
+        print(box.execute(call).text, metrics.count("shout", "success"), flush=True)
+        os._exit(0)
+    code = os.waitpid(child, 0)[1]
+    go.set()
+    thread.join(60)
+    print(code)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")
+def test_a_fork_does_not_wait_for_locks_of_threads_that_it_does_not_have():
+    assert in_a_process(HELD, "hello") == ["HELLO 1", "0"]
