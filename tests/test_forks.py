@@ -7,7 +7,7 @@ import pytest
 from crowded import in_a_process
 
 HELD = """
-    import os, sys, threading, warnings
+    import os, signal, sys, threading, warnings
     from toolsemble import Cache, InMemoryMetrics, Toolbox, ToolCall, tool
 
     @tool(effects="read", cache=Cache(), max_concurrency=2)
@@ -33,6 +33,7 @@ HELD = """
     warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # or it would wait for ever
         print(box.execute(call).text, metrics.count("shout", "success"), flush=True)
         os._exit(0)
     code = os.waitpid(child, 0)[1]
