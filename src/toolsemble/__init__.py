@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from toolsemble.secret import Secret, SecretStr
     from toolsemble.specification import ToolParameters, ToolSpecification
     from toolsemble.toolbox import Toolbox
-    from toolsemble.tools import AgentTool, Tool, TypedTool
+    from toolsemble.tools import AgentTool, Tool
+    from toolsemble.typed_tool import TypedTool
 
 __version__ = "0.1.0"
 
@@ -123,8 +124,9 @@ _HOMES = {
     "schema_tool": ("SchemaTool", "ToolSpec"),
     "secret": ("Secret", "SecretStr"),
     "specification": ("ToolParameters", "ToolSpecification"),
-    "tools": ("AgentTool", "Tool", "TypedTool"),
     "toolbox": ("Toolbox",),
+    "tools": ("AgentTool", "Tool"),
+    "typed_tool": ("TypedTool",),
 }
 
 __all__ = [

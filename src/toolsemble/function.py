@@ -25,12 +25,13 @@ from typing import (
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.definition import ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.keywords import ToolSettings
 from toolsemble.schema.docstring import documented
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.members import function_fields, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.settings import Kept
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import Tool
 from toolsemble.workers import is_async
 
 P = ParamSpec("P")

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, Unpack, runtime_checkable
 
 from toolsemble.definition import ToolDefinition, typed_definition
+from toolsemble.keywords import ToolSettings, settings_in
 from toolsemble.schema.given import GivenArguments
 from toolsemble.schema.members import returned_by
-from toolsemble.tools import Tool, ToolSettings, settings_in
+from toolsemble.tools import Tool
 from toolsemble.workers import is_async
 
 

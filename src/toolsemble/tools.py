@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import logging
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
-    Generic,
     Protocol,
-    TypeVar,
     Unpack,
     final,
-    get_args,
-    get_origin,
     runtime_checkable,
 )
 
 from toolsemble.caching import Cache
 from toolsemble.call import new_id
 from toolsemble.context import LOGGER, ToolContext, current_context
-from toolsemble.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition, typed_definition
+from toolsemble.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.keywords import BareSettings, ToolSettings
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.policy import Effects, Isolation, Policy
@@ -37,11 +32,9 @@ from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.runner import CallPath, adrive, call_path, drive
-from toolsemble.schema.members import members_reader, names_around, returned_by
-from toolsemble.schema.typed import TypedArguments
-from toolsemble.settings import NO_LIMITS, Kept, LimitSettings, limits_of, limits_within, policy_of
+from toolsemble.schema.members import returned_by
+from toolsemble.settings import NO_LIMITS, Kept, limits_of, limits_within, policy_of
 from toolsemble.shape import described
-from toolsemble.workers import is_async
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -77,30 +70,6 @@ class AgentTool(Protocol):
     def execute(self, input: str) -> ToolResult:
         """Do the work."""
         ...
-
-
-class BareSettings(LimitSettings, total=False):
-    """What can be said about any tool, also about one that has keywords of its own for the rest."""
-
-    requires_approval: bool | Predicate
-    approval_timeout: float | None
-    approval_on_timeout: OnTimeout
-    approval_role: str | None
-    approval_description: str
-    editable: str
-    inline: bool
-    return_behavior: ReturnBehavior
-    metadata: Mapping[str, Any] | None
-    strict: bool | None
-
-
-class ToolSettings(BareSettings, total=False):
-    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
-
-    timeout: float | None
-    retries: int | Retries
-    max_concurrency: int | None
-    max_output: int | None
 
 
 class Tool(ABC):
@@ -301,101 +270,6 @@ class Tool(ABC):
         return call_path(definition, definition.accept, input, _own_context(definition, context))
 
 
-T = TypeVar("T")
-
-
-class TypedTool(Tool, Generic[T]):
-    """A tool whose input is an object of a declared type; the model sees its fields as parameters.
-
-    The type is a dataclass, a pydantic model, a typed dict, a named tuple, an attrs class or a msgspec struct, and
-    :meth:`run` gets a validated object of it.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Route:
-    ...     start: str
-    ...     end: str
-    ...     stops: int = 0
-    >>> class Plan(TypedTool[Route]):
-    ...     name = "plan"
-    ...     description = "Plans a route"
-    ...     def run(self, input: Route) -> str:
-    ...         return f"{input.start} to {input.end}, {input.stops} stops"
-    >>> Plan().execute('{"start": "Rome", "end": "Bonn"}').output
-    'Rome to Bonn, 0 stops'
-    """
-
-    input_type: type[T]
-    """The type of the input; taken from the type argument, or set by hand."""
-    _names: ClassVar[Mapping[str, Any]]
-    _kept_arguments: ClassVar[TypedArguments]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "input_type" not in vars(cls) and (found := _type_argument(cls)) is not None:
-            cls.input_type = found
-        # Forward references in the input type may mean names of the function that the class stands in.
-        cls._names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
-
-    @abstractmethod
-    def run(self, input: T) -> Any:
-        """Do the work with a validated object."""
-
-    def _define(self) -> ToolDefinition:
-        return typed_definition(
-            getattr(self, "name", None),
-            getattr(self, "description", None),
-            self.run,
-            self._arguments(),
-            awaits=is_async(self.run),
-            returns=lambda: returned_by(self.run, self._names),
-            sees=OF_SELF,
-            holder=self,
-            **self._declared(),
-        )
-
-    @classmethod
-    def _arguments(cls) -> TypedArguments:
-        """Give how the input is read, made once for the class."""
-        kept: TypedArguments | None = vars(cls).get("_kept_arguments")
-        if kept is None:
-            kept = TypedArguments.of_type(_checked_input_type(cls), cls._names)
-            kept.check()
-            cls._kept_arguments = kept  # two threads make the same one; either will do
-        return kept
-
-
-def _type_argument(cls: type) -> Any:
-    """Give what stands for T in ``TypedTool[T]``, also through generic classes between."""
-    known: dict[Any, Any] = {}
-    for base in cls.__mro__:
-        for generic in vars(base).get("__orig_bases__", ()):
-            origin, arguments = get_origin(generic), get_args(generic)
-            if origin is TypedTool:
-                found = known.get(arguments[0], arguments[0])
-                inner = getattr(found, "__parameters__", ()) if get_origin(found) else ()
-                if inner:
-                    found = found[tuple(known.get(each, each) for each in inner)]
-                return None if isinstance(found, TypeVar) else found
-            known.update(zip(getattr(origin, "__parameters__", ()), (known.get(a, a) for a in arguments), strict=False))
-    return None
-
-
-def _checked_input_type(cls: Any) -> Any:
-    kind = getattr(cls, "input_type", None)
-    if kind is None:
-        raise ToolDefinitionError(
-            f"{cls.__name__} has no input type; write class {cls.__name__}(TypedTool[SomeDataclass])"
-        )
-    origin = get_origin(kind) or kind
-    if isinstance(origin, type) and (members_reader(origin) or hasattr(origin, "__pydantic_fields__")):
-        return kind
-    raise ToolDefinitionError(
-        f"{cls.__name__}: input type {kind!r:.80} has no fields; use a dataclass, a pydantic model, a TypedDict, "
-        "a NamedTuple, an attrs class or a msgspec struct"
-    )
-
-
 def pipeline_class() -> type[ToolPipeline]:
     """Give the class of pipelines, for those operands of ``|`` that pipelines are made of.
 
@@ -428,26 +302,6 @@ def define(source: object) -> ToolDefinition | None:
             **review_settings(source.name, source),  # type: ignore[attr-defined]  # as above
         )
     return None
-
-
-def settings_in(source: object) -> ToolSettings:
-    """Give the settings that an object which is no :class:`Tool` has among its attributes.
-
-    Only those about review and threads, and limits that are clearly meant: it may use the names for something else.
-    """
-    said: Any = {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}
-    return said | limits_within(source)  # type: ignore[no-any-return]  # chosen by name
-
-
-_OF_ANYBODY = (
-    "requires_approval",
-    "approval_timeout",
-    "approval_on_timeout",
-    "approval_role",
-    "approval_description",
-    "editable",
-    "inline",
-)
 
 
 def _foreign_policy(source: object) -> Policy | None:

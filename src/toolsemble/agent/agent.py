@@ -20,12 +20,13 @@ from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.keywords import ToolSettings
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
 from toolsemble.sinks import Sink, sinks_of
 from toolsemble.toolbox import Toolbox
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import Tool
 from toolsemble.workers import finish
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from toolsemble.agent.result import AgentResult
+from toolsemble.keywords import ToolSettings
 from toolsemble.result import ToolResult
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import Tool
 
 
 class Runs(Protocol):

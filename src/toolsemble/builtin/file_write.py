@@ -12,8 +12,9 @@ from pydantic import Field
 from toolsemble.builtin.plain_text import plain_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import MissingFileError, Sandbox
+from toolsemble.keywords import ToolSettings
 from toolsemble.result import ToolResult
-from toolsemble.tools import ToolSettings, TypedTool
+from toolsemble.typed_tool import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
 """How large a file may become, unless the tool is told otherwise."""

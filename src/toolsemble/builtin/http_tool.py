@@ -16,12 +16,13 @@ from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
+from toolsemble.keywords import BareSettings, ToolSettings
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.given import GivenArguments
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import BareSettings, Tool, ToolSettings
+from toolsemble.tools import Tool
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response

@@ -13,7 +13,7 @@ from toolsemble.builtin.dot_path import value_at
 from toolsemble.errors import ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.result import ToolResult
-from toolsemble.tools import TypedTool
+from toolsemble.typed_tool import TypedTool
 
 TIMEOUT = 5.0
 """How many seconds a JSONPath query may take, unless the tool is told otherwise."""

@@ -16,10 +16,11 @@ from typing import Any, Unpack
 from toolsemble.builtin.child import LIMITS, Ended, Program, ended
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.keywords import BareSettings
 from toolsemble.result import ToolResult
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import BareSettings, Tool
+from toolsemble.tools import Tool
 
 MAX_OUTPUT = 1024 * 1024
 """How many bytes of each stream are kept, unless the tool is told otherwise."""

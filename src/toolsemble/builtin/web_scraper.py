@@ -17,7 +17,7 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
-from toolsemble.tools import TypedTool
+from toolsemble.typed_tool import TypedTool
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response

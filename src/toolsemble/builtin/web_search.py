@@ -22,7 +22,7 @@ from toolsemble.builtin.search import (
 )
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.tools import TypedTool
+from toolsemble.typed_tool import TypedTool
 from toolsemble.workers import awaitable
 
 _PROVIDERS: dict[str, tuple[Callable[[], SearchProvider], tuple[str, ...]]] = {

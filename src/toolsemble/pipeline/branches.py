@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble.definition import ToolDefinition, checked_description, checked_name, string_definition, typed_definition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.keywords import BareSettings, ToolSettings
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.flows import Choice, Each, Fan
 from toolsemble.pipeline.handoff import as_it_is
@@ -16,7 +17,7 @@ from toolsemble.pipeline.step import definition_of
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments
-from toolsemble.tools import BareSettings, Tool, ToolSettings
+from toolsemble.tools import Tool
 
 Merge: TypeAlias = Callable[[dict[str, ToolResult]], Any]
 """Makes one result of those of all branches; it may be async."""

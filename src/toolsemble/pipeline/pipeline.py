@@ -8,13 +8,14 @@ from typing import Any, Unpack, final
 
 from toolsemble.definition import ToolDefinition, checked_description, checked_name, string_definition, typed_definition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.keywords import ToolSettings
 from toolsemble.pipeline.fit import check_fit
 from toolsemble.pipeline.line import Line
 from toolsemble.pipeline.plan import Plan, planned, told
 from toolsemble.pipeline.step import Part, Step, definition_of, part_of
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.review.gate import gate_of
-from toolsemble.tools import Tool, ToolSettings
+from toolsemble.tools import Tool
 
 
 class ToolPipeline(Tool):

@@ -1,0 +1,56 @@
+"""What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsemble.definition import ReturnBehavior
+from toolsemble.retrying import Retries
+from toolsemble.review import OnTimeout
+from toolsemble.review.gate import Predicate
+from toolsemble.settings import LimitSettings, limits_within
+
+
+class BareSettings(LimitSettings, total=False):
+    """What can be said about any tool, also about one that has keywords of its own for the rest."""
+
+    requires_approval: bool | Predicate
+    approval_timeout: float | None
+    approval_on_timeout: OnTimeout
+    approval_role: str | None
+    approval_description: str
+    editable: str
+    inline: bool
+    return_behavior: ReturnBehavior
+    metadata: Mapping[str, Any] | None
+    strict: bool | None
+
+
+class ToolSettings(BareSettings, total=False):
+    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+
+    timeout: float | None
+    retries: int | Retries
+    max_concurrency: int | None
+    max_output: int | None
+
+
+def settings_in(source: object) -> ToolSettings:
+    """Give the settings that an object which is no :class:`Tool` has among its attributes.
+
+    Only those about review and threads, and limits that are clearly meant: it may use the names for something else.
+    """
+    said: Any = {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}
+    return said | limits_within(source)  # type: ignore[no-any-return]  # chosen by name
+
+
+_OF_ANYBODY = (
+    "requires_approval",
+    "approval_timeout",
+    "approval_on_timeout",
+    "approval_role",
+    "approval_description",
+    "editable",
+    "inline",
+)
