@@ -26,7 +26,8 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes import WORKERS, Errand, Worker, Workers, answered
+from toolsemble.processes import WORKERS, Errand, Worker, Workers
+from toolsemble.servant import answered
 from toolsemble.work import Job
 
 LONG = 60.0

@@ -6,8 +6,9 @@ from concurrent.futures import Future
 
 import pytest
 
+from toolsemble.claim import Seats
 from toolsemble.limits import Hold, held, kept_for
-from toolsemble.table import EndlessWaitError, Seats, Table
+from toolsemble.table import EndlessWaitError, Table
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pytest
 from crowded import in_a_process, on_a_full_disk
 from isolated import fork, hang, wait_for, where
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
+from toolsemble.claim import Claim
 from toolsemble.limits import TABLE
 from toolsemble.processes import WORKERS
-from toolsemble.table import Claim, Table
+from toolsemble.table import Table
 from toolsemble.workers import sweep
 
 BOUND = 60.0

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.deadline import TimedOutError, left, remaining
-from toolsemble.definition import ToolDefinition
 from toolsemble.events import CallAbandoned
 from toolsemble.limits import kept_for
 from toolsemble.record import note
 from toolsemble.watch import tell
-from toolsemble.work import free_of_us, submitted
+from toolsemble.work import RunBody, free_of_us, submitted
 from toolsemble.workers import ContextThreadPool, Outcome, ThreadPerJob, awaitable, finish, leave_behind, received
 
 if TYPE_CHECKING:
@@ -27,16 +26,10 @@ ALONE = ThreadPerJob(daemon=True)
 """Where bodies run that may have to be left behind: they take no thread of a pool, and let the program end."""
 
 
-class RunUntil:
+class RunUntil(RunBody):
     """Run a tool's body with its input, inside its context, until its deadline."""
 
-    __slots__ = ("_context", "_definition", "_value", "_workers")
-
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, workers: Executor) -> None:
-        self._definition = definition
-        self._value = value
-        self._context = context
-        self._workers = workers
+    __slots__ = ()
 
     def do(self) -> Any:
         """Run it in another thread, so that this one can go on in time."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from toolsemble.claim import Seats
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left, sooner
 from toolsemble.definition import ToolDefinition
@@ -17,7 +18,7 @@ from toolsemble.limits import TABLE, Hold, held
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
-from toolsemble.table import EndlessWaitError, Seats
+from toolsemble.table import EndlessWaitError
 from toolsemble.waiting import StandstillError, Take
 from toolsemble.watch import tell
 from toolsemble.work import Work

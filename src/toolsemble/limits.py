@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from typing import Any
 
-from toolsemble.table import Claim, Seats, Table
+from toolsemble.claim import Claim, Seats
+from toolsemble.table import Table
 
 TABLE = Table()
 """The one table of the process: what a name means, it means in every toolbox."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+from toolsemble.claim import Seats
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
 from toolsemble.shape import described
-from toolsemble.table import Seats
 from toolsemble.workers import is_async
 
 PROCESSES = Seats(32)

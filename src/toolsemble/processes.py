@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
 from toolsemble.errors import LostError
-from toolsemble.shape import described
+from toolsemble.servant import serve
 
 IDLE = max(2, os.cpu_count() or 1)
 """How many processes are kept for the next calls."""
@@ -28,7 +27,6 @@ _context = multiprocessing.get_context("spawn")  # a fork of a program with thre
 
 # Where there are no process groups, as on Windows, what a worker started goes on without it.
 _kill_group: Callable[[int, int], None] = getattr(os, "killpg", lambda *_: None)
-_lead: Callable[[], None] = getattr(os, "setsid", lambda: None)
 _at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
@@ -230,32 +228,6 @@ class Errand:
             self._worker = worker
         worker.send(self._payload)
         return worker.receive(lambda: True)
-
-
-def serve(line: Connection) -> None:
-    """Run bodies, one after the other, until nobody is there any more: what a worker process does."""
-    _lead()  # what it starts can be killed with it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the program alone
-    with suppress(EOFError, OSError):
-        line.send_bytes(b"ready")
-        while True:
-            line.send_bytes(answered(line.recv_bytes()))
-
-
-def answered(payload: bytes) -> bytes:
-    """Run one body; give what it returned and what it raised, as bytes."""
-    try:
-        outcome = pickle.loads(payload)()  # noqa: S301 - the program that started this process wrote it
-    except BaseException as error:  # noqa: BLE001 - told to whoever asked
-        return _told(f"The worker process cannot read the call: {described(error)}")
-    try:
-        return pickle.dumps(outcome)
-    except Exception as error:  # noqa: BLE001 - likewise
-        return _told(f"The result cannot be sent back from the worker process: {described(error)}")
-
-
-def _told(problem: str) -> bytes:
-    return pickle.dumps([None, LostError(problem)])
 
 
 def _signal(code: int) -> str:

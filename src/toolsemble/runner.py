@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
+from toolsemble.claim import Seats
 from toolsemble.context import ToolContext
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
@@ -28,7 +29,6 @@ from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
-from toolsemble.table import Seats
 from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work
 from toolsemble.workers import THREADS

@@ -4,92 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable
 from concurrent.futures import Future
-from heapq import heappop, heappush
-from itertools import count
-from typing import TypeAlias
 
-_SPARE = 64
-_numbers = count()
-_Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
-
-
-class Seats:
-    """A counted number of places, such as those of one toolbox or one tool.
-
-    >>> Seats(3).count
-    3
-    """
-
-    __slots__ = ("box", "count")
-
-    def __init__(self, count: int, *, box: bool = False) -> None:
-        self.count = count
-        self.box = box  # whether they are a toolbox's, so that one is enough for a call and all calls inside it
+from toolsemble.claim import Claim, Queue, Seat, Seats, count_of
 
 
 class EndlessWaitError(Exception):
     """A call would wait for something that is only given back when the call itself has ended."""
-
-
-class Claim:
-    """What one call needs, all of it or nothing.
-
-    >>> claim = Claim(["file:a", Seats(1)])
-    >>> Table().ask(claim)
-    True
-    """
-
-    __slots__ = ("names", "number", "parent", "seats", "turn", "users")
-
-    def __init__(self, names: Sequence[Hashable], parent: Claim | None = None) -> None:
-        # Names before places: a call that waits for a name is in nobody's way where places are counted.
-        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Seats)))
-        self.parent = parent
-        self.number = next(_numbers)
-        self.turn: Future[None] | None = None
-        self.users = 1
-        self.seats: dict[Hashable, _Seat] = {}
-
-    def chain(self) -> Iterator[Claim]:
-        """Give the claim and those of the calls around it, inside out."""
-        claim: Claim | None = self
-        while claim is not None:
-            yield claim
-            claim = claim.parent
-
-    def inside(self, other: Claim) -> bool:
-        """Whether the call is, or is made inside, the one that holds the other claim."""
-        return any(each is other for each in self.chain())
-
-
-class _Queue:
-    """Claims that wait for one thing, in the order in which they came."""
-
-    __slots__ = ("_entries", "_heap", "members")
-
-    def __init__(self) -> None:
-        self.members: set[Claim] = set()
-        self._heap: list[tuple[int, Claim]] = []
-        self._entries: set[Claim] = set()
-
-    def add(self, claim: Claim) -> None:
-        self.members.add(claim)
-        if claim not in self._entries:
-            self._entries.add(claim)
-            heappush(self._heap, (claim.number, claim))
-
-    def remove(self, claim: Claim) -> None:
-        self.members.discard(claim)
-        if len(self._heap) > 2 * len(self.members) + _SPARE:  # most of it are claims that have left
-            self._entries = set(self.members)
-            self._heap = sorted((each.number, each) for each in self.members)
-
-    def first(self) -> Claim:
-        while self._heap[0][1] not in self.members:  # it has left, and a heap cannot be searched
-            self._entries.discard(heappop(self._heap)[1])
-        return self._heap[0][1]
 
 
 class Table:
@@ -98,6 +20,10 @@ class Table:
     Claims are served first come first served; one whose names are taken lets others have the places that are counted.
     Those of calls inside other calls go first: somebody may wait for what the calls around them hold. A seat is lent to
     the calls inside, one at a time; a wait that could never end is refused.
+
+    >>> table, claim = Table(), Claim(["file:a", Seats(1)])
+    >>> table.ask(claim)
+    True
     """
 
     def __init__(self) -> None:
@@ -106,8 +32,8 @@ class Table:
     def _begin(self) -> None:
         # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
         self._lock = threading.RLock()
-        self._held: dict[Hashable, list[_Seat]] = {}
-        self._queues: dict[Hashable, _Queue] = {}
+        self._held: dict[Hashable, list[Seat]] = {}
+        self._queues: dict[Hashable, Queue] = {}
         self._inner: OrderedDict[Claim, None] = OrderedDict()
         self._returned: deque[Claim] = deque()
         self._busy = False
@@ -173,7 +99,7 @@ class Table:
         """Let a claim wait for all its names at once, and for the places one after the other."""
         for name in claim.names:
             if name is blocked or not isinstance(name, Seats):
-                self._queues.setdefault(name, _Queue()).add(claim)
+                self._queues.setdefault(name, Queue()).add(claim)
 
     def _settle(self) -> None:
         """Do what was given back; not in the middle of something else, which comes to it when it is done."""
@@ -259,8 +185,8 @@ class Table:
         if not seats and not self._queues:
             return True  # as most are
         if claim.parent is not None:
-            return len(seats) < _count(name) or any(claim.inside(seat[-1]) for seat in seats)
-        if len(seats) >= _count(name):
+            return len(seats) < count_of(name) or any(claim.inside(seat[-1]) for seat in seats)
+        if len(seats) >= count_of(name):
             return False
         return name not in self._queues or self._queues[name].first().number >= claim.number
 
@@ -277,12 +203,8 @@ class Table:
 
         def opens(name: Hashable) -> bool:
             seats = self._held.get(name, ())
-            return len(seats) < _count(name) or any(
+            return len(seats) < count_of(name) or any(
                 all(claim.inside(holder) or ends(holder) for holder in seat) for seat in seats
             )
 
         return all(map(opens, claim.names))
-
-
-def _count(name: Hashable) -> int:
-    return name.count if isinstance(name, Seats) else 1

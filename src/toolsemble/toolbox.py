@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.caching import Cache
 from toolsemble.call import ToolCall, ToolReply, new_id
+from toolsemble.claim import Seats
 from toolsemble.collection import collected
 from toolsemble.context import Exposure
 from toolsemble.definition import ToolDefinition, dried, mapped
@@ -33,7 +34,6 @@ from toolsemble.run import OwnRun, Run, own_run, run_of
 from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.settings import BoxLimits
 from toolsemble.sinks import Sink, sinks_of
-from toolsemble.table import Seats
 from toolsemble.turn import Turn
 from toolsemble.workers import ContextThreadPool, finish
 

@@ -7,11 +7,11 @@ from collections.abc import Generator
 from concurrent.futures import Future, wait
 from typing import Any
 
+from toolsemble.claim import Claim
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, remaining
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import TABLE
-from toolsemble.table import Claim
 from toolsemble.workers import in_event_loop, sweep
 
 

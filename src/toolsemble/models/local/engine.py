@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
 
+from toolsemble.claim import Claim
 from toolsemble.errors import ModelError
 from toolsemble.models.local.prefix import Prefixes
 from toolsemble.models.local.server import started
 from toolsemble.models.local.wire import Wire
-from toolsemble.table import Claim, Table
+from toolsemble.table import Table
 
 _KEPT_TEXTS = 512
 _LONGEST_KEPT = 100_000
