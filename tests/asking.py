@@ -7,6 +7,8 @@ import sys
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.review import QueueReview, SQLiteStore
 
+ASKED = 100
+
 
 def ask(path, log):
     """Print the replies to all calls."""
@@ -16,7 +18,7 @@ def ask(path, log):
         os.write(log, f"{number}\n".encode())
         return f"ran {number}"
 
-    calls = [ToolCall("act", {"number": number}, id=f"c{number}") for number in range(1, 201)]
+    calls = [ToolCall("act", {"number": number}, id=f"c{number}") for number in range(1, ASKED + 1)]
     with SQLiteStore(path) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
