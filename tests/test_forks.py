@@ -5,6 +5,8 @@ import os
 import pytest
 
 from crowded import in_a_process
+from toolsemble import InMemoryMetrics
+from toolsemble.forks import renew
 
 HELD = """
     import os, signal, sys, threading, warnings
@@ -41,6 +43,15 @@ HELD = """
     thread.join(60)
     print(code)
 """
+
+
+def test_an_object_has_another_lock_in_a_fork():
+    metrics = InMemoryMetrics()
+    lock = metrics._lock
+    renew()
+    assert metrics._lock is not lock
+    metrics.increment_success("shout", "unknown")
+    assert metrics.count("shout", "success") == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")

@@ -27,9 +27,13 @@ def lock_of(owner: object) -> threading.RLock:
     return threading.RLock()
 
 
-def _renew() -> None:
+def renew() -> None:
+    """Give every object that has a lock of ours another one, as it is in a fork of the process.
+
+    >>> renew()
+    """
     for owner in list(_owners.values()):
         owner._lock = threading.RLock()  # noqa: SLF001 - where its owner was told to keep it
 
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_renew)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=renew)
