@@ -340,7 +340,19 @@ def test_progress_is_told_with_the_run(told):
 
 @pytest.mark.parametrize(
     ("said", "counts"),
-    [(0.4, 0.4), (0, 0), (1, 1), (-3, 0), (1.7, 1), (float("inf"), 1), (float("nan"), None), (None, None)],
+    [
+        (0.4, 0.4),
+        (0, 0),
+        (1, 1),
+        (-3, 0),
+        (1.7, 1),
+        (float("inf"), 1),
+        (float("nan"), None),
+        (None, None),
+        ("half", None),
+        ([], None),
+        (10**400, None),
+    ],
 )
 def test_a_wrong_estimate_of_progress_is_put_right(told, said, counts):
     @tool

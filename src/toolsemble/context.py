@@ -138,9 +138,7 @@ class ToolContext:
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
-        if fraction is not None:
-            fraction = None if math.isnan(fraction) else min(max(fraction, 0), 1)
-        tell(CallProgress.of(self, fraction=fraction, message=message))
+        tell(CallProgress.of(self, fraction=_share(fraction), message=message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer in the middle of a tool's work, and wait in this thread; without a reviewer, go on.
@@ -194,6 +192,14 @@ class ToolContext:
             agent_role=self.agent_role,
             **self.patience(timeout, on_timeout),
         )
+
+
+def _share(said: Any) -> float | None:
+    try:
+        share = float(said)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if math.isnan(share) else min(max(share, 0.0), 1.0)
 
 
 _SHORTEST = 0.001  # a timeout of 0 would wait for ever
