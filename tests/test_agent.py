@@ -11,6 +11,7 @@ from toolsemble import (
     Agent,
     AgentExecutionError,
     AgentResult,
+    ConversationMemory,
     ExitEarlyError,
     ImageContent,
     InvocationParameters,
@@ -69,7 +70,8 @@ BROKEN = ToolCall("broken")
 # script, text, stop reason, what the model was told about its calls
 RUNS = {
     "no tools needed": (["hi"], "hi", "answer", []),
-    "an empty answer": ([""], "", "answer", []),
+    "an empty answer, then one": (["", "hi"], "hi", "answer", []),
+    "a blank answer between calls": ([sum_of(1, 2), " \n", sum_of(3, 4), "", "7"], "7", "answer", ["3", "7"]),
     "one call": ([sum_of(1, 2), "3"], "3", "answer", ["3"]),
     "one after the other": ([sum_of(1, 2), sum_of(3, 4), "7"], "7", "answer", ["3", "7"]),
     "several at once": ([[sum_of(1, 2), sum_of(3, 4)], "both"], "both", "answer", ["3", "7"]),
@@ -275,10 +277,40 @@ async def test_two_runs_that_go_on_from_one_history_know_nothing_of_each_other()
     )
 
 
+EMPTY = UserMessage("Your answer was empty. Answer in words, or call a tool.")
+
+
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_an_empty_answer_is_not_put_into_the_conversation(text):
-    result = await agent_of(text).run("hello")
-    assert (result.messages, result.text) == ([UserMessage("hello")], text)
+async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_once_more(text):
+    model = ScriptedModel([text, "hi"])
+    result = await Agent(model, memory=(memory := ConversationMemory())).run("hello")
+    assert model.requests == [[UserMessage("hello")], [UserMessage("hello"), EMPTY]]
+    assert result.messages == memory.load("default") == [UserMessage("hello"), EMPTY, AssistantMessage("hi")]
+    assert (result.text, result.usage.model_calls) == ("hi", 2)
+
+
+async def test_what_a_provider_wants_back_of_an_empty_answer_stays_in_the_conversation():
+    thought = ChatReply("", details={"anthropic": [{"type": "thinking"}]})
+    result = await agent_of(thought, "hi").run("hello")
+    assert result.messages == [
+        UserMessage("hello"),
+        AssistantMessage("", (), thought.details),
+        EMPTY,
+        AssistantMessage("hi"),
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_model_that_says_nothing_twice_fails_the_run(way):
+    model = ScriptedModel([sum_of(1, 2), "", " ", "on"])
+    with pytest.raises(AgentExecutionError) as caught:
+        await way(Agent(model, [add]), "go")
+    assert str(caught.value) == "The model gave no answer, also when it was asked once more"
+    assert isinstance(caught.value.__cause__, ModelError)
+    partial = caught.value.partial
+    assert (partial.stop_reason, told(partial.messages), partial.messages[-1]) == ("error", ["3"], EMPTY)
+    assert_valid(partial.messages)
+    assert (await way(Agent(model, [add]), "go on", history=partial.messages)).text == "on"
 
 
 # --- results
@@ -610,16 +642,39 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number above 0, not 1.5"),
         (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number above 0"),
         (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
+        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a text, not 7"),
+        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a text, not None"),
+        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a text, not \['x'\]"),
+        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a text, not 7"),
+        (lambda: agent_of(memory="talks.db"), ToolDefinitionError,
+         r"Agent memory must be a ConversationMemory, such as ConversationMemory\('talks.db'\), not 'talks.db'"),
+        (lambda: agent_of(memory=ConversationMemory), ToolDefinitionError, "Agent memory must be a ConversationMemory"),
+        (lambda: agent_of(review=AutoApprove), ToolDefinitionError,
+         r"Agent review must be a ReviewHandler: an object with a method review\(request\), not <class"),
+        (lambda: agent_of(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
+        (lambda: agent_of(retry=3), ToolDefinitionError,
+         r"Agent retry must be a Retry, such as Retry\(attempts=3\), not 3"),
+        (lambda: agent_of(retry=None), ToolDefinitionError, "Agent retry must be a Retry"),
+        (lambda: agent_of(settings=["temperature"]), ToolDefinitionError,
+         r"Agent settings must be a mapping, such as {'temperature': 0}, not \['temperature'\]"),
+        (lambda: agent_of(prices=2), ToolDefinitionError, r"Agent prices must be Prices, such as Prices\(2"),
+        (lambda: agent_of(loop_guard=3), ToolDefinitionError, "Agent loop_guard must be a LoopGuard or None, not 3"),
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
         (lambda: Retry(attempts=-1), ToolDefinitionError, "Retry attempts must be a number from 0 on, not -1"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number from 0 on"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_work_is_refused_when_the_agent_is_made(make, error, problem):
     with pytest.raises(error, match=problem):
         make()
+
+
+def test_settings_are_checked_before_a_model_is_looked_for(monkeypatch):
+    monkeypatch.setattr("toolsemble.agent.agent.model_of", lambda model: pytest.fail("looked for"))
+    with pytest.raises(ToolDefinitionError, match="Agent memory must be"):
+        Agent(memory="talks.db")
 
 
 async def test_one_agent_serves_many_runs_at_once():

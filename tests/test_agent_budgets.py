@@ -1,5 +1,7 @@
 import asyncio
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -144,6 +146,14 @@ async def test_only_when_even_that_gives_nothing_an_error_is_raised(last, settin
     assert result.text == "never asked"
 
 
+async def test_an_empty_answer_in_the_last_turn_is_asked_for_once_more_without_tools():
+    model = ScriptedModel(["", "best"])
+    result = await the_agent(model, max_turns=1).run("go")
+    assert (result.text, result.stop_reason, model.asked[-1].tool_choice) == ("best", "max_turns", "none")
+    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+        await the_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
+
+
 async def test_text_beside_calls_that_are_not_run_any_more_is_the_answer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ChatReply("best", (sum_of(5, 6),))])
     result = await the_agent(model, max_iterations=1).run("go")
@@ -190,6 +200,37 @@ async def test_the_time_of_a_run_cuts_its_calls_off():
     assert told(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
     assert cancelled.is_set()
     assert model.asked[-1].tool_choice == "none"
+
+
+@pytest.mark.parametrize("way", ["stream", "iterate"])
+async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(monkeypatch, way):
+    passed = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed)
+    for module in ("spending", "execution"):
+        monkeypatch.setattr(f"toolsemble.agent.{module}.time", clock)
+    seen = []
+
+    @tool
+    def look() -> str:
+        seen.append(look.context.deadline)
+        return "seen"
+
+    events = getattr(Agent(ScriptedModel([ToolCall("look"), "done"]), [look], max_seconds=60), way)("go")
+    passed = 1000.0
+    began = clock.monotonic()
+    result = [event async for event in events][-1].result
+    assert (result.stop_reason, told(result.messages)) == ("answer", ["seen"])
+    assert seen[0] >= began + 60
+    assert 0 <= result.tool_calls[0].started < 60
+
+
+async def test_the_time_of_a_run_goes_on_while_its_reader_takes_a_rest(monkeypatch):
+    passed = 0.0
+    monkeypatch.setattr("toolsemble.agent.spending.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    turns = Agent(ScriptedModel([sum_of(1, 2), "best"]), [add], max_seconds=60).iterate("go")
+    await anext(turns)
+    passed = 1000.0
+    assert [event async for event in turns][-1].result.stop_reason == "max_seconds"
 
 
 async def test_tools_know_when_the_time_of_the_run_is_up():

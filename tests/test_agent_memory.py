@@ -141,11 +141,12 @@ async def test_a_memory_that_cannot_be_read_fails_the_run(history):
     assert caught.value.partial.messages == [*(history or []), UserMessage("b")]
 
 
-async def test_an_answer_of_nothing_leaves_the_question(memory):
-    agent = Agent(ScriptedModel(["", "two"]), memory=memory)
-    await agent.run("a")
+async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
+    agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
+    with pytest.raises(AgentExecutionError, match="gave no answer"):
+        await agent.run("a")
     await agent.run("b")
-    assert [message.text for message in memory.load("default")] == ["a", "b", "two"]
+    assert [message.text for message in memory.load("default")] == ["b", "two"]
 
 
 async def test_runs_of_one_conversation_at_once_keep_calls_with_their_replies(memory):

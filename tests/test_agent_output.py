@@ -5,7 +5,16 @@ import pydantic
 import pytest
 
 from scripts import TOOLS, add, assert_valid, sum_of, told
-from toolsemble import Agent, AgentExecutionError, MaxIterationsExceededError, ToolCall, ToolDefinitionError, tool
+from toolsemble import (
+    Agent,
+    AgentExecutionError,
+    MaxIterationsExceededError,
+    ReturnBehavior,
+    ToolCall,
+    ToolDefinitionError,
+    ToolResult,
+    tool,
+)
 from toolsemble.models import ChatReply, UserMessage
 from toolsemble.testing import ScriptedModel
 
@@ -200,9 +209,45 @@ async def test_an_answer_in_the_last_turn_is_an_answer():
     assert told(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
 
 
-async def test_an_immediate_result_ends_the_run_whatever_the_type():
-    result = await Agent(ScriptedModel([ToolCall("show", {"text": "a"})]), TOOLS, output_type=Person).run("go")
-    assert (result.output, result.stop_reason) == ("shown: a", "immediate")
+class Discreet(pydantic.BaseModel):
+    name: str
+    age: int = pydantic.Field(exclude=True)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "given", "text", "output"),
+    [
+        (Person, ADA, '{"name":"Ada","age":36}', ADA),
+        (Person, {"name": "Ada"}, '{"name":"Ada"}', Person("Ada")),
+        (Person, ADA_JSON, ADA_JSON, ADA),
+        (Person, ToolResult.success("Ada, 36", ADA), "Ada, 36", ADA),
+        (Discreet, Discreet(name="Ada", age=36), '{"name":"Ada"}', Discreet(name="Ada", age=36)),
+        (str, "shown", "shown", "shown"),
+        (str, {"a": 1}, '{"a":1}', '{"a":1}'),
+        (list[int], (1, 2), "[1,2]", [1, 2]),
+        (int, 42, "42", 42),
+    ],
+)
+async def test_an_immediate_result_that_fits_ends_the_run_as_that_type(native, kind, given, text, output):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    model = ScriptedModel([ToolCall("find")], native_output=native)
+    result = await Agent(model, [find], output_type=kind).run("go")
+    assert (result.output, result.text, result.stop_reason) == (output, text, "immediate")
+
+
+@pytest.mark.parametrize("given", ["shown: Ada", {"age": 1}, "", ToolResult.success("Ada", object())])
+async def test_an_immediate_result_that_does_not_fit_goes_to_the_model(given):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    result = await Agent(ScriptedModel([ToolCall("find"), ADA_CALL]), [find], output_type=Person).run("go")
+    assert (result.output, result.stop_reason, len(result.tool_calls)) == (ADA, "answer", 1)
+    assert_valid(result.messages)
 
 
 async def test_without_a_type_the_tool_for_the_answer_is_an_unknown_one():

@@ -33,7 +33,7 @@ class Account:
         """Take down what was given; refuse a history in which a call has no reply."""
         around = current_spending.get()
         self.spending = Spending(plan.limits, plan.prices, around)
-        self.context = _surroundings(plan, memory_id, parameters, self.spending)
+        self.context = _surroundings(plan, memory_id, parameters)
         self.sinks = plan.sinks
         self.stop: Stop | None = None
         self.records: list[ToolCallRecord] = []
@@ -50,7 +50,10 @@ class Account:
         self.messages = opening(plan.system, history or ()).plus(*prompt)
 
     def begin(self) -> None:
-        """Take up the conversation that is remembered, unless another one was given."""
+        """Start the clock, and take up the conversation that is remembered, unless another one was given."""
+        self.spending.begin()
+        ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
+        self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._plan.memory is not None:
             kept = self._plan.memory.load(self._topic)
             if self._goes_on:
@@ -113,16 +116,13 @@ class Account:
         )
 
 
-def _surroundings(
-    plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None, spending: Spending
-) -> ToolContext:
+def _surroundings(plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None) -> ToolContext:
     """Give the context that the calls of the run inherit; a run inside another one inherits it, too."""
     base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
         "run_id": base.run_id or new_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
-        "deadline": min((each for each in (base.deadline, spending.deadline) if each is not None), default=None),
     }
     if memory_id is not None:
         changes["memory_id"] = memory_id

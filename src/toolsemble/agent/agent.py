@@ -12,14 +12,14 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.delegate import Delegate
 from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.guard import LoopGuard
+from toolsemble.agent.kinds import check_kinds, check_prices
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
-from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, box_of
+from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, offered
 from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
-from toolsemble.errors import ToolDefinitionError
 from toolsemble.keywords import ToolSettings
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
@@ -81,8 +81,8 @@ class Agent:
         :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
         :param max_turns: how many times the model is asked
         :param max_tokens: how many tokens a run may take
-        :param max_seconds: how long a run may work, from the moment it is asked for; the time that the reader of a
-            stream takes counts, too; calls are cut off then, and the model may
+        :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
+            asked for; time that the reader of a stream takes counts, too; calls are cut off then, and the model may
             answer once more; how long a model may take for one answer is the model's own setting
         :param max_cost: what the tokens of a run may cost, by the prices
         :param max_depth: how deep agents may use agents as tools
@@ -98,20 +98,16 @@ class Agent:
         :param loop_guard: when a run counts as going in circles, of which the model is told before the run ends; None
             for never
         """
-        if loop_guard is not None and not isinstance(loop_guard, LoopGuard):
-            raise ToolDefinitionError(f"Agent loop_guard must be a LoopGuard or None, not {loop_guard!r:.80}")
-        if prices is not None and not isinstance(prices, Prices):
-            raise ToolDefinitionError(f"Agent prices must be Prices, such as Prices(2, 8), not {prices!r:.80}")
-        if max_cost is not None and prices is None:
-            raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
+        limits = Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries)
+        check_kinds(role=role, goal=goal, background=background, memory=memory, memory_id=memory_id, review=review)
+        check_kinds(prices=prices, retry=retry, settings=settings, loop_guard=loop_guard)
+        check_prices(max_cost, prices)
         output = None if output_type is None else Output(output_type)
-        dynamic = callable(tools) and not isinstance(tools, (Tool, Iterable))
         self._plan = Plan(
-            model=model_of(model),
-            tools=tools if dynamic else box_of(tools, review, role, output),  # type: ignore[arg-type]  # as asked
+            tools=offered(tools, review, role, output),
             system=system_message(role, goal, background),
             role=role,
-            limits=Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries),
+            limits=limits,
             prices=prices,
             review=review,
             memory=memory,
@@ -121,6 +117,7 @@ class Agent:
             settings=MappingProxyType(dict(settings or {})),
             sinks=sinks_of("Agent", sinks),
             loop_guard=loop_guard,
+            model=model_of(model),  # last: it may take long
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:

@@ -23,6 +23,7 @@ from toolsemble.errors import (
     AgentExecutionError,
     ExitEarlyError,
     MaxIterationsExceededError,
+    ModelError,
     ToolArgumentsError,
     ToolConfigurationError,
 )
@@ -32,6 +33,7 @@ from toolsemble.result import ToolResult
 from toolsemble.shape import described
 from toolsemble.toolbox import Toolbox
 
+_SILENT = "Your answer was empty. Answer in words, or call a tool."
 _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
 
 
@@ -56,6 +58,7 @@ class Loop:
         self._offer = Offer(plan)
         self._lookout = None if plan.loop_guard is None else Lookout(plan.loop_guard)
         self._misfits = 0
+        self._silences = 0
 
     async def final(self) -> Final:
         """Go on until there is an answer, and give it as the last event."""
@@ -97,10 +100,10 @@ class Loop:
     async def _turn(self) -> AgentResult | None:
         """Let the model speak once, and do what it asks for; None when it is to speak again."""
         account = self._account
-        box = await self._offer.box(account.view)
-        account.end(account.spending.exhausted())
         if self._channel is not None:
             await self._channel.told()
+        box = await self._offer.box(account.view)
+        account.end(account.spending.exhausted())
         reply = await self._reply(self._request(box))
         return await self._act(reply, box) if reply.calls else self._answer(reply)
 
@@ -139,10 +142,12 @@ class Loop:
         """Take an answer in text; None when it does not fit."""
         account, message = self._account, AssistantMessage(reply.text, (), reply.details)
         # Providers refuse a conversation in which somebody says nothing at all, or only blanks.
-        account.say(*([message] if reply.text.strip() or reply.details else []))
+        if reply.text.strip() or reply.details:
+            account.say(message)
         self._ended(message, ())
-        if account.stop is not None and not reply.text.strip():
-            raise self._unanswered()
+        if not reply.text.strip() and (account.stop is not None or self._plan.output is None):
+            self._ask_for_words()
+            return None
         try:
             return self._answered(reply.text)
         except ToolArgumentsError as problem:
@@ -150,9 +155,19 @@ class Loop:
             account.correct(f"{described(problem)}. Give the whole answer again.")
             return None
 
+    def _ask_for_words(self) -> None:
+        """Have the model asked once more when it has said nothing; raise when that was of no use."""
+        if self._account.stop is not None:
+            raise self._unanswered()
+        self._silences += 1
+        if self._silences > 1:
+            raise ModelError("The model gave no answer, also when it was asked once more")
+        self._account.correct(_SILENT)
+
     async def _act(self, reply: ChatReply, box: Toolbox) -> AgentResult | None:
         """Run the calls of a reply; None when the model is to go on with what came of them."""
         account = self._account
+        self._silences = 0
         execution = Execution(reply.calls, account, self._channel, self._lookout)
         closing = account.stop is not None  # the tools were switched off, and it calls some all the same
         answer = None if self._plan.output is None else self._final(self._plan.output, reply.calls, execution)
@@ -219,7 +234,13 @@ class Loop:
         if behaviors[-1] is not ReturnBehavior.IMMEDIATE_IF_LAST and not _IMMEDIATE.issuperset(behaviors):
             return None
         result = made[-1].reply.result
-        output = result.text if result.structured_output is None else result.structured_output
+        if self._plan.output is None:
+            output = result.text if result.structured_output is None else result.structured_output
+        else:
+            try:
+                output = self._plan.output.read_result(result)
+            except ToolArgumentsError:
+                return None  # it is not what was asked for, so the model has to make that of it
         return self._account.result("immediate", result.text, output)
 
     def _answered(self, text: str) -> AgentResult:

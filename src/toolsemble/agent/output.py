@@ -7,13 +7,15 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, get_origin
 
-from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
+from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
+from toolsemble.result import ToolResult
 from toolsemble.schema.decode import decode_arguments
 from toolsemble.schema.emit import portable
 from toolsemble.schema.field import Field, declared
 from toolsemble.schema.members import members_reader
 from toolsemble.schema.repair import STEPS
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.shape import shaped
 from toolsemble.specification import ToolSpecification
 
 FINAL_ANSWER = "final_answer"
@@ -31,6 +33,7 @@ class Output:
     """
 
     def __init__(self, kind: Any) -> None:
+        self._kind = kind
         origin = get_origin(kind) or kind
         # An object is asked for as it is; of anything else, one is made, as tools and providers insist on objects.
         self._bare = not (
@@ -71,6 +74,16 @@ class Output:
         if not text.strip():
             raise ToolArgumentsError("The answer is empty")
         return self.read(text)
+
+    def read_result(self, result: ToolResult) -> Any:
+        """Give the answer that a tool's result is: its object if that fits, or else its text."""
+        given = result.structured_output
+        if type(given) is self._kind:
+            return given
+        if given is not None:
+            with suppress(ToolArgumentsError, ToolExecutionError):
+                return self.read(shaped(given).output)
+        return self.read_text(result.output)
 
     def _decoded(self, text: str) -> Any:
         return decode_arguments(text, self._arguments, STEPS)[0]

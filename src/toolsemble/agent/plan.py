@@ -18,6 +18,7 @@ from toolsemble.models.message import Message, SystemMessage
 from toolsemble.review import ReviewHandler
 from toolsemble.sinks import Sinks
 from toolsemble.toolbox import Toolbox
+from toolsemble.tools import Tool
 from toolsemble.workers import awaitable
 
 
@@ -121,6 +122,15 @@ class Offer:
 
     def _box_of(self, tools: Iterable[object]) -> Toolbox:
         return box_of(tools, self._plan.review, self._plan.role, self._plan.output)
+
+
+def offered(
+    tools: Iterable[object] | DynamicTools, review: ReviewHandler | None, role: str, output: Output | None
+) -> Toolbox | DynamicTools:
+    """Give what an agent offers: a function of the run as it is, anything else as a toolbox."""
+    if callable(tools) and not isinstance(tools, (Tool, Iterable)):
+        return tools
+    return box_of(tools, review, role, output)
 
 
 def box_of(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:

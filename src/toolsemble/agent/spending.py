@@ -15,10 +15,15 @@ class _Tally:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.started = time.monotonic()
-        self.ends = None if limits.max_seconds is None else self.started + limits.max_seconds
+        self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.cost = 0.0
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self.started = time.monotonic()
+        most = self.limits.max_seconds
+        self.ends = None if most is None else self.started + most
 
     def calls_left(self) -> int:
         """How many calls may still be made."""
@@ -56,10 +61,16 @@ class Spending:
         self.lock: threading.Lock = threading.Lock() if parent is None else parent.lock
         self._own = _Tally(limits)
         self.line: tuple[_Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
-        self.deadline = min((each.ends for each in self.line if each.ends is not None), default=None)
+        self.deadline: float | None
         """When the time is up, here or around it, on the clock of ``time.monotonic``."""
+        self.begin()
         self._turns = 0
         self._model_seconds = self._tool_seconds = 0.0
+
+    def begin(self) -> None:
+        """Start the clock of the run: it may have been asked for long before somebody wanted its first event."""
+        self._own.begin()
+        self.deadline = min((each.ends for each in self.line if each.ends is not None), default=None)
 
     @property
     def started(self) -> float:
