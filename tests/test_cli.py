@@ -265,7 +265,7 @@ def test_events_can_be_read_as_lines_of_json(bot, started):
         (
             "never",
             {
-                "decision": "exit_early",
+                "decision": "reject",
                 "reason": "nothing that needs approval may run (--approve never)",
                 "timed_out": False,
             },
@@ -303,6 +303,7 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
         (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
+        (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),
@@ -315,6 +316,40 @@ def test_misuse_is_told_in_one_line(started, words, line):
     assert (code, out) == (2, "")
     assert err.startswith(f"toolsemble: {line}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["ask", " "], 2, "There is no question: write it after 'ask', or '-' to read it from the input"),
+        (["ask", "q", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
+        (["ask", "q", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        (["ask", "q", "-m", "BOT:model", "--memory", "BOT/x"], 2, "The conversations in 'BOT/x' cannot be used: "),
+        (["ask", "q", "--nothing"], 2, "No such option"),
+        (["ask"], 2, "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
+        (["chat", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
+        (["chat", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        (["chat", "--max-calls", "x"], 2, "Invalid value for '--max-calls': 'x' is not a valid integer"),
+    ],
+)
+def test_what_fails_before_a_run_is_a_line_of_json_too(bot, started, words, code, message):
+    path = bot()
+    ended, out, err = started(*(word.replace("BOT", path) for word in words), "--json")
+    line = json.loads(out)
+    assert (ended, line["kind"], line["exit_code"]) == (code, "error", code)
+    assert line["message"].startswith(message.replace("BOT", path))
+    assert (line["text"], line["tool_calls"], line["usage"]["model_calls"]) == ("", [], 0)
+    assert err == f"toolsemble: {line['message']}\n"
+
+
+def test_ctrl_c_before_a_run_is_a_line_of_json_too(bot, started):
+    path = bot("", "signal.raise_signal(signal.SIGINT)")
+    code, out, _ = started("ask", "q", "-m", f"{path}:model", "--json")
+    assert (code, kinds(out)) == (130, ["interrupted"])
+
+
+def test_other_commands_have_no_events(started):
+    assert started("tools", "--json", "--nothing")[:2] == (2, "")
 
 
 def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
@@ -587,6 +622,8 @@ def test_explain_says_what_a_provider_does_not_see(started):
             (3, "Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n", ""),
         ),
         (["BOT:add", "1", "2"], (2, "", "toolsemble: Arguments are JSON text or pairs such as a=value, not '1 2'\n")),
+        (["BOT:add", "a=1", "b=2", "a=3"], (2, "", "toolsemble: 'a' is given 2 times; give it once, or write JSON\n")),
+        (["BOT:show", "a=1", "a=2"], (0, "shown: a=1 a=2\n", "")),
         (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which only programs can get\n")),
     ],
 )

@@ -41,6 +41,7 @@ both = add | shout
 _hidden = Shout()
 listed = [add, shout]
 number = 7
+nothing = None
 
 def plain(): ...
 """
@@ -129,6 +130,16 @@ def test_several_targets_are_one_toolbox():
         ("broken.py", "'broken.py' cannot be loaded: ZeroDivisionError: division by zero"),
         ("ending", "'ending' cannot be loaded: it ended the program while it was loaded"),
         ("ending.py", "'ending.py' cannot be loaded: it ended the program while it was loaded"),
+        ("leaving", "'leaving' cannot be loaded: GeneratorExit"),
+        ("leaving.py", "'leaving.py' cannot be loaded: GeneratorExit"),
+        ("counted", "'counted': __all__ must be a list of names, not 5"),
+        ("counted:xyz", "'counted': __all__ must be a list of names, not 5"),
+        ("lettered", "'lettered': __all__ must be a list of names, not 'add'"),
+        ("numbered", "'numbered': __all__ must be a list of names, not [5]"),
+        ("my_tools:nothing", "'my_tools:nothing': 'nothing' is None in it"),
+        ("my_tools.py:nothing", "'my_tools.py:nothing': 'nothing' is None in it"),
+        ("my_tools:", "'my_tools:' names nothing after the colon: write my_tools for all of it, or my_tools:NAME"),
+        ("my_tools.py:", "'my_tools.py:' names nothing after the colon: write my_tools.py for all of it, or my_tools."),
         ("lacking", "'lacking' cannot be loaded: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
     ],
@@ -138,11 +149,23 @@ def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
     write("empty.py", "")
     write("broken.py", "1 / 0")
     write("ending.py", "raise SystemExit(1)")
+    write("leaving.py", "raise GeneratorExit")
+    write("counted.py", f"{TOOLS}\n__all__ = 5")
+    write("lettered.py", f"{TOOLS}\n__all__ = 'add'")
+    write("numbered.py", f"{TOOLS}\n__all__ = [5]")
     write("lacking.py", "import no_such_thing")
     write("misspelled.py", "def f(:")
     with pytest.raises(ToolDefinitionError) as refused:
         toolbox_of([target])
     assert str(refused.value).startswith(told)
+
+
+@pytest.mark.parametrize("target", ["stopping", "stopping.py"])
+def test_ctrl_c_while_a_module_is_loaded_is_no_fault_of_the_module(write, target):
+    write("stopping.py", "raise KeyboardInterrupt")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            toolbox_of([target])
 
 
 def test_what_a_module_imports_is_not_its_own_unless_it_says_so(write):

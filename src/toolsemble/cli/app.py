@@ -71,8 +71,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         code = app.main(list(argv), PROGRAM, VARIABLE, standalone_mode=False, obj=wishes)
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else PROGRAM
-        code = _told(f"{error.format_message()} See '{where} --help'.", Exit.MISUSED)
+        code = _misused(error, argv)
     except click.Abort:
         code = Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line
@@ -80,6 +79,19 @@ def run(argv: Sequence[str]) -> int:
             _trace()
         code = _told(line_of(error), exit_of(error))
     return int(code or 0)
+
+
+def _misused(error: click.UsageError, argv: Sequence[str]) -> Exit:
+    """Tell what is wrong with the words of a command; to who reads the events of a run, as its only one, too."""
+    where = error.ctx.command_path if error.ctx else PROGRAM
+    line = f"{error.format_message()} See '{where} --help'."
+    if where in {f"{PROGRAM} ask", f"{PROGRAM} chat"} and "--json" in argv:
+        from toolsemble.agent.result import AgentResult
+        from toolsemble.cli.journal import Journal
+        from toolsemble.errors import ToolConfigurationError
+
+        Journal(Wishes().screen()).end(ToolConfigurationError(line), AgentResult())
+    return _told(line, Exit.MISUSED)
 
 
 def _told(line: str, code: Exit) -> Exit:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.result import AgentResult
 from toolsemble.cli.approval import reviewer
 from toolsemble.cli.chat import Chat
 from toolsemble.cli.exits import Exit
@@ -73,26 +75,41 @@ class Setup:
 
 def ask(words: Sequence[str], setup: Setup, screen: Screen) -> Exit:
     """Answer one question; ``-`` reads it from standard input."""
-    question = sys.stdin.read() if list(words) == ["-"] else " ".join(words)
-    if not question.strip():
-        raise ToolConfigurationError("There is no question: write it after 'ask', or '-' to read it from the input")
-    box = setup.toolbox()  # first: tools are misspelled more often than models, and a model may take long to load
-    memory = None if setup.memory is None else ConversationMemory(setup.memory)
-    try:
-        outcome = followed(setup.agent(box, memory, screen), question, setup.listener(screen))
+    with ExitStack() as opened:
+        with _prepared(setup, screen):
+            question = _question(words)
+            box = setup.toolbox()  # first: tools are misspelled more often than models, which may take long to load
+            memory = None if setup.memory is None else opened.enter_context(closing(ConversationMemory(setup.memory)))
+            agent = setup.agent(box, memory, screen)
+        outcome = followed(agent, question, setup.listener(screen))
         if memory is not None:
             remember(memory, outcome)
         return outcome.code
-    finally:
-        if memory is not None:
-            memory.close()
 
 
 def chat(setup: Setup, screen: Screen) -> Exit:
     """Hold a conversation until the person leaves it or the input ends."""
-    box = setup.toolbox()
-    memory = ConversationMemory(setup.memory)
+    with ExitStack() as opened:
+        with _prepared(setup, screen):
+            box = setup.toolbox()
+            memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
+            agent = setup.agent(box, memory, screen)
+        return Chat(agent, box, memory, screen, lambda: setup.listener(screen)).held()
+
+
+def _question(words: Sequence[str]) -> str:
+    question = sys.stdin.read() if list(words) == ["-"] else " ".join(words)
+    if not question.strip():
+        raise ToolConfigurationError("There is no question: write it after 'ask', or '-' to read it from the input")
+    return question
+
+
+@contextmanager
+def _prepared(setup: Setup, screen: Screen) -> Iterator[None]:
+    """Have lines of JSON end as those of a run do, also when it does not come to one."""
     try:
-        return Chat(setup.agent(box, memory, screen), box, memory, screen, lambda: setup.listener(screen)).held()
-    finally:
-        memory.close()
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if setup.as_json:
+            Journal(screen).end(error if isinstance(error, Exception) else None, AgentResult())
+        raise

@@ -75,12 +75,19 @@ def _arguments(box: Toolbox, words: Sequence[str]) -> str | dict[str, Any]:
     # Text stays text: what a parameter is to be, the path knows best.
     written = {pair[1]: pair[2] for pair in pairs if pair is not None}
     if None not in pairs and (written.keys() & properties.keys() or not _takes_text(properties)):
+        _check_once([pair[1] for pair in pairs if pair is not None])
         return written
     if _takes_text(properties):
         return {next(iter(properties)): " ".join(words)}
     raise ToolDefinitionError(
         f"Arguments are JSON text or pairs such as {next(iter(properties), 'name')}=value, not {' '.join(words)!r:.80}"
     )
+
+
+def _check_once(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ToolDefinitionError(f"{name!r:.80} is given {names.count(name)} times; give it once, or write JSON")
 
 
 def _takes_text(properties: Mapping[str, Any]) -> bool:

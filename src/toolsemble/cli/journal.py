@@ -102,7 +102,7 @@ def _decided(decision: Any) -> dict[str, Any]:
         return {"decision": "continue"}
     if isinstance(decision, Edit):
         return {"decision": "edit", "revised": decision.revised}
-    return {"decision": "exit_early", "reason": decision.reason, "timed_out": decision.timed_out}
+    return {"decision": "reject", "reason": decision.reason, "timed_out": decision.timed_out}
 
 
 def _totals(result: AgentResult) -> dict[str, Any]:

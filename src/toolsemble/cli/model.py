@@ -29,7 +29,7 @@ def model_named(name: str | None, screen: Screen) -> ChatModel:
 def _is_place(name: str) -> bool:
     """Whether it is ``module:attribute`` or ``path/to/file.py:attribute``; the names of providers come first."""
     first, _, rest = name.partition(":")
-    return first not in PROVIDERS and (bool(rest) or name.endswith(".py"))
+    return first not in PROVIDERS and (bool(rest) or first.endswith(".py"))
 
 
 @contextmanager

@@ -45,7 +45,10 @@ def module_at(path: str) -> ModuleType:
     try:
         with aside():
             loader.exec_module(module)
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        del sys.modules[name]
+        raise
+    except BaseException as problem:
         del sys.modules[name]
         raise _unloadable(path, problem) from problem
     return module
@@ -65,7 +68,9 @@ def module_named(name: str) -> ModuleType | None:
         if problem.name is not None and (name == problem.name or name.startswith(f"{problem.name}.")):
             return None
         raise _unloadable(name, problem) from problem
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         raise _unloadable(name, problem) from problem
 
 
@@ -74,13 +79,19 @@ def tools_in(module: ModuleType) -> dict[str, object]:
 
     What it imports from elsewhere does not count, unless its ``__all__`` names it.
     """
+    found = {name: getattr(module, name, None) for name in _offered(module)}
+    return {name: value for name, value in found.items() if _offers(value)}
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """Give the names in ``__all__``, or else the public ones that the module does not import."""
     listed = getattr(module, "__all__", None)
-    names = [name for name in vars(module) if not name.startswith("_")] if listed is None else list(listed)
     if listed is None:
         imported = _imported(module)
-        names = [name for name in names if name not in imported]
-    found = {name: getattr(module, name, None) for name in names}
-    return {name: value for name, value in found.items() if _offers(value)}
+        return [name for name in vars(module) if not name.startswith("_") and name not in imported]
+    if not (isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)):
+        raise ToolDefinitionError(f"{module.__name__!r}: __all__ must be a list of names, not {listed!r:.80}")
+    return list(listed)
 
 
 def _offers(value: object) -> bool:

@@ -78,6 +78,10 @@ def thing_at(target: str) -> object:
     >>> thing_at("math:pi")
     3.141592653589793
     """
+    if target.endswith(":"):
+        raise ToolDefinitionError(
+            f"{target!r:.80} names nothing after the colon: write {target[:-1]:.80} for all of it, or {target:.80}NAME"
+        )
     file = _FILE.fullmatch(target)
     if file:
         module: ModuleType | None = module_at(file["path"])
@@ -90,7 +94,7 @@ def thing_at(target: str) -> object:
 
 def _attribute(target: str, module: ModuleType, attribute: str) -> object:
     try:
-        return reduce(getattr, attribute.split("."), module)
+        value = reduce(getattr, attribute.split("."), module)
     except AttributeError:
         offered = tools_in(module)
         named = {tool.name: tool for each in offered.values() for tool in _flat(each) if hasattr(tool, "name")}
@@ -98,6 +102,9 @@ def _attribute(target: str, module: ModuleType, attribute: str) -> object:
             return named[attribute]
         hint = _nearest(attribute, {**named, **offered})
         raise ToolDefinitionError(f"{target!r:.80}: there is no {attribute!r:.80} in it{hint}") from None
+    if value is None:
+        raise ToolDefinitionError(f"{target!r:.80}: {attribute!r:.80} is None in it")
+    return value
 
 
 def _listed(target: str, thing: object, *, shown: bool) -> list[object]:
