@@ -223,6 +223,23 @@ async def test_what_is_no_prompt_is_refused(prompt):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"memory_id": 7}, "The memory_id of a run must be a text, not 7"),
+        ({"history": 7}, "The history of a run must be messages, not 7"),
+        (
+            {"parameters": ("user", "ada")},
+            r"The parameters of a run must be a mapping that can be changed, such as {'user': 'ada'}, not \('user'",
+        ),
+    ],
+)
+async def test_what_cannot_be_said_of_a_run_is_refused(settings, problem):
+    for way in WAYS:
+        with pytest.raises(TypeError, match=problem):
+            await way(Agent(ScriptedModel(["hi"])), "go", **settings)
+
+
 @pytest.mark.parametrize("settings", [{}, {"role": "a librarian"}])
 async def test_nothing_to_answer_is_refused(settings):
     with pytest.raises(ToolConfigurationError, match="There is nothing to answer"):
@@ -503,16 +520,27 @@ async def test_nobody_waits_for_another_try_beyond_the_time_of_the_run():
         await Agent(model, max_seconds=30).run("hello")
 
 
-async def test_what_is_no_reply_fails_the_run():
+@pytest.mark.parametrize(
+    "wrong", ["text", None, ChatReply(None), ChatReply(7), ChatReply("", None), ChatReply("", (SHOW, "add"))]
+)
+async def test_what_is_no_reply_fails_the_run(wrong):
     class Wrong:
         async def reply(self, request):
-            return "text"
+            return wrong
 
         async def stream(self, request):
-            yield "text"
+            yield wrong
 
-    with pytest.raises(AgentExecutionError, match="The model gave 'text' in place of a ChatReply"):
+    with pytest.raises(AgentExecutionError) as caught:
         await Agent(Wrong()).run("hello")
+    assert str(caught.value) == (
+        f"The model gave {wrong!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls"
+    )
+
+
+async def test_a_list_of_calls_will_do():
+    reply = ChatReply("", [sum_of(1, 2)])
+    assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]
 
 
 async def test_calls_of_one_id_are_told_apart():

@@ -466,6 +466,15 @@ def test_colors_are_shown_where_people_want_them(person, monkeypatch, given, col
     assert ("\x1b[" in person.seen) is colored
 
 
+@pytest.mark.parametrize("columns", [1, 20])
+def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatch, columns):
+    monkeypatch.setenv("TERM", "xterm")
+    sitting = Person(columns)
+    assert sitting.runs(["tools", "calculator", "--no-color"]) == 0
+    assert {"tool", "parameters", "calculator", "expression"} <= set(sitting.plain().split())
+    sitting.leaves()
+
+
 def test_no_color_as_an_option_stands_above_the_rest(person, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert person.runs(["tools", "--no-color"]) == 0
@@ -652,6 +661,22 @@ def test_the_progress_of_a_call_by_hand_is_shown_at_a_terminal(bot, person):
     assert "50% half of it" in person.seen
 
 
+LEAVING = "@tool\ndef leave() -> str:\n    raise {}\n"
+
+
+@pytest.mark.parametrize(("error", "line"), [("SystemExit(7)", "SystemExit: 7"), ("GeneratorExit", "GeneratorExit")])
+def test_a_tool_that_wants_to_end_the_program_fails_the_command_alone(bot, started, error, line):
+    path = bot('ToolCall("leave"), ToolCall("leave")', LEAVING.format(error))
+    assert started("call", f"{path}:leave") == (1, "", f"toolsemble: {line}\n")
+    run = ("ask", "q", "-m", f"{path}:model", "-t", f"{path}:leave")
+    code, _, err = started(*run)
+    assert (code, err.splitlines()[-1]) == (1, f"toolsemble: {line}")
+    code, out, _ = started(*run, "--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last["kind"], last["message"], len(last["tool_calls"])) == (1, "error", line, 1)
+    assert "Traceback" in started("--debug", "call", f"{path}:leave")[2]
+
+
 def test_a_call_by_hand_can_be_interrupted(tmp_path, started):
     file = tmp_path / "stop.py"
     file.write_text(
@@ -730,6 +755,25 @@ def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("toolsemble", run_name="__main__")
     assert ended.value.code == 2
+
+
+def test_bytes_that_are_no_text_do_not_end_a_conversation(bot, monkeypatch, capsys):
+    path = bot("lambda messages: messages[-1].text, lambda messages: messages[-1].text")
+    monkeypatch.setattr(sys, "argv", ["toolsemble", "chat", "-q", "-m", f"{path}:model"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nRome\n"), encoding="utf-8"))
+    with pytest.raises(SystemExit) as ended:
+        program()
+    assert (ended.value.code, *capsys.readouterr()) == (0, "caf\\udce9\nRome\n", "")
+
+
+def test_a_program_that_is_interrupted_while_it_starts_says_nothing(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolsemble.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        program(lambda code: None)
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
 
 
 def test_an_interrupted_program_does_not_wait_for_a_tool_that_works_on(bot, monkeypatch, capsys):
@@ -822,12 +866,15 @@ def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards
     assert person.plain() == "half a line\n[question]\nlater\n"
 
 
-def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch):
+@pytest.mark.parametrize(
+    "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
+)
+def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch, words):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["tools"]) == 141
+        assert main(words) == 141
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])

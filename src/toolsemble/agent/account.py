@@ -7,6 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop
+from toolsemble.agent.kinds import check_run
 from toolsemble.agent.plan import Plan, RunView
 from toolsemble.agent.prompt import opening
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
@@ -30,7 +31,8 @@ class Account:
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
     ) -> None:
-        """Take down what was given; refuse a history in which a call has no reply."""
+        """Take down what was given; refuse what is of a wrong kind, and a history in which a call has no reply."""
+        check_run(history, memory_id, parameters)
         around = current_spending.get()
         self.spending = Spending(plan.limits, plan.prices, around)
         self.context = _surroundings(plan, memory_id, parameters)

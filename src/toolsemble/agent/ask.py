@@ -61,8 +61,8 @@ async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) ->
 
 def _checked(reply: Any) -> ChatReply:
     """Give a reply that can be sent back to any model, with calls that can be told apart."""
-    if not isinstance(reply, ChatReply):
-        raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply")
+    if not (isinstance(reply, ChatReply) and _is_whole(reply.text, reply.calls)):
+        raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls")
     text = sendable(reply.text)
     calls = tuple(map(_sendable_call, reply.calls))
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
@@ -70,6 +70,13 @@ def _checked(reply: Any) -> ChatReply:
     if text is reply.text and calls == reply.calls:
         return reply
     return replace(reply, text=text, calls=calls)
+
+
+def _is_whole(text: Any, calls: Any) -> bool:
+    """Whether the parts of a reply are what they must be: anybody can write a model."""
+    if not isinstance(text, str) or not isinstance(calls, (tuple, list)):
+        return False
+    return all(isinstance(call, ToolCall) for call in calls)
 
 
 def _sendable_call(call: ToolCall) -> ToolCall:

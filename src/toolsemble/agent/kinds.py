@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from toolsemble.agent.budget import Prices
@@ -24,6 +24,17 @@ def check_kinds(**settings: object) -> None:
         expected, fits = _KINDS[name]
         if not fits(value):
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
+
+
+def check_run(history: object, memory_id: object, parameters: object) -> None:
+    """Refuse what is said about one run and is of a wrong kind; None is for nothing said."""
+    for name, value, kind, expected in (
+        ("history", history, Iterable, "messages"),
+        ("memory_id", memory_id, str, "a text"),
+        ("parameters", parameters, MutableMapping, "a mapping that can be changed, such as {'user': 'ada'}"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"The {name} of a run must be {expected}, not {value!r:.80}")
 
 
 def check_prices(max_cost: float | None, prices: Prices | None) -> None:

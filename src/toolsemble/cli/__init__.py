@@ -5,6 +5,7 @@ Nothing is loaded here but what the command at hand needs: the program answers a
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -40,7 +41,12 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
 
     :param leave: ends the process without waiting for anybody
     """
-    code = main()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # one byte that is no text must not end a conversation
+    try:
+        code = main()
+    except KeyboardInterrupt:  # before there was a command that could take notice of it
+        code = _INTERRUPTED
     if code == _INTERRUPTED and _busy():
         # A tool that cannot be interrupted works on in its thread; the person has asked for an end.
         for stream in filter(None, (sys.stdout, sys.stderr)):

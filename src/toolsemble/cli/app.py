@@ -67,18 +67,30 @@ def run(argv: Sequence[str]) -> int:
     >>> run(["version", "--nothing"])
     2
     """
-    wishes = Wishes()
     try:
-        code = app.main(list(argv), PROGRAM, VARIABLE, standalone_mode=False, obj=wishes)
+        return int(_done(argv, Wishes()) or 0)
+    except (BrokenPipeError, _UnheardError):
+        # The interpreter would try to write the rest once more, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.UNHEARD
+
+
+def _done(argv: Sequence[str], wishes: Wishes) -> int | None:
+    """Do what a command says; what goes wrong is told, unless nobody listens."""
+    try:
+        code: int | None = app.main(list(argv), PROGRAM, VARIABLE, standalone_mode=False, obj=wishes)
     except click.UsageError as error:
         code = _misused(error, argv)
     except click.Abort:
         code = Exit.INTERRUPTED
+    except _UnheardError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line
         if wishes.debug:
             _trace()
-        code = _told(line_of(error), exit_of(error))
-    return int(code or 0)
+        ended = error.__cause__ if isinstance(error, _EndedError) else None
+        code = _told(line_of(ended or error), exit_of(error))
+    return code
 
 
 def _misused(error: click.UsageError, argv: Sequence[str]) -> Exit:
@@ -105,17 +117,35 @@ def _trace() -> None:
     click.echo(visible(traceback.format_exc()), err=True, nl=False)
 
 
+class _UnheardError(Exception):
+    """Whoever read the output has gone; click would end the process with a code of its own for a broken pipe."""
+
+
+class _EndedError(Exception):
+    """A tool or a module raised what ends programs, such as SystemExit; that is its failure, not our end."""
+
+
 class _Program(click.Group):
     """The group of all commands; whoever reads its output may go at any time."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError as error:
+            raise _UnheardError from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # The interpreter would try to write the rest once more, and complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return Exit.UNHEARD
+        except BrokenPipeError as error:
+            raise _UnheardError from error
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise _EndedError from error
         return code
 
 

@@ -50,7 +50,7 @@ def followed(agent: Agent, question: str, listener: Listener) -> Outcome:
             result = runner.run(run.result())
     except KeyboardInterrupt:
         return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))
-    except Exception as error:
+    except BaseException as error:
         listener.end(error, getattr(error, "partial", None) or AgentResult())
         raise
     return Outcome(Exit.DONE if result.stop_reason in _WELL else Exit.STOPPED)

@@ -9,6 +9,8 @@ from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line
 from toolsemble.extra import required
 
+_NARROWEST = 40  # a terminal breaks lines that are too long for it, but what a table leaves out is lost
+
 
 def show_table(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     r"""Write rows to standard output: as a table where a person looks at it, else line by line, without titles.
@@ -37,7 +39,7 @@ def _drawn(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[str]])
         table.add_row(*map(rich_text.Text, row))
     console = rich_console.Console(
         file=io.StringIO(),
-        width=pane.width,
+        width=max(pane.width, _NARROWEST),
         force_terminal=pane.colors,
         no_color=not pane.colors,
         color_system="standard" if pane.colors else None,

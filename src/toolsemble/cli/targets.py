@@ -78,7 +78,7 @@ def thing_at(target: str) -> object:
     >>> thing_at("math:pi")
     3.141592653589793
     """
-    if target.endswith(":"):
+    if target.endswith(":") and target.strip(":"):
         raise ToolDefinitionError(
             f"{target!r:.80} names nothing after the colon: write {target[:-1]:.80} for all of it, or {target:.80}NAME"
         )
