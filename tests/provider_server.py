@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from web import serving
 
@@ -22,7 +22,6 @@ class ProviderServer:
         self.bodies = []
         self.headers = []
         self.ports = []
-        self.left = threading.Event()
 
     def _answer(self, handler):
         _, _, headers, body = self._web.requests[-1]
@@ -61,13 +60,6 @@ class ProviderServer:
                 handler.close_connection = True
 
         return answer
-
-    def wait_until_left(self, handler):
-        """Wait until the client has gone."""
-        handler.connection.settimeout(60)
-        with suppress(OSError):
-            handler.connection.recv(1)
-        self.left.set()
 
 
 @contextmanager

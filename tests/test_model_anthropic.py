@@ -3,17 +3,32 @@
 import asyncio
 import gc
 import json
-import threading
-from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 
 import anthropic
 import pytest
 
 from llama_server import MODEL, llama_server
 from provider_server import provider_serving
+from providers_asked import (
+    HELLO,
+    IMAGE,
+    WEATHER,
+    Report,
+    Waiting,
+    assert_an_agent_runs_in_each_of_its_ways,
+    assert_connections_are_worth_another_try,
+    assert_hangs_up_when_cancelled,
+    assert_hangs_up_when_closed,
+    assert_serves_many_at_once,
+    assert_serves_one_loop_after_the_other,
+    failed,
+    replied,
+    streamed,
+    weather,
+)
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -22,10 +37,8 @@ from toolsemble import (
     ModelError,
     ToolCall,
     ToolConfigurationError,
-    ToolReply,
     ToolResult,
     ToolSpecification,
-    tool,
 )
 from toolsemble.agent import Retry
 from toolsemble.models import (
@@ -39,7 +52,6 @@ from toolsemble.models import (
     SystemMessage,
     TextDelta,
     TokenUsage,
-    ToolMessage,
     UserMessage,
     message_from_json,
     message_to_json,
@@ -47,13 +59,6 @@ from toolsemble.models import (
 )
 from toolsemble.workers import finish
 
-HELLO = ChatRequest([UserMessage("hello")])
-IMAGE = ImageContent(b"\x00\xff", "image/png")
-WEATHER = ToolSpecification(
-    "weather",
-    "The weather in a city",
-    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-)
 WRITTEN_WEATHER = {
     "name": "weather",
     "description": "The weather in a city",
@@ -144,23 +149,6 @@ async def sent(server, request, **given):
     """Give the body that a request becomes."""
     await model_at(server, **given).reply(request)
     return server.bodies[-1]
-
-
-async def streamed(model, request=HELLO):
-    async with aclosing(model.stream(request)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
-async def failed(model, *, streaming=False):
-    """Give the error with which a model answers."""
-    with pytest.raises(ModelError) as caught:
-        await (streamed(model) if streaming else model.reply(HELLO))
-    return caught.value
-
-
-def replied(call, result="21 degrees", **given):
-    result = ToolResult.success(result, **given) if isinstance(result, str) else result
-    return ToolMessage(ToolReply(call, result))
 
 
 # --- requests
@@ -758,22 +746,8 @@ def send_chunk(handler, data):
 
 
 async def test_a_connection_that_is_cut_or_refused_or_too_slow_is_worth_another_try(server):
-    def cut(handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b'{"content"')
-        handler.close_connection = True
-
-    server.answers = [cut]
-    cut_error = await failed(model_at(server))
-    server.answers = [server.wait_until_left]
-    slow_error = await failed(model_at(server, timeout=0.05))
-    gone_error = await failed(AnthropicModel("x", base_url="http://127.0.0.1:9"))
-    for error in (cut_error, slow_error, gone_error):
-        assert str(error).startswith("The connection to Anthropic failed: ")
-        assert error.retryable
-    assert "Timeout" in str(slow_error)
+    make = partial(model_at, server)
+    await assert_connections_are_worth_another_try(server, make, "Anthropic")
 
 
 async def test_what_the_package_itself_refuses_is_told(server):
@@ -790,38 +764,19 @@ async def test_what_the_package_itself_refuses_is_told(server):
 
 
 async def test_closing_a_stream_in_the_middle_closes_its_connection(server):
-    server.answers = [server.streaming(*events(message(text("All roads")))[:4], then=server.wait_until_left)]
-    chunks = model_at(server).stream(HELLO)
-    assert await anext(chunks) == TextDelta("All ")
-    await chunks.aclose()
-    assert await asyncio.to_thread(server.left.wait, 60)
+    waiting = Waiting(server.streaming(*events(message(text("All roads")))[:4]))
+    server.answers = [waiting]
+    await assert_hangs_up_when_closed(model_at(server), waiting, "All ")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_cancelling_a_request_closes_its_connection(server, streaming):
-    begun = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def answer(handler):
-        loop.call_soon_threadsafe(begun.set)
-        server.wait_until_left(handler)
-
-    server.answers = [answer]
-    model = model_at(server)
-    task = asyncio.create_task(streamed(model) if streaming else model.reply(HELLO))
-    async with asyncio.timeout(60):
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert await asyncio.to_thread(server.left.wait, 60)
+    server.answers = [waiting := Waiting()]
+    await assert_hangs_up_when_cancelled(model_at(server), waiting, streaming=streaming)
 
 
 def test_one_model_serves_one_loop_after_the_other(server):
-    model = model_at(server)
-    for _ in range(3):
-        assert finish(model.reply(HELLO)).text == "hi"
-    assert len(set(server.ports)) == 3
+    assert_serves_one_loop_after_the_other(model_at(server), server)
 
 
 async def test_the_requests_of_one_loop_share_their_connections(server):
@@ -835,16 +790,7 @@ async def test_the_requests_of_one_loop_share_their_connections(server):
 
 
 async def test_many_requests_run_at_once(server):
-    together = threading.Barrier(5)
-
-    def answer(handler):
-        together.wait(60)
-        handler.send(200, {"Content-Type": "application/json"}, json.dumps(message(text("hi"))))
-
-    server.answers = [answer]
-    model = model_at(server)
-    replies = await asyncio.gather(*(model.reply(HELLO) for _ in range(5)))
-    assert [reply.text for reply in replies] == ["hi"] * 5
+    await assert_serves_many_at_once(model_at(server), server, message(text("hi")))
 
 
 async def test_a_model_that_is_dropped_closes_its_connections(server):
@@ -929,32 +875,11 @@ def test_native_output_is_for_anthropics_own_server_unless_told_otherwise(given,
 # --- whole runs
 
 
-@tool
-def weather(city: str) -> str:
-    """The weather in a city."""
-    return f"21 degrees in {city}"
-
-
-@dataclass
-class Report:
-    city: str
-    degrees: int
-
-
 TURNS = [message(THOUGHT, use(), stop="tool_use"), message(text("It is 21 degrees."))]
 
 
 async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
-    agent = Agent(model_at(server), [weather])
-    server.answers = [*TURNS]
-    results = [await agent.run("Rome?")]
-    server.answers = [*TURNS]
-    results.append(await asyncio.to_thread(agent.run_sync, "Rome?"))
-    server.answers = [events(turn) for turn in TURNS]
-    results.append([event async for event in agent.stream("Rome?")][-1].result)
-    for result in results:
-        assert (result.text, result.tool_calls[0].reply.text) == ("It is 21 degrees.", "21 degrees in Rome")
-        assert (result.usage.input_tokens, result.usage.output_tokens) == (18, 6)
+    await assert_an_agent_runs_in_each_of_its_ways(Agent(model_at(server), [weather]), server, TURNS, events)
     assert [body["messages"] for body in server.bodies[1::2]] == [
         [
             {"role": "user", "content": [text("Rome?")]},

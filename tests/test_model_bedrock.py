@@ -1,5 +1,4 @@
 import asyncio
-import gc
 import json
 import ssl
 import struct
@@ -7,13 +6,22 @@ import subprocess
 import sys
 import threading
 from binascii import crc32
-from contextlib import aclosing
-from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import boto3
 import pytest
 
+from providers_asked import (
+    HELLO,
+    IMAGE,
+    Waiting,
+    asked,
+    assert_hangs_up_when_cancelled,
+    assert_hangs_up_when_closed,
+    assert_hangs_up_with_its_loop,
+    replied,
+    result_of,
+)
 from scripts import add
 from toolsemble import (
     Agent,
@@ -30,7 +38,6 @@ from toolsemble import (
 )
 from toolsemble.models import (
     ArgumentsDelta,
-    Assembly,
     AssistantMessage,
     BedrockModel,
     CallDelta,
@@ -51,8 +58,6 @@ from web import serving
 
 NAME = "anthropic.claude-sonnet-4-5-v1:0"
 OWNER = f"bedrock:{NAME}"
-HELLO = ChatRequest([UserMessage("hello")])
-IMAGE = ImageContent(b"\x00\xff", "image/png")
 IMAGE_BLOCK = {"image": {"format": "png", "source": {"bytes": "AP8="}}}
 ADD = ToolSpecification("add", "Adds", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 ADD_TOOL = {
@@ -64,10 +69,6 @@ ADD_TOOL = {
 }
 CALL = ToolCall("add", {"a": 1}, id="t1")
 SECRETS = ("AKIAEXAMPLEKEY", "wJalrEXAMPLEsecret", "FwoGZXEXAMPLEtoken")
-
-
-def replied(call, text="done", **more):
-    return ToolMessage(ToolReply(call, ToolResult.success(text, **more)))
 
 
 # --- a server that speaks Bedrock's wire formats
@@ -233,17 +234,6 @@ def encrypted(aws, monkeypatch):
         yield Bedrock(web)
 
 
-async def ask(model, streamed, request=HELLO):
-    """Give the model's reply, in one of the two ways to ask for it."""
-    if not streamed:
-        return await model.reply(request)
-    assembly = Assembly()
-    async with aclosing(model.stream(request)) as pieces:
-        async for piece in pieces:
-            assembly.add(piece)
-    return assembly.reply()
-
-
 def answering(response, streamed):
     return streaming(*streamed_blocks(response)) if streamed else response
 
@@ -289,7 +279,7 @@ REQUESTS = {
     ),
     "tools that must not be used": (ChatRequest([UserMessage("hello")], [ADD], "none"), CHAT),
     "tools that must not be used any more": (
-        ChatRequest([UserMessage("hello"), AssistantMessage("", (CALL,)), replied(CALL)], [ADD], "none"),
+        ChatRequest([UserMessage("hello"), AssistantMessage("", (CALL,)), replied(CALL, "done")], [ADD], "none"),
         {
             "messages": [
                 USER,
@@ -354,7 +344,7 @@ REQUESTS = {
                 replied(ToolCall("rm -rf /", "not JSON", "a b"), ""),
                 UserMessage("go on"),
                 AssistantMessage("", (CALL,)),
-                replied(CALL),
+                replied(CALL, "done"),
             ]
         ),
         {
@@ -433,7 +423,7 @@ REQUESTS = {
 @pytest.mark.parametrize(("request_", "body"), REQUESTS.values(), ids=REQUESTS.keys())
 async def test_a_request_is_written_as_bedrock_wants_it(bedrock, request_, body, streamed):
     bedrock.answers = [answering(message(text("hi")), streamed)]
-    assert (await ask(bedrock.model(), streamed, request_)).text == "hi"
+    assert (await asked(bedrock.model(), streaming=streamed, request=request_)).text == "hi"
     assert bedrock.bodies == [body]
 
 
@@ -441,7 +431,7 @@ async def test_a_request_is_written_as_bedrock_wants_it(bedrock, request_, body,
 async def test_a_request_is_signed_for_its_region(bedrock, streamed):
     bedrock.answers = [answering(message(text("hi")), streamed)] * 2
     for model in (bedrock.model(), bedrock.model(region="us-west-2")):
-        await ask(model, streamed)
+        await asked(model, streaming=streamed)
     scopes = [headers["Authorization"].split("/")[2:4] for _, _, headers, _ in bedrock.web.requests]
     assert scopes == [["eu-central-1", "bedrock"], ["us-west-2", "bedrock"]]
 
@@ -449,9 +439,9 @@ async def test_a_request_is_signed_for_its_region(bedrock, streamed):
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_key_takes_the_place_of_a_signature(encrypted, streamed, monkeypatch):
     encrypted.answers = [answering(message(text("hi")), streamed)] * 2
-    await ask(encrypted.model(api_key="own-key"), streamed)
+    await asked(encrypted.model(api_key="own-key"), streaming=streamed)
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "key-of-the-environment")
-    await ask(encrypted.model(), streamed)
+    await asked(encrypted.model(), streaming=streamed)
     sent = [headers["Authorization"] for _, _, headers, _ in encrypted.web.requests]
     assert sent == ["Bearer own-key", "Bearer key-of-the-environment"]
 
@@ -535,7 +525,7 @@ REPLIES = {
 @pytest.mark.parametrize(("response", "reply"), REPLIES.values(), ids=REPLIES.keys())
 async def test_a_reply_is_read_whole_and_in_pieces(bedrock, response, reply, streamed):
     bedrock.answers = [answering(response, streamed)]
-    assert await ask(bedrock.model(), streamed) == reply
+    assert await asked(bedrock.model(), streaming=streamed) == reply
 
 
 async def test_a_stream_gives_pieces_as_they_come(bedrock):
@@ -573,7 +563,7 @@ async def test_thoughts_that_come_in_pieces_are_put_together(bedrock):
     frames = [delta(0, reasoningContent={"text": piece}) for piece in ("H", "m.")]
     signed = [delta(0, reasoningContent={"signature": "c2ln"}), stop_block(0)]
     bedrock.answers = [streaming(*frames, *signed, delta(1, text="Rome"), stop())]
-    assert (await ask(bedrock.model(), streamed=True)).details == {
+    assert (await asked(bedrock.model(), streaming=True)).details == {
         OWNER: [
             {"type": "reasoning", "reasoningText": {"text": "Hm.", "signature": "c2ln"}},
             {"type": "text", "length": 4},
@@ -586,7 +576,7 @@ async def test_what_was_signed_goes_back_as_it_was(bedrock, streamed):
     content = [SIGNED, text("Let me"), use(input={"a": 1}), HIDDEN, text("and"), use(input={"a": 2}, id="t2")]
     bedrock.answers = [answering(message(*content, reason="tool_use"), streamed), message(text("done"))]
     model = bedrock.model()
-    reply = await ask(model, streamed)
+    reply = await asked(model, streaming=streamed)
     said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
     await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
     assert bedrock.bodies[1]["messages"][1] == {"role": "assistant", "content": content}
@@ -733,7 +723,7 @@ REFUSALS = {
 async def test_a_refusal_tells_what_the_service_said(bedrock, answer, problem, retryable, wait, streamed):
     bedrock.answers = [answer]
     with pytest.raises(ModelError) as caught:
-        await ask(bedrock.model(), streamed)
+        await asked(bedrock.model(), streaming=streamed)
     error = caught.value
     assert (str(error), error.retryable, error.retry_after) == (problem, retryable, wait)
     assert error.__cause__ is None
@@ -790,7 +780,7 @@ BROKEN = {
 async def test_a_broken_answer_is_worth_another_try(bedrock, answer, problem, streamed):
     bedrock.answers = [answer]
     with pytest.raises(ModelError, match=problem) as caught:
-        await ask(bedrock.model(), streamed)
+        await asked(bedrock.model(), streaming=streamed)
     assert caught.value.retryable
 
 
@@ -806,7 +796,7 @@ async def test_a_broken_answer_is_worth_another_try(bedrock, answer, problem, st
 async def test_a_stream_that_is_cut_is_worth_another_try(bedrock, ending, problem):
     bedrock.answers = [streaming(delta(0, text="Ro"), ending=ending)]
     with pytest.raises(ModelError, match=problem) as caught:
-        await ask(bedrock.model(), streamed=True)
+        await asked(bedrock.model(), streaming=True)
     assert caught.value.retryable
 
 
@@ -816,14 +806,14 @@ async def test_a_frame_with_a_wrong_checksum_is_worth_another_try(bedrock, place
     wrong[place] ^= 1
     bedrock.answers = [streaming(bytes(wrong), stop())]
     with pytest.raises(ModelError, match="Bedrock's answer cannot be read: Checksum mismatch") as caught:
-        await ask(bedrock.model(), streamed=True)
+        await asked(bedrock.model(), streaming=True)
     assert caught.value.retryable
 
 
 async def test_frames_that_come_byte_by_byte_are_put_together(bedrock):
     frames = b"".join([delta(0, text="Rome"), stop()])
     bedrock.answers = [streaming(*(bytes([each]) for each in frames))]
-    assert await ask(bedrock.model(), streamed=True) == ChatReply("Rome")
+    assert await asked(bedrock.model(), streaming=True) == ChatReply("Rome")
 
 
 async def test_nobody_there_is_worth_another_try(aws):
@@ -844,7 +834,7 @@ async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
 
     bedrock.answers = [silent]
     with pytest.raises(ModelError, match=r"The connection to Bedrock failed: .*[Tt]imed? ?out") as caught:
-        await ask(bedrock.model(timeout=0.05), streamed)
+        await asked(bedrock.model(timeout=0.05), streaming=streamed)
     assert caught.value.retryable
 
 
@@ -861,7 +851,7 @@ async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
 )
 async def test_what_bedrock_cannot_be_told_is_refused(bedrock, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
-        await ask(bedrock.model(), streamed, request_)
+        await asked(bedrock.model(), streaming=streamed, request=request_)
     assert bedrock.bodies == []
 
 
@@ -883,73 +873,41 @@ async def test_without_credentials_it_says_what_to_set(bedrock, monkeypatch):
 # --- threads and connections
 
 
-@dataclass
-class Waiting:
-    """An answer that never comes to its end, and knows when whoever asked has gone."""
+def stopping(*frames, **headers):
+    """Give an answer that comes to a stop after these frames; after none, it never begins."""
 
-    frames: tuple = ()
-    headers: dict = field(default_factory=dict)
+    def start(handler):
+        begin(handler, **headers)
+        write(handler, *frames)
 
-    def __post_init__(self):
-        self.began, self.gone = threading.Event(), threading.Event()
-
-    def __call__(self, handler):
-        if self.frames:
-            begin(handler, **self.headers)
-            write(handler, *self.frames)
-        self.began.set()
-        handler.connection.settimeout(30)
-        if handler.connection.recv(1) == b"":
-            self.gone.set()
-
-
-async def until(event):
-    assert await asyncio.to_thread(event.wait, 30)
+    return Waiting(start if frames else None)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_whoever_is_cancelled_hangs_up(bedrock, streamed):
-    waiting = Waiting((delta(0, text="Ro"),) if streamed else ())
+    waiting = stopping(*([delta(0, text="Ro")] if streamed else []))
     bedrock.answers = [waiting]
-    task = asyncio.create_task(ask(bedrock.model(), streamed))
-    await until(waiting.began)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 30)
-    await until(waiting.gone)
+    await assert_hangs_up_when_cancelled(bedrock.model(), waiting, streaming=streamed)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}])
 async def test_a_stream_that_is_closed_hangs_up(bedrock, headers):
-    waiting = Waiting((delta(0, text="Ro"), delta(0, text="me")), headers)
+    waiting = stopping(delta(0, text="Ro"), delta(0, text="me"), **headers)
     bedrock.answers = [waiting]
-    stream = bedrock.model().stream(HELLO)
-    assert await anext(stream) == TextDelta("Ro")
-    await asyncio.wait_for(stream.aclose(), 30)
-    await until(waiting.gone)
+    await assert_hangs_up_when_closed(bedrock.model(), waiting, "Ro")
 
 
 def test_a_stream_that_is_left_is_closed_with_its_loop(bedrock):
-    waiting = Waiting((delta(0, text="Ro"),))
+    waiting = stopping(delta(0, text="Ro"))
     bedrock.answers = [waiting]
-    model = bedrock.model()
-
-    async def look():
-        stream = model.stream(HELLO)
-        return await anext(stream), stream
-
-    first, stream = asyncio.run(look())
-    assert first == TextDelta("Ro")
-    assert waiting.gone.wait(30)
-    del stream
-    gc.collect()
+    assert_hangs_up_with_its_loop(bedrock.model(), waiting, "Ro")
 
 
 async def test_a_client_of_ones_own_is_used_as_it_is(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
     model = BedrockModel(NAME, client=client)
     bedrock.answers = [message(text("hi")), streaming(delta(0, text="hi"), stop()), refusing(400, "X", SECRETS[0])]
-    assert [await ask(model, False), await ask(model, True)] == [ChatReply("hi")] * 2
+    assert [await asked(model, streaming=False), await asked(model, streaming=True)] == [ChatReply("hi")] * 2
     with pytest.raises(ModelError, match=r"Bedrock refused the request \(X\): "):
         await model.reply(HELLO)
     client.close()
@@ -983,7 +941,7 @@ async def test_whoever_cancels_a_client_of_ones_own_does_not_wait_for_it(bedrock
     assert await anext(stream) == TextDelta("Ro")
     await asyncio.wait_for(stream.aclose(), 30)
     go_on.set()
-    await until(gone)  # at the next thing that it would have read
+    assert await asyncio.to_thread(gone.wait, 30)  # at the next thing that it would have read
     client.close()
 
 
@@ -1016,7 +974,7 @@ async def test_one_model_serves_many_at_once(bedrock, streamed):
 
     bedrock.answers = [together] * 20
     model = bedrock.model()
-    replies = await asyncio.wait_for(asyncio.gather(*(ask(model, streamed) for _ in range(20))), 60)
+    replies = await asyncio.wait_for(asyncio.gather(*(asked(model, streaming=streamed) for _ in range(20))), 60)
     assert replies == [ChatReply("hi")] * 20
 
 
@@ -1043,14 +1001,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_an_encrypted_connection_is_hung_up_too(encrypted, streamed):
-    waiting = Waiting((delta(0, text="Ro"),) if streamed else ())
+    waiting = stopping(*([delta(0, text="Ro")] if streamed else []))
     encrypted.answers = [waiting]
-    task = asyncio.create_task(ask(encrypted.model(), streamed))
-    await until(waiting.began)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 30)
-    await until(waiting.gone)
+    await assert_hangs_up_when_cancelled(encrypted.model(), waiting, streaming=streamed)
 
 
 # --- agents
@@ -1073,16 +1026,7 @@ def two_turns(streamed):
 def test_an_agent_runs_on_it(bedrock, way):
     bedrock.answers = two_turns(way == "stream")
     agent = Agent(bedrock.model(), [add], goal="Add.")
-
-    async def last():
-        return [event async for event in agent.stream("1 + 2?")][-1].result
-
-    ways = {
-        "run": lambda: asyncio.run(agent.run("1 + 2?")),
-        "run_sync": lambda: agent.run_sync("1 + 2?"),
-        "stream": lambda: asyncio.run(last()),
-    }
-    result = ways[way]()
+    result = result_of(agent, "1 + 2?", way)
     assert (result.text, result.usage.input_tokens, result.usage.output_tokens) == ("It is 3.", 14, 4)
     assert bedrock.bodies[1]["messages"] == [
         {"role": "user", "content": [{"text": "1 + 2?"}]},

@@ -1,10 +1,8 @@
 import asyncio
 import base64
-import gc
 import json
 import threading
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from email.utils import formatdate
 
 import httpx2
@@ -13,6 +11,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google import genai
 
+from providers_asked import (
+    HELLO,
+    IMAGE,
+    Waiting,
+    asked,
+    assert_hangs_up_when_cancelled,
+    assert_hangs_up_when_closed,
+    assert_hangs_up_with_its_loop,
+    replied,
+    result_of,
+)
 from scripts import add
 from toolsemble import (
     Agent,
@@ -29,7 +38,6 @@ from toolsemble import (
 )
 from toolsemble.models import (
     ArgumentsDelta,
-    Assembly,
     AssistantMessage,
     CallDelta,
     ChatReply,
@@ -49,8 +57,6 @@ from web import serving
 
 OLD, NEW = "gemini-2.5-flash", "gemini-3-flash"
 KEY = "AIza-secret-key"
-HELLO = ChatRequest([UserMessage("hello")])
-IMAGE = ImageContent(b"\x00\xff", "image/png")
 IMAGE_PART = {"inlineData": {"data": "AP8=", "mimeType": "image/png"}}
 ADD = ToolSpecification("add", "Adds", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 ADD_TOOL = {
@@ -66,10 +72,6 @@ CALL = ToolCall("add", {"a": 1}, id="c1")
 SIGNATURE = "+/8="
 OWNER = f"google:{NEW}"
 SKIPPED = base64.urlsafe_b64encode(b"skip_thought_signature_validator").decode()
-
-
-def replied(call, text="done", **more):
-    return ToolMessage(ToolReply(call, ToolResult.success(text, **more)))
 
 
 def candidate(*parts, finish="STOP", usage=None, **more):
@@ -156,17 +158,6 @@ def refusing(status, body, headers=None):
 
 async def chunks(model, request=HELLO):
     return [chunk async for chunk in model.stream(request)]
-
-
-async def ask(model, streamed, request=HELLO):
-    """Give the model's reply, in one of the two ways to ask for it."""
-    if not streamed:
-        return await model.reply(request)
-    assembly = Assembly()
-    async with aclosing(model.stream(request)) as pieces:
-        async for piece in pieces:
-            assembly.add(piece)
-    return assembly.reply()
 
 
 # --- what is sent
@@ -375,7 +366,7 @@ REQUESTS = {
 @pytest.mark.parametrize(("name", "request_", "body"), REQUESTS.values(), ids=REQUESTS.keys())
 async def test_a_request_is_written_as_gemini_wants_it(gemini, name, request_, body, streamed):
     gemini.answers = [events(candidate(text("hi"))) if streamed else candidate(text("hi"))]
-    assert (await ask(gemini.model(name), streamed, request_)).text == "hi"
+    assert (await asked(gemini.model(name), streaming=streamed, request=request_)).text == "hi"
     assert normal(gemini.bodies) == normal([body])
     assert gemini.headers[0]["x-goog-api-key"] == KEY
 
@@ -481,7 +472,7 @@ REPLIES = {
 @pytest.mark.parametrize(("response", "reply"), REPLIES.values(), ids=REPLIES.keys())
 async def test_a_reply_is_read_whole_and_in_pieces(gemini, response, reply, streamed):
     gemini.answers = [events(response) if streamed else response]
-    assert await ask(gemini.model(), streamed) == reply
+    assert await asked(gemini.model(), streaming=streamed) == reply
 
 
 async def test_a_stream_gives_pieces_as_they_come(gemini):
@@ -593,7 +584,7 @@ ERRORS = {
 async def test_a_reply_with_nothing_to_go_on_with_is_an_error(gemini, response, message, retryable, streamed):
     gemini.answers = [events(response) if streamed else response]
     with pytest.raises(ModelError) as caught:
-        await ask(gemini.model(), streamed)
+        await asked(gemini.model(), streaming=streamed)
     assert (str(caught.value), caught.value.retryable) == (message, retryable)
 
 
@@ -722,7 +713,7 @@ REFUSALS = {
 async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, body, message, retryable, wait, streamed):
     gemini.answers = [refusing(status, body, headers)]
     with pytest.raises(ModelError) as caught:
-        await ask(gemini.model(), streamed)
+        await asked(gemini.model(), streaming=streamed)
     error = caught.value
     assert (str(error), error.retryable, error.retry_after) == (message, retryable, wait)
     assert error.__cause__ is None
@@ -768,7 +759,7 @@ BROKEN = {
 async def test_a_broken_answer_is_worth_another_try(gemini, answer, message, streamed):
     gemini.answers = [answer]
     with pytest.raises(ModelError, match=message) as caught:
-        await ask(gemini.model(), streamed)
+        await asked(gemini.model(), streaming=streamed)
     assert caught.value.retryable
 
 
@@ -814,72 +805,41 @@ async def test_silence_for_too_long_is_worth_another_try(gemini):
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_what_gemini_cannot_be_told_is_refused(gemini, name, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
-        await ask(gemini.model(name), streamed, request_)
+        await asked(gemini.model(name), streaming=streamed, request=request_)
     assert gemini.bodies == []
 
 
 # --- loops and connections
 
 
-@dataclass
-class Waiting:
-    """An answer that never comes to its end, and knows when whoever asked has gone."""
+def stopping(*responses):
+    """Give an answer that comes to a stop after these responses; after none, it never begins."""
 
-    first: tuple = ()
-
-    def __post_init__(self):
-        self.began, self.gone = threading.Event(), threading.Event()
-
-    def __call__(self, handler):
-        if self.first:
-            begin(handler)
-        for response in self.first:
+    def start(handler):
+        begin(handler)
+        for response in responses:
             write(handler, response)
-        self.began.set()
-        handler.connection.settimeout(30)
-        if handler.connection.recv(1) == b"":
-            self.gone.set()
 
-
-async def until(event):
-    assert await asyncio.to_thread(event.wait, 30)
+    return Waiting(start if responses else None)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_whoever_is_cancelled_hangs_up(gemini, streamed):
-    waiting = Waiting((candidate(text("Ro"), finish=None),) if streamed else ())
+    waiting = stopping(*([candidate(text("Ro"), finish=None)] if streamed else []))
     gemini.answers = [waiting]
-    task = asyncio.create_task(ask(gemini.model(), streamed))
-    await until(waiting.began)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 30)
-    await until(waiting.gone)
+    await assert_hangs_up_when_cancelled(gemini.model(), waiting, streaming=streamed)
 
 
 async def test_a_stream_that_is_closed_hangs_up(gemini):
-    waiting = Waiting((candidate(text("Ro"), finish=None), candidate(text("me"), finish=None)))
+    waiting = stopping(candidate(text("Ro"), finish=None), candidate(text("me"), finish=None))
     gemini.answers = [waiting]
-    stream = gemini.model().stream(HELLO)
-    assert await anext(stream) == TextDelta("Ro")
-    await asyncio.wait_for(stream.aclose(), 30)
-    await until(waiting.gone)
+    await assert_hangs_up_when_closed(gemini.model(), waiting, "Ro")
 
 
 def test_a_stream_that_is_left_is_closed_with_its_loop(gemini):
-    waiting = Waiting((candidate(text("Ro"), finish=None),))
+    waiting = stopping(candidate(text("Ro"), finish=None))
     gemini.answers = [waiting]
-    model = gemini.model()
-
-    async def look():
-        stream = model.stream(HELLO)
-        return await anext(stream), stream
-
-    first, stream = asyncio.run(look())
-    assert first == TextDelta("Ro")
-    assert waiting.gone.wait(30)
-    del stream
-    gc.collect()
+    assert_hangs_up_with_its_loop(gemini.model(), waiting, "Ro")
 
 
 def kept_alive(answer):
@@ -919,7 +879,7 @@ async def test_one_model_serves_many_at_once(gemini):
 def test_one_model_serves_loops_in_several_threads_at_once(gemini):
     gemini.answers = [events(candidate(text("hi")))] * 8
     model, got = gemini.model(), []
-    threads = [threading.Thread(target=lambda: got.append(asyncio.run(ask(model, True)))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: got.append(asyncio.run(asked(model, streaming=True)))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -942,16 +902,7 @@ def two_turns(streamed):
 def test_an_agent_runs_on_it(gemini, way):
     gemini.answers = two_turns(way == "stream")
     agent = Agent(gemini.model(), [add], goal="Add.")
-
-    async def last():
-        return [event async for event in agent.stream("1 + 2?")][-1].result
-
-    ways = {
-        "run": lambda: asyncio.run(agent.run("1 + 2?")),
-        "run_sync": lambda: agent.run_sync("1 + 2?"),
-        "stream": lambda: asyncio.run(last()),
-    }
-    result = ways[way]()
+    result = result_of(agent, "1 + 2?", way)
     assert (result.text, result.usage.input_tokens, result.usage.output_tokens) == ("It is 3.", 14, 3)
     assert normal(gemini.bodies[1]["contents"]) == [
         {"role": "user", "parts": [{"text": "1 + 2?"}]},
@@ -1030,7 +981,7 @@ async def test_a_client_of_ones_own_is_used_as_it_is(gemini):
     gemini.answers = [candidate(text("hi")), events(candidate(text("hi")))]
     client = genai.Client(api_key="another", http_options={"base_url": gemini._web.url()})
     model = GoogleModel(NEW, client=client)
-    assert [await ask(model, False), await ask(model, True)] == [ChatReply("hi")] * 2
+    assert [await asked(model, streaming=False), await asked(model, streaming=True)] == [ChatReply("hi")] * 2
     assert [headers["x-goog-api-key"] for headers in gemini.headers] == ["another"] * 2
     await client.aio.aclose()
     client.close()

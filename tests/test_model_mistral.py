@@ -3,26 +3,38 @@
 import asyncio
 import gc
 import json
-import threading
-from contextlib import aclosing
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from mistralai.client import Mistral
 from mistralai.client.utils import BackoffStrategy, RetryConfig
 
 from provider_server import provider_serving
+from providers_asked import (
+    HELLO,
+    IMAGE,
+    WEATHER,
+    Report,
+    Waiting,
+    assert_an_agent_runs_in_each_of_its_ways,
+    assert_connections_are_worth_another_try,
+    assert_hangs_up_when_cancelled,
+    assert_hangs_up_when_closed,
+    assert_serves_many_at_once,
+    assert_serves_one_loop_after_the_other,
+    failed,
+    replied,
+    streamed,
+    weather,
+)
 from toolsemble import (
     Agent,
     AgentExecutionError,
     ImageContent,
-    ModelError,
     ToolCall,
     ToolConfigurationError,
-    ToolReply,
     ToolResult,
     ToolSpecification,
-    tool,
 )
 from toolsemble.agent import Retry
 from toolsemble.models import (
@@ -36,21 +48,12 @@ from toolsemble.models import (
     SystemMessage,
     TextDelta,
     TokenUsage,
-    ToolMessage,
     UserMessage,
     message_from_json,
     message_to_json,
     model_of,
 )
-from toolsemble.workers import finish
 
-HELLO = ChatRequest([UserMessage("hello")])
-IMAGE = ImageContent(b"\x00\xff", "image/png")
-WEATHER = ToolSpecification(
-    "weather",
-    "The weather in a city",
-    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-)
 WRITTEN_WEATHER = {
     "type": "function",
     "function": {
@@ -118,23 +121,6 @@ async def sent(server, request, **given):
     """Give the body that a request becomes."""
     await model_at(server, **given).reply(request)
     return server.bodies[-1]
-
-
-async def streamed(model, request=HELLO):
-    async with aclosing(model.stream(request)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
-async def failed(model, *, streaming=False):
-    """Give the error with which a model answers."""
-    with pytest.raises(ModelError) as caught:
-        await (streamed(model) if streaming else model.reply(HELLO))
-    return caught.value
-
-
-def replied(call, result="21 degrees", **given):
-    result = ToolResult.success(result, **given) if isinstance(result, str) else result
-    return ToolMessage(ToolReply(call, result))
 
 
 # --- requests
@@ -606,60 +592,27 @@ async def test_a_stream_that_is_no_text_is_worth_another_try(server):
 
 
 async def test_a_connection_that_is_cut_or_refused_or_too_slow_is_worth_another_try(server):
-    def cut(handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b'{"choices"')
-        handler.close_connection = True
-
-    server.answers = [cut]
-    cut_error = await failed(model_at(server))
-    server.answers = [server.wait_until_left]
-    slow_error = await failed(model_at(server, timeout=0.05))
-    gone_error = await failed(MistralModel("x", base_url="http://127.0.0.1:9"))
-    for error in (cut_error, slow_error, gone_error):
-        assert str(error).startswith("The connection to Mistral failed: ")
-        assert error.retryable
-    assert "Timeout" in str(slow_error)
+    make = partial(model_at, server)
+    await assert_connections_are_worth_another_try(server, make, "Mistral")
 
 
 # --- cancellation, loops and clients
 
 
 async def test_closing_a_stream_in_the_middle_closes_its_connection(server):
-    server.answers = [server.streaming(delta(content="All roads"), then=server.wait_until_left)]
-    chunks = model_at(server).stream(HELLO)
-    assert await anext(chunks) == TextDelta("All roads")
-    await chunks.aclose()
-    assert await asyncio.to_thread(server.left.wait, 60)
+    waiting = Waiting(server.streaming(delta(content="All roads")))
+    server.answers = [waiting]
+    await assert_hangs_up_when_closed(model_at(server), waiting, "All roads")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_cancelling_a_request_closes_its_connection(server, streaming):
-    begun = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def answer(handler):
-        loop.call_soon_threadsafe(begun.set)
-        server.wait_until_left(handler)
-
-    server.answers = [answer]
-    model = model_at(server)
-    task = asyncio.create_task(streamed(model) if streaming else model.reply(HELLO))
-    async with asyncio.timeout(60):
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert await asyncio.to_thread(server.left.wait, 60)
+    server.answers = [waiting := Waiting()]
+    await assert_hangs_up_when_cancelled(model_at(server), waiting, streaming=streaming)
 
 
 def test_one_model_serves_one_loop_after_the_other(server):
-    model = model_at(server)
-    for _ in range(3):
-        assert finish(model.reply(HELLO)).text == "hi"
-    assert len(set(server.ports)) == 3
+    assert_serves_one_loop_after_the_other(model_at(server), server)
 
 
 async def test_the_requests_of_one_loop_share_their_connections(server):
@@ -670,16 +623,7 @@ async def test_the_requests_of_one_loop_share_their_connections(server):
 
 
 async def test_many_requests_run_at_once(server):
-    together = threading.Barrier(5)
-
-    def answer(handler):
-        together.wait(60)
-        handler.send(200, {"Content-Type": "application/json"}, json.dumps(completion("hi")))
-
-    server.answers = [answer]
-    model = model_at(server)
-    replies = await asyncio.gather(*(model.reply(HELLO) for _ in range(5)))
-    assert [reply.text for reply in replies] == ["hi"] * 5
+    await assert_serves_many_at_once(model_at(server), server, completion("hi"))
 
 
 def test_a_model_that_is_dropped_with_its_loop_leaves_nothing_open(server):
@@ -741,32 +685,11 @@ def test_a_name_gives_a_model(monkeypatch):
 # --- whole runs
 
 
-@tool
-def weather(city: str) -> str:
-    """The weather in a city."""
-    return f"21 degrees in {city}"
-
-
-@dataclass
-class Report:
-    city: str
-    degrees: int
-
-
 TURNS = [completion([THOUGHT], called(), finish="tool_calls"), completion("It is 21 degrees.")]
 
 
 async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
-    agent = Agent(model_at(server), [weather])
-    server.answers = [*TURNS]
-    results = [await agent.run("Rome?")]
-    server.answers = [*TURNS]
-    results.append(await asyncio.to_thread(agent.run_sync, "Rome?"))
-    server.answers = [events(turn) for turn in TURNS]
-    results.append([event async for event in agent.stream("Rome?")][-1].result)
-    for result in results:
-        assert (result.text, result.tool_calls[0].reply.text) == ("It is 21 degrees.", "21 degrees in Rome")
-        assert (result.usage.input_tokens, result.usage.output_tokens) == (18, 6)
+    await assert_an_agent_runs_in_each_of_its_ways(Agent(model_at(server), [weather]), server, TURNS, events)
     call = called(arguments='{"city":"Rome"}', type="function", index=0)
     assert [body["messages"] for body in server.bodies[1::2]] == [
         [
