@@ -860,7 +860,7 @@ def test_a_name_gives_a_model(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     model = model_of("anthropic:claude-haiku-5-5")
     assert (type(model), model.name, model.native_output) == (AnthropicModel, "claude-haiku-5-5", True)
-    with pytest.raises(ToolConfigurationError, match="'anthropic' needs a model's name after it"):
+    with pytest.raises(ToolConfigurationError, match="'anthropic' needs the name of a model behind it"):
         model_of("anthropic")
 
 

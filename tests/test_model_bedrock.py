@@ -1087,7 +1087,7 @@ def test_what_is_missing_is_told_when_it_is_made(aws, monkeypatch, settings, pro
 
 
 def test_a_name_without_a_model_is_refused():
-    with pytest.raises(ToolConfigurationError, match="'bedrock' needs a model's id after it"):
+    with pytest.raises(ToolConfigurationError, match="'bedrock' needs the name of a model behind it"):
         model_of("bedrock:")
 
 

@@ -955,7 +955,7 @@ def test_whether_it_takes_a_schema_goes_by_its_name_unless_it_is_said(gemini, na
 def test_without_a_key_it_says_what_to_set(gemini):
     with pytest.raises(ToolConfigurationError, match=r"No API key was provided.*set GOOGLE_API_KEY, or pass api_key="):
         GoogleModel(NEW)
-    with pytest.raises(ToolConfigurationError, match="'gemini' needs a model's name after it, as in 'gemini:"):
+    with pytest.raises(ToolConfigurationError, match="'gemini' needs the name of a model behind it, such as 'gemini:"):
         model_of("gemini:")
 
 

@@ -678,7 +678,7 @@ def test_a_name_gives_a_model(monkeypatch):
     monkeypatch.setenv("MISTRAL_API_KEY", "s3cret-key")
     model = model_of("mistral:mistral-large-latest")
     assert (type(model), model.name, model.native_output) == (MistralModel, "mistral-large-latest", False)
-    with pytest.raises(ToolConfigurationError, match="'mistral' needs a model's name after it"):
+    with pytest.raises(ToolConfigurationError, match="'mistral' needs the name of a model behind it"):
         model_of("mistral:")
 
 

@@ -9,32 +9,25 @@ from toolsemble.lazy import loader
 if TYPE_CHECKING:
     from toolsemble.agent.agent import Agent
     from toolsemble.agent.budget import Limits, Prices, Usage
-    from toolsemble.agent.event import (
-        ArgumentsDelta,
-        CacheHit,
-        CallAbandoned,
-        CallDelta,
-        CallFinished,
-        CallProgress,
-        CallRepaired,
-        CallReplied,
-        CallRequested,
-        CallRetried,
-        CallStarted,
-        CallTimedOut,
-        Event,
-        Final,
-        ModelRetried,
-        ReviewDecided,
-        ReviewRequested,
-        TextDelta,
-        TurnEnded,
-    )
+    from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
     from toolsemble.agent.guard import LoopGuard
     from toolsemble.agent.memory import ConversationMemory
     from toolsemble.agent.plan import RunView
     from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
     from toolsemble.agent.retry import Retry
+    from toolsemble.events import (
+        CacheHit,
+        CallAbandoned,
+        CallFinished,
+        CallProgress,
+        CallRepaired,
+        CallRetried,
+        CallStarted,
+        CallTimedOut,
+        ReviewDecided,
+        ReviewRequested,
+    )
+    from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 
 __all__ = [
     "Agent",

@@ -22,28 +22,6 @@ from toolsemble.events import (
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
 
-__all__ = [
-    "ArgumentsDelta",
-    "CacheHit",
-    "CallAbandoned",
-    "CallDelta",
-    "CallFinished",
-    "CallProgress",
-    "CallRepaired",
-    "CallReplied",
-    "CallRequested",
-    "CallRetried",
-    "CallStarted",
-    "CallTimedOut",
-    "Event",
-    "Final",
-    "ModelRetried",
-    "ReviewDecided",
-    "ReviewRequested",
-    "TextDelta",
-    "TurnEnded",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CallRequested:

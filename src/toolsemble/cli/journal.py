@@ -6,21 +6,12 @@ import json
 import math
 from typing import Any
 
-from toolsemble.agent.event import (
-    CallProgress,
-    CallReplied,
-    CallRequested,
-    Event,
-    Final,
-    ModelRetried,
-    ReviewDecided,
-    ReviewRequested,
-    TextDelta,
-    TurnEnded,
-)
+from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.cli.exits import exit_of, line_of
 from toolsemble.cli.screen import Screen
+from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
+from toolsemble.models.chat import TextDelta
 from toolsemble.models.message import written_call
 from toolsemble.review import Continue, Edit
 

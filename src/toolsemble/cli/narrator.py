@@ -5,24 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from toolsemble.agent.event import (
-    ArgumentsDelta,
-    CallDelta,
-    CallProgress,
-    CallReplied,
-    CallRequested,
-    Event,
-    Final,
-    ModelRetried,
-    ReviewDecided,
-    ReviewRequested,
-    TextDelta,
-    TurnEnded,
-)
+from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.result import AgentResult
 from toolsemble.call import ToolCall
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line, visible
+from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.review.sheet import wrapped
 

@@ -14,6 +14,7 @@ from toolsemble.models.anthropic_messages import called_names, written_messages,
 from toolsemble.models.anthropic_reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.misuse import held_to, name_after
 from toolsemble.models.per_loop import PerLoop
 from toolsemble.models.refusal import broken, cut_off, shown, unreadable
 from toolsemble.providers.anthropic import adapt, write_tools
@@ -39,9 +40,7 @@ _FINAL = {
 
 def named(provider: str, rest: str) -> ChatModel:
     """Give the model of a name such as ``anthropic:claude-haiku-5-5``."""
-    if not rest:
-        raise ToolConfigurationError(f"'{provider}' needs a model's name after it, as in '{provider}:claude-haiku-5-5'")
-    return AnthropicModel(rest)
+    return AnthropicModel(name_after(provider, rest, "claude-haiku-5-5"))
 
 
 class AnthropicModel:
@@ -161,13 +160,7 @@ class AnthropicModel:
     def _format(self, request: ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        try:
-            schema, _ = adapt(dict(request.output_schema), strict=True)
-        except ValueError as problem:
-            raise ToolConfigurationError(
-                f"Anthropic cannot hold an answer to this schema: {problem}; or have the answer given by a tool: "
-                "AnthropicModel(..., native_output=False)"
-            ) from None
+        schema = held_to(request.output_schema, adapt, "Anthropic", "AnthropicModel")
         settings = request.settings.get("output_config", {})
         return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
 

@@ -16,6 +16,7 @@ from toolsemble.models.bedrock_reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.exchange import answered, followed
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.misuse import name_after
 from toolsemble.models.refusal import broken, shown, unreadable
 
 TIMEOUT = 600.0
@@ -37,11 +38,7 @@ _CREDENTIALS = (
 
 def named(provider: str, rest: str) -> ChatModel:
     """Give the model of a name such as ``bedrock:amazon.nova-2-lite-v1:0``."""
-    if not rest:
-        raise ToolConfigurationError(
-            f"'{provider}' needs a model's id after it, as in '{provider}:amazon.nova-2-lite-v1:0'"
-        )
-    return BedrockModel(rest)
+    return BedrockModel(name_after(provider, rest, "amazon.nova-2-lite-v1:0"))
 
 
 class BedrockModel:

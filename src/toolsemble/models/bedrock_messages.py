@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.calls import CallIds, calls_of, fitting_arguments, fitting_name
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.kept import Block, restored
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.misuse import held_to
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
 from toolsemble.shape import sendable
 from toolsemble.specification import ToolSpecification
@@ -66,13 +66,7 @@ def _tool_config(request: ChatRequest) -> dict[str, Any]:
 def _answer_format(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     if schema is None:
         return {}
-    try:
-        strict, _ = adapt(dict(schema), strict=True)
-    except ValueError as problem:
-        raise ToolConfigurationError(
-            f"Bedrock cannot hold an answer to this schema: {problem}; or have the answer given by a tool: "
-            "BedrockModel(..., native_output=False)"
-        ) from None
+    strict = held_to(schema, adapt, "Bedrock", "BedrockModel")
     structure = {"jsonSchema": {"name": "answer", "schema": json.dumps(strict)}}
     return {"textFormat": {"type": "json_schema", "structure": structure}}
 

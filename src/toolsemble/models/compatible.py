@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.models.misuse import name_after
 from toolsemble.models.openai import OpenAIModel
 from toolsemble.models.probe import models_at
 
@@ -83,11 +84,9 @@ def named(provider: str, rest: str) -> OpenAIModel:
     toolsemble.errors.ToolConfigurationError: 'groq' needs the name of a model behind it, such as 'groq:<model>'
     """
     server = SERVERS[provider]
-    if rest.strip():
-        return server.model(rest)
-    if not server.is_local:
-        raise ToolConfigurationError(f"{provider!r} needs the name of a model behind it, such as '{provider}:<model>'")
-    return server.model(first_model(server))
+    if server.is_local and not rest.strip():
+        return server.model(first_model(server))
+    return server.model(name_after(provider, rest, "<model>"))
 
 
 def first_model(server: Server) -> str:

@@ -18,6 +18,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.failure import retry_after, worth_retrying
 from toolsemble.models.google_messages import signs_calls, written_config, written_contents
 from toolsemble.models.google_reply import Reading
+from toolsemble.models.misuse import name_after
 from toolsemble.models.pump import pumped
 from toolsemble.models.refusal import broken, shown, unreadable
 
@@ -35,9 +36,7 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 def named(provider: str, rest: str) -> ChatModel:
     """Give the model of a name such as ``google:gemini-3.8-flash``."""
-    if not rest:
-        raise ToolConfigurationError(f"'{provider}' needs a model's name after it, as in '{provider}:gemini-3.8-flash'")
-    return GoogleModel(rest)
+    return GoogleModel(name_after(provider, rest, "gemini-3.8-flash"))
 
 
 class GoogleModel:

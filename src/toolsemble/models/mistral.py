@@ -14,6 +14,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.failure import retry_after, worth_retrying
 from toolsemble.models.mistral_messages import written_messages
 from toolsemble.models.mistral_reply import Reading
+from toolsemble.models.misuse import held_to, name_after
 from toolsemble.models.per_loop import PerLoop
 from toolsemble.models.refusal import broken, cut_off, shown, unreadable
 from toolsemble.providers.mistral import adapt, write_tools
@@ -43,11 +44,7 @@ class _Opened(NamedTuple):
 
 def named(provider: str, rest: str) -> ChatModel:
     """Give the model of a name such as ``mistral:mistral-large-latest``."""
-    if not rest:
-        raise ToolConfigurationError(
-            f"'{provider}' needs a model's name after it, as in '{provider}:mistral-large-latest'"
-        )
-    return MistralModel(rest)
+    return MistralModel(name_after(provider, rest, "mistral-large-latest"))
 
 
 class MistralModel:
@@ -164,13 +161,7 @@ class MistralModel:
     def _format(self, request: ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        try:
-            schema, _ = adapt(dict(request.output_schema), strict=True)
-        except ValueError as problem:
-            raise ToolConfigurationError(
-                f"Mistral cannot hold an answer to this schema: {problem}; or have the answer given by a tool: "
-                "MistralModel(..., native_output=False)"
-            ) from None
+        schema = held_to(request.output_schema, adapt, "Mistral", "MistralModel")
         named = {"name": "answer", "schema": schema, "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": named}}
 

@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
-from toolsemble.errors import ModelError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.extra import required
 from toolsemble.models import openai_chat, openai_responses
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
+from toolsemble.models.misuse import name_after
 from toolsemble.models.openai_failure import explained
 from toolsemble.models.openai_site import is_openai, site, site_of
 from toolsemble.models.per_loop import PerLoop
@@ -151,12 +152,8 @@ def named(provider: str, rest: str) -> OpenAIModel:
     ...
     toolsemble.errors.ToolConfigurationError: 'openai' needs the name of a model behind it, such as 'openai:gpt-5-mini'
     """
-    if not rest.strip():
-        raise ToolConfigurationError(
-            f"{provider!r} needs the name of a model behind it, such as '{provider}:gpt-5-mini'"
-        )
     apis: dict[str, Api] = {"openai-chat": "chat", "openai-responses": "responses"}
-    return OpenAIModel(rest, api=apis.get(provider))
+    return OpenAIModel(name_after(provider, rest, "gpt-5-mini"), api=apis.get(provider))
 
 
 def _check(name: Any, api: Any, timeout: Any) -> None:

@@ -25,12 +25,13 @@ from toolsemble.models.openai_parts import (
     addressed_reply,
     answer_format,
     listed,
+    offered,
     plain,
     silence,
     text_of,
     usage_of,
 )
-from toolsemble.providers.openai import write_reply, write_tools
+from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
 from toolsemble.shape import sendable
 
@@ -59,11 +60,7 @@ def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str
     """
     pairs = addressed(request.messages, _LONGEST_ID)
     said = [_message(message, calls, origin) for message, calls in pairs if not _is_empty(message)]
-    sent: dict[str, Any] = {"messages": said}
-    if request.specifications:
-        sent["tools"] = write_tools(request.specifications)
-    if request.specifications and request.tool_choice != "auto":  # what is so by itself need not be said
-        sent["tool_choice"] = request.tool_choice
+    sent: dict[str, Any] = {"messages": said, **offered(request, "chat")}
     if request.output_schema is not None:
         sent["response_format"] = {"type": "json_schema", "json_schema": answer_format(request.output_schema)}
     if streamed:

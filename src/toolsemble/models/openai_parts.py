@@ -6,17 +6,29 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.models.chat import NO_TOKENS, StopReason, TokenUsage
+from toolsemble.models.chat import NO_TOKENS, ChatRequest, StopReason, TokenUsage
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
-from toolsemble.providers.openai import adapt
+from toolsemble.providers.openai import adapt, write_tools
 from toolsemble.providers.wire import field
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME = 64
 _SCHEMA_NAME = "answer"
+
+
+def offered(request: ChatRequest, api: Literal["chat", "responses"]) -> dict[str, Any]:
+    """Give the tools of a request, and whether the model may call them; what is so by itself need not be said.
+
+    >>> offered(ChatRequest([]), "chat")
+    {}
+    """
+    if not request.specifications:
+        return {}
+    choice = {} if request.tool_choice == "auto" else {"tool_choice": request.tool_choice}
+    return {"tools": write_tools(request.specifications, api), **choice}
 
 
 def addressed(messages: Iterable[Message], longest_id: int) -> Iterator[tuple[Message, list[ToolCall]]]:

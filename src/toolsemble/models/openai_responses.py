@@ -23,11 +23,12 @@ from toolsemble.models.openai_parts import (
     addressed_reply,
     answer_format,
     listed,
+    offered,
     plain,
     silence,
     usage_of,
 )
-from toolsemble.providers.openai import write_reply, write_tools
+from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
 from toolsemble.shape import sendable
 
@@ -50,11 +51,7 @@ def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str
     keep = request.settings.get("store") is not False
     pairs = addressed(request.messages, _LONGEST_ID)
     items = [item for message, calls in pairs for item in _items(message, calls, origin, keep=keep)]
-    sent: dict[str, Any] = {"input": items}
-    if request.specifications:
-        sent["tools"] = write_tools(request.specifications, "responses")
-    if request.specifications and request.tool_choice != "auto":  # what is so by itself need not be said
-        sent["tool_choice"] = request.tool_choice
+    sent: dict[str, Any] = {"input": items, **offered(request, "responses")}
     if request.output_schema is not None:
         sent["text"] = {"format": {"type": "json_schema", **answer_format(request.output_schema)}}
     return sent
