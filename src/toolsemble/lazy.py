@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Give the ``__getattr__`` of a package, from its globals and the names that each of its modules holds.
 
+    A module that stands beside the package has one more dot before it: ``.result``.
+
     >>> load = loader({"__name__": "toolsemble"}, {"result": ("ToolResult",)})
     >>> load("ToolResult").success("ready").text
     'ready'
@@ -24,7 +26,7 @@ def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Calla
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415 - nothing is imported before a name is used
 
-        value = package[name] = getattr(import_module(f"{package['__name__']}.{home}"), name)
+        value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
         return value  # the next use finds it without coming here
 
     return load

@@ -5,20 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from toolsemble import events
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
-from toolsemble.events import (
-    CacheHit,
-    CallAbandoned,
-    CallFinished,
-    CallProgress,
-    CallRepaired,
-    CallRetried,
-    CallStarted,
-    CallTimedOut,
-    ReviewDecided,
-    ReviewRequested,
-)
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
 
@@ -99,20 +88,11 @@ Event: TypeAlias = (
     | CallDelta
     | ArgumentsDelta
     | CallRequested
-    | CallStarted
-    | CallRepaired
-    | CallRetried
-    | CallProgress
-    | CallTimedOut
-    | CallAbandoned
-    | CacheHit
-    | CallFinished
-    | ReviewRequested
-    | ReviewDecided
     | CallReplied
     | ModelRetried
     | TurnEnded
     | Final
+    | events.Event
 )
 """Anything that a stream gives; each has a ``kind``, for those who write it down.
 
