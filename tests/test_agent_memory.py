@@ -420,7 +420,7 @@ def test_the_cost_of_a_conversation_is_linear_in_its_turns(in_file, tmp_path):
         return counted
 
     cost(5)
-    assert cost(400) < 4.8 * cost(100)
+    assert cost(200) < 4.8 * cost(50)
 
 
 def test_the_cost_of_a_run_is_linear_in_its_calls():
@@ -429,7 +429,7 @@ def test_the_cost_of_a_run_is_linear_in_its_calls():
         return calls_made(lambda: agent.run_sync("go"))
 
     cost(5)
-    assert cost(800) < 4.8 * cost(200)
+    assert cost(400) < 4.8 * cost(100)
 
 
 async def test_what_models_are_given_is_shared_not_copied():

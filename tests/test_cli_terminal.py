@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shell import PROGRAM, WAIT, Person, child, write_bot
+from shell import PROGRAM, WAIT, Person, child, forget_modules, write_bot
+from toolsemble.cli import main
 from toolsemble.cli.app import app
 from toolsemble.cli.exits import Exit
 
@@ -159,15 +160,21 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(bot):
         assert run.wait(WAIT) == 141
 
 
-def test_the_page_shows_what_the_program_writes(tmp_path):
+def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
+    def written(*words):
+        return main(words), *capsys.readouterr()
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", sys.path[:])
     shown = re.findall(r"^\$ toolsemble call (.+)\n((?:[^$`].*\n)+)", PAGE, re.MULTILINE)
     assert len(shown) == 3
     for words, expected in shown:
-        assert child("call", *shlex.split(words), cwd=ROOT) == (0, expected, "")
+        assert written("call", *shlex.split(words)) == (0, expected, "")
     words, expected = re.search(r"^\$ toolsemble (ask .+)\n(file_read(?:.*\n)+?)```", PAGE, re.MULTILINE).groups()
     calls = 'ToolCall("file_read", {"path": "tea.txt"}), ToolCall("calculator", {"input": "12 * 4.80"})'
     path = write_bot(tmp_path, f'{calls}, "12 boxes cost 57.60 euros."')
-    code, out, err = child(*shlex.split(words), "--model", f"{path}:model", cwd=ROOT)
+    code, out, err = written(*shlex.split(words), "--model", f"{path}:model")
+    forget_modules(tmp_path)
     *told, answer, spent = expected.splitlines(keepends=True)
     assert (code, out) == (0, answer)
     assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(told) + re.sub(r"[\d.]+ s,", "N s,", spent)

@@ -1,4 +1,4 @@
-"""Anthropic's models, against a server that speaks as Anthropic's does, and against llama.cpp's own."""
+"""Anthropic's models, against a server that speaks as Anthropic's does; test_model_llama.py asks llama.cpp's own."""
 
 import asyncio
 import gc
@@ -10,7 +10,6 @@ from functools import partial
 import anthropic
 import pytest
 
-from llama_server import MODEL, llama_server
 from provider_server import provider_serving
 from providers_asked import (
     HELLO,
@@ -34,7 +33,6 @@ from toolsemble import (
     AgentExecutionError,
     FileContent,
     ImageContent,
-    ModelError,
     ToolCall,
     ToolConfigurationError,
     ToolResult,
@@ -909,35 +907,3 @@ async def test_an_agent_gets_an_answer_of_a_declared_type(server, native):
     result = await Agent(model_at(server, native_output=native), output_type=Report).run("Rome?")
     assert result.output == Report("Rome", 21)
     assert ("output_config" in server.bodies[0], "tools" in server.bodies[0]) == (native, not native)
-
-
-# --- the real thing
-
-
-@pytest.fixture(scope="module")
-def llama():
-    with llama_server() as address:
-        yield address
-
-
-def test_a_real_model_calls_a_tool_and_answers_with_what_it_gave(llama):
-    result = Agent(AnthropicModel(MODEL, base_url=llama), [weather]).run_sync("What is the weather in Rome?")
-    assert [record.reply.text for record in result.tool_calls] == ["21 degrees in Rome"]
-    assert "21" in result.text
-    assert result.usage.input_tokens > result.usage.output_tokens > 0
-
-
-async def test_a_real_model_streams_its_calls_and_its_answer(llama):
-    agent = Agent(AnthropicModel(MODEL, base_url=llama), [weather])
-    told = [event async for event in agent.stream("What is the weather in Paris?")]
-    arguments = "".join(event.text for event in told if isinstance(event, ArgumentsDelta))
-    answer = "".join(event.text for event in told if isinstance(event, TextDelta))
-    assert json.loads(arguments) == {"city": "Paris"}
-    assert answer == told[-1].result.text
-    assert "21" in answer
-
-
-async def test_a_real_server_refuses_in_words_what_is_too_long(llama):
-    with pytest.raises(ModelError, match=r"\(400, .*exceeds the available context size") as caught:
-        await AnthropicModel(MODEL, base_url=llama).reply(ChatRequest([UserMessage("word " * 6000)]))
-    assert not caught.value.retryable

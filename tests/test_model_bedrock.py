@@ -1,4 +1,5 @@
 import asyncio
+import functools
 import json
 import ssl
 import struct
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 import boto3
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from providers_asked import (
     HELLO,
@@ -198,6 +200,15 @@ class Bedrock:
 
     def model(self, **settings):
         return BedrockModel(NAME, **{"base_url": self.web.url(), **settings})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _descriptions_read_once():
+    """Keep what botocore reads of its own for each client, which takes longer than all the rest of a test."""
+    read = functools.cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
+        yield
 
 
 @pytest.fixture

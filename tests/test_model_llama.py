@@ -1,14 +1,15 @@
-"""A real model behind llama.cpp's own server, asked by both of OpenAI's APIs."""
+"""A real model behind llama.cpp's own server, asked by OpenAI's two APIs and by Anthropic's."""
 
-import asyncio
 import json
 from contextlib import aclosing
 
 import pytest
 
 from llama_server import MODEL, llama_server
+from providers_asked import result_of
 from toolsemble import Agent, ModelError, ToolCall, ToolReply, ToolResult, tool
 from toolsemble.models import (
+    AnthropicModel,
     AssistantMessage,
     ChatRequest,
     OpenAIModel,
@@ -21,7 +22,7 @@ from toolsemble.models import (
 from toolsemble.models.compatible import SERVERS
 
 pytestmark = pytest.mark.timeout(600)  # a real model on a busy machine
-APIS = ["chat", "responses"]
+APIS = ["chat", "responses", "anthropic"]
 WEATHER = "What is the weather in Rome?"
 
 
@@ -38,19 +39,18 @@ def weather(city: str) -> str:
 
 
 def model_at(address, api="chat"):
+    if api == "anthropic":
+        return AnthropicModel(MODEL, base_url=address)
     return OpenAIModel(MODEL, base_url=f"{address}/v1", api=api)
 
 
-@pytest.mark.parametrize(("api", "way"), [("chat", "in pieces"), ("responses", "whole")])
+@pytest.mark.parametrize(
+    ("api", "way"), [("chat", "stream"), ("responses", "run_sync"), ("anthropic", "run_sync"), ("anthropic", "stream")]
+)
 def test_an_agent_calls_a_tool_and_answers_with_what_came_of_it(llama, api, way):
-    agent = Agent(model_at(llama, api), [weather])
-
-    async def last():
-        return [event async for event in agent.stream(WEATHER)][-1].result
-
-    result = agent.run_sync(WEATHER) if way == "whole" else asyncio.run(last())
-    assert [(record.call.name, record.call.arguments) for record in result.tool_calls] == [
-        ("weather", '{"city": "Rome"}')
+    result = result_of(Agent(model_at(llama, api), [weather]), WEATHER, way)
+    assert [(record.call.name, json.loads(record.call.json)) for record in result.tool_calls] == [
+        ("weather", {"city": "Rome"})
     ]
     assert "21" in result.text
     assert result.usage.input_tokens > result.usage.output_tokens > 0
@@ -78,7 +78,7 @@ async def test_an_answer_that_is_too_long_says_so(llama):
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_question_that_is_too_long_is_refused_for_good(llama, api):
-    with pytest.raises(ModelError, match=r"answered 400: .*exceeds the available context size") as caught:
+    with pytest.raises(ModelError, match=r"400.*exceeds the available context size") as caught:
         await model_at(llama, api).reply(ChatRequest([UserMessage("x " * 6000)]))
     assert not caught.value.retryable
 

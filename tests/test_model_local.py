@@ -57,13 +57,26 @@ WEATHER = ToolSpecification(
 BOUND = 60
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Give a cache for all: what one test has computed of a prompt, the others need not."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """Give each test a cache of its own, and take away what is loaded at its end."""
-    monkeypatch.setenv("TOOLSEMBLE_CACHE", str(tmp_path / "cache"))
+def _surroundings(shared, monkeypatch):
+    """Keep away from this machine's own cache, and take away what is loaded at the end of a test."""
+    monkeypatch.setenv("TOOLSEMBLE_CACHE", str(shared))
     monkeypatch.delenv("TOOLSEMBLE_MODEL", raising=False)
-    yield tmp_path / "cache"
+    yield
     gc.collect()
+
+
+@pytest.fixture
+def cache(_surroundings, tmp_path, monkeypatch):
+    """Give a test a cache of its own."""
+    monkeypatch.setenv("TOOLSEMBLE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
@@ -463,13 +476,19 @@ def schemas(draw: random.Random, depth: int = 3):
     return plain.get(kind, {"type": kind})
 
 
-@pytest.mark.parametrize("seed", range(12))
-async def test_whatever_the_schema_llama_cpp_takes_its_grammar_and_the_arguments_fit(tiny, seed):
+@pytest.fixture(scope="module")
+def loaded(tiny):
+    """Give one model for many questions."""
+    return LocalModel(tiny, threads=1, max_tokens=400)
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_whatever_the_schema_llama_cpp_takes_its_grammar_and_the_arguments_fit(loaded, seed):
     draw = random.Random(seed)  # noqa: S311 - the same each time
     schema = {"type": "object", "properties": {name: schemas(draw) for name in HOSTILE[:3]}, "required": HOSTILE[:2]}
     name = draw.choice(HOSTILE)
     request = asked("hello", ToolSpecification(name, "", schema), tool_choice="required")
-    reply = await LocalModel(tiny, threads=1, max_tokens=400).reply(request)
+    reply = await loaded.reply(request)
     assert reply.calls[0].name == name
     if reply.stop_reason != "length":
         jsonschema_rs.validate(schema, json.loads(reply.calls[0].json))
