@@ -33,6 +33,32 @@ from toolsemble.workers import finish
 class Agent:
     """A model that works with tools until it can answer; it never changes, and serves any number of runs at once.
 
+    :param model: who is asked: a model, or its name
+    :param tools: what it can use: tools, a toolbox, or a function that is given a :class:`RunView` and gives the
+        tools before each time that the model is asked
+    :param role: who the model is to be, such as "a librarian"
+    :param goal: what it is to achieve
+    :param background: what else it has to know
+    :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
+    :param max_turns: how many times the model is asked
+    :param max_tokens: how many tokens a run may take
+    :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
+        asked for; time that the reader of a stream takes counts, too; calls are cut off then, and the model may
+        answer once more; how long a model may take for one answer is the model's own setting
+    :param max_cost: what the tokens of a run may cost, by the prices
+    :param max_depth: how deep agents may use agents as tools
+    :param prices: what tokens cost
+    :param review: who approves calls that need it
+    :param memory: where conversations are kept; None for nowhere
+    :param memory_id: the conversation or user that a run belongs to, unless it says otherwise
+    :param output_type: what the answer must be: any type that a tool's parameter may have; None for text
+    :param output_retries: how many times an answer that does not fit is asked for again
+    :param retry: when a model that failed is asked again
+    :param settings: what else the model is told with each request, such as a temperature
+    :param sinks: who is told of the events of its calls, beside the sinks of a toolbox that it is given
+    :param loop_guard: when a run counts as going in circles, of which the model is told before the run ends; None
+        for never
+
     >>> from toolsemble import ToolCall, tool
     >>> from toolsemble.testing import ScriptedModel
     >>> @tool
@@ -70,34 +96,7 @@ class Agent:
         sinks: Iterable[Sink] = (),
         loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - it never changes
     ) -> None:
-        """Check the settings; refuse what cannot work.
-
-        :param model: who is asked: a model, or its name
-        :param tools: what it can use: tools, a toolbox, or a function that is given a :class:`RunView` and gives the
-            tools before each time that the model is asked
-        :param role: who the model is to be, such as "a librarian"
-        :param goal: what it is to achieve
-        :param background: what else it has to know
-        :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
-        :param max_turns: how many times the model is asked
-        :param max_tokens: how many tokens a run may take
-        :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
-            asked for; time that the reader of a stream takes counts, too; calls are cut off then, and the model may
-            answer once more; how long a model may take for one answer is the model's own setting
-        :param max_cost: what the tokens of a run may cost, by the prices
-        :param max_depth: how deep agents may use agents as tools
-        :param prices: what tokens cost
-        :param review: who approves calls that need it
-        :param memory: where conversations are kept; None for nowhere
-        :param memory_id: the conversation or user that a run belongs to, unless it says otherwise
-        :param output_type: what the answer must be: any type that a tool's parameter may have; None for text
-        :param output_retries: how many times an answer that does not fit is asked for again
-        :param retry: when a model that failed is asked again
-        :param settings: what else the model is told with each request, such as a temperature
-        :param sinks: who is told of the events of its calls, beside the sinks of a toolbox that it is given
-        :param loop_guard: when a run counts as going in circles, of which the model is told before the run ends; None
-            for never
-        """
+        """Check the settings; refuse what cannot work."""
         limits = Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries)
         check_kinds(role=role, goal=goal, background=background, memory=memory, memory_id=memory_id, review=review)
         check_kinds(prices=prices, retry=retry, settings=settings, loop_guard=loop_guard)
