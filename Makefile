@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls test lint format bench bench-peers eval-local clean
+.PHONY: demo demo-calls test lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -42,6 +42,13 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format --quiet
+
+# Built anew each time: what Sphinx keeps does not know of changed docstrings.
+docs: $(VENV)/.docs
+	@$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto \
+		--doctree-dir build/doctrees docs build/docs
+	@$(BIN)/python docs/links.py build/docs
+	@echo "docs: build/docs/index.html"
 
 # Both keep what they find in benchmarks/results, and write benchmarks/README.md and its plots from all of it.
 bench: $(VENV)/.bench
@@ -80,6 +87,10 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[docs]'
+	@touch $(VENV)/.runtime $@
 
 # A peer that cannot be installed is skipped, and tried again the next time.
 $(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python
