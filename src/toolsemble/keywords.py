@@ -13,7 +13,10 @@ from toolsemble.settings import LimitSettings, limits_within
 
 
 class BareSettings(LimitSettings, total=False):
-    """What can be said about any tool, also about one that has keywords of its own for the rest."""
+    """What can be said about any tool, also about one that has keywords of its own for the rest.
+
+    :class:`~toolsemble.Tool` tells what each word means.
+    """
 
     requires_approval: bool | Predicate
     approval_timeout: float | None
@@ -28,7 +31,10 @@ class BareSettings(LimitSettings, total=False):
 
 
 class ToolSettings(BareSettings, total=False):
-    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class.
+
+    :class:`~toolsemble.Tool` tells what each word means.
+    """
 
     timeout: float | None
     retries: int | Retries

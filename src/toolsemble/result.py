@@ -70,6 +70,7 @@ class FileContent(_Media):
 
 
 Content: TypeAlias = TextContent | ImageContent | AudioContent | FileContent
+"""What can stand beside the text of a result."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)

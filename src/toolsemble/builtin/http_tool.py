@@ -70,7 +70,7 @@ class HttpTool(Tool):
     :param timeout: how many seconds there are for a call, with all its repetitions
     :param input_type: the type of the arguments; without one the tool takes a string
     :param operation: what a document says of the arguments, see :meth:`from_openapi`
-    :param settings: see :class:`HttpSettings`
+    :param settings: see :class:`~toolsemble.builtin.http_tool.HttpSettings`
 
     >>> order = HttpTool("order", "Orders a book by its title", "http://10.0.0.7/orders", auth="a-token")
     >>> order.execute("Emma").text

@@ -50,6 +50,7 @@ class ScriptedModel:
         self._usage = usage
         self.native_output = native_output
         self.asked: list[ChatRequest] = []
+        """The requests that it was given, in order."""
 
     @property
     def requests(self) -> list[Sequence[Message]]:

@@ -139,7 +139,7 @@ class ToolPipeline(Tool):
 
     @final
     def run(self, input: Any) -> Any:
-        """Give the result for one input, as :meth:`execute` does."""
+        """Give the result for one input, as :meth:`~toolsemble.Tool.execute` does."""
         return self.execute(input)
 
     def _define(self) -> ToolDefinition:

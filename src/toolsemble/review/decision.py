@@ -47,3 +47,4 @@ class ExitEarly:
 
 
 ReviewDecision: TypeAlias = Continue | Edit | ExitEarly
+"""What a reviewer can answer."""

@@ -51,9 +51,13 @@ class ReviewTerms(TypedDict, total=False):
     """How a tool that asks in the middle of its work wants to be answered."""
 
     arguments: Any
+    """What the reviewer is shown beside the description, a dict or a text; nothing by default."""
     timeout: float | None
+    """How many seconds the reviewer has; 0 or None for any number."""
     on_timeout: OnTimeout
+    """What becomes of the call when nobody answers in time."""
     required_role: str | None
+    """The role that the reviewer must have; None for any."""
 
 
 @dataclass(frozen=True, slots=True)
