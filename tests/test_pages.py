@@ -20,7 +20,9 @@ from toolsemble.builtin import (
 )
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    page for place in ("*.md", "benchmarks/*.md", "docs/**/*.md", "examples/**/*.md") for page in ROOT.glob(place)
+)
 BUILTIN = ROOT / "docs" / "builtin"
 NAMED = [
     CalculatorTool(),
@@ -33,6 +35,16 @@ NAMED = [
     WebSearchTool("duckduckgo"),
 ]
 PROBLEMS = "query: missing; limit: expected an integer; order: expected one of 'asc', 'desc'"
+
+
+def prose_of(page):
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def parts_of(page):
+    """Give what the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def output_of(*command):
@@ -62,10 +74,10 @@ def test_the_demo_prints_one_reply_for_each_call():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
-    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target, part in re.findall(r"\]\((?!https?:)([^)#]+)(?:#([^)]+))?\)", prose):
-        assert (page.parent / target).exists(), target
-        assert not part or f"\n## {part.capitalize()}\n" in (page.parent / target).read_text(encoding="utf-8"), part
+    for target, part in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", prose_of(page)):
+        place = page.parent / target if target else page
+        assert place.exists(), target
+        assert not part or part in parts_of(place), f"{target}#{part}"
 
 
 @pytest.mark.parametrize("tool", NAMED, ids=lambda tool: tool.name)
