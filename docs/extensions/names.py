@@ -4,7 +4,6 @@ import ast
 import builtins
 import importlib
 import inspect
-import pkgutil
 import re
 import sys
 from functools import cache
@@ -16,8 +15,6 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
-
-import toolsemble
 
 # In this order: a name that several of them offer has its entry in the first one.
 PUBLIC = (
@@ -46,10 +43,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _complete(_app: Sphinx) -> None:
-    """Give every module the names that it imports for type checkers alone: annotations mention them."""
-    for found in pkgutil.walk_packages(toolsemble.__path__, "toolsemble."):
-        if found.name != "toolsemble.__main__":
-            _import_for_types(importlib.import_module(found.name))
+    """Give the modules of public names what they import for type checkers alone: annotations mention it."""
+    _entries()  # loads them
+    for name in [each for each in sys.modules if each.partition(".")[0] == "toolsemble"]:
+        _import_for_types(sys.modules[name])
 
 
 def _import_for_types(module: ModuleType) -> None:
