@@ -47,8 +47,8 @@ def parts_of(page):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def output_of(*command):
-    run = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+def output_of(*command, folder=ROOT):
+    run = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
     assert run.stderr == ""
     return run.stdout
 
@@ -59,6 +59,16 @@ def test_the_first_code_of_the_readme_works_as_it_stands():
         '["rome 0","rome 1"]',
         f"Error: Invalid arguments for 'search': {PROBLEMS}",
     ]
+
+
+def test_the_programs_of_the_quickstart_run_when_they_are_saved_as_it_says(tmp_path):
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    shop, _, gated, assistant, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    written = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
+    first = shop.index("@tool\ndef order")
+    (tmp_path / "shop.py").write_text(shop[:first] + gated, encoding="utf-8")
+    (tmp_path / "assistant.py").write_text(assistant, encoding="utf-8")
+    assert output_of("assistant.py", folder=tmp_path) == written
 
 
 def test_the_demo_prints_one_reply_for_each_call():
