@@ -45,8 +45,7 @@ format: $(VENV)/.dev
 
 # Built anew each time: what Sphinx keeps does not know of changed docstrings.
 docs: $(VENV)/.docs
-	@$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto \
-		--doctree-dir build/doctrees docs build/docs
+	@$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --doctree-dir build/doctrees docs build/docs
 	@$(BIN)/python docs/links.py build/docs
 	@echo "docs: build/docs/index.html"
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from functools import cache
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import get_args
 
@@ -28,8 +29,8 @@ PUBLIC = (
     "toolsemble.weights",
     "toolsemble.testing",
 )
-# Names of these are shown as they are: their documentation is not on this site.
-ELSEWHERE = {*sys.stdlib_module_names, "openai", "opentelemetry", "prometheus_client", "pydantic"}
+# Names of these that have no entry are shown as they are, if they exist.
+KNOWN = {*sys.stdlib_module_names, "openai", "opentelemetry", "prometheus_client", "pydantic", "toolsemble"}
 _CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 
 
@@ -87,12 +88,13 @@ def _resolved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: T
     """Give the link to the entry of a name, or its plain text when it has none; None for names that are not there."""
     if node.get("refdomain") != "py":
         return None
-    target, scope, entries = node["reftarget"], node.get("py:module") or "builtins", _entries()
-    entry = entries.get(target) or entries.get(f"{scope}.{target}")
+    target, entries = node["reftarget"], _entries()
+    inside = f"{node.get('py:module') or 'toolsemble'}.{target}"
+    entry = entries.get(target) or entries.get(inside)
     if entry:
         domain = env.domains.python_domain
         return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", entry, node, content)
-    return content if _is_known(target) or _is_known(f"{scope}.{target}") else None
+    return content if _is_known(target) or _is_known(inside) else None
 
 
 @cache
@@ -114,10 +116,10 @@ def _entries() -> dict[str, str]:
 def _is_known(path: str) -> bool:
     """Whether there is such a name, though it has no entry: another library's, or one inside of this."""
     first, _, _ = path.partition(".")
-    module, _, name = path.rpartition(".")
-    if first in ELSEWHERE or hasattr(builtins, path):
-        return True
+    if first not in KNOWN:
+        return hasattr(builtins, path)
     try:
-        return first == "toolsemble" and hasattr(importlib.import_module(module), name)
-    except ImportError:
+        resolve_name(path)
+    except (AttributeError, ImportError, ValueError):
         return False
+    return True
