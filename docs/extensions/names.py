@@ -31,7 +31,8 @@ PUBLIC = (
 )
 # Names of these that have no entry are shown as they are, if they exist.
 KNOWN = {*sys.stdlib_module_names, "openai", "opentelemetry", "prometheus_client", "pydantic", "toolsemble"}
-_CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
+_NAMED = re.compile(r"<(?:class '|(?:built-in )?function )(?:\w+\.)*(\w+)[^<>]*>")
+_MADE = re.compile(r"<[^<>]+>")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -78,10 +79,10 @@ def _below(package: str, name: str, value: object) -> list[str]:
 def _written(
     _app: Sphinx, _what: str, _name: str, value: object, _options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Give a signature that is Python: of a default that is made anew for each object, three dots are shown."""
+    """Give a signature that is Python: functions and classes by their names, three dots for what has no literal."""
     if getattr(value, "_is_protocol", False):
         return None, None  # nobody makes one
-    return signature and _CLASS.sub(r"\1", signature.replace("<factory>", "...")), returned
+    return signature and _MADE.sub("...", _NAMED.sub(r"\1", signature)), returned
 
 
 def _resolved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: TextElement) -> Element | None:
