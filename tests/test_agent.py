@@ -12,6 +12,7 @@ from toolsemble import (
     AgentExecutionError,
     AgentResult,
     ConversationMemory,
+    EffectLedger,
     ExitEarlyError,
     ImageContent,
     InvocationParameters,
@@ -383,6 +384,25 @@ async def test_the_tools_of_a_run_share_its_parameters_ids_and_role():
     second = await agent.run("go", parameters=InvocationParameters({"user": "bob"}))
     assert seen[2:] == [(second.run_id, "default", "spy", "bob")]
     assert first.run_id != second.run_id
+
+
+async def test_a_run_that_is_named_again_makes_no_payment_twice(tmp_path):
+    paid = []
+
+    @tool(effects="irreversible", idempotency=True)
+    def pay(order: int) -> str:
+        paid.append(order)
+        return f"paid {order}"
+
+    with EffectLedger(tmp_path / "effects.db") as ledger:
+        box = Toolbox([pay], ledger=ledger)
+        for name in ("r1", "r1", "r2"):
+            model = ScriptedModel([ToolCall("pay", {"order": 7}), "done"])
+            result = await Agent(model, box).run("Pay.", run_id=name)
+            assert (result.run_id, result.tool_calls[0].reply.text) == (name, "paid 7")
+    assert paid == [7, 7]
+    with pytest.raises(TypeError, match="The run_id of a run must be a text, not 7"):
+        await Agent(ScriptedModel(["done"])).run("Pay.", run_id=7)
 
 
 async def test_without_parameters_each_run_has_its_own():

@@ -30,12 +30,13 @@ class Account:
         history: Sequence[Message] | None = None,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
     ) -> None:
         """Take down what was given; refuse what is of a wrong kind, and a history in which a call has no reply."""
-        check_run(history, memory_id, parameters)
+        check_run(history, memory_id, parameters, run_id)
         around = current_spending.get()
         self.spending = Spending(plan.limits, plan.prices, around)
-        self.context = _surroundings(plan, memory_id, parameters)
+        self.context = _surroundings(plan, memory_id, parameters, run_id)
         self.sinks = plan.sinks
         self.stop: Stop | None = None
         self.records: list[ToolCallRecord] = []
@@ -118,12 +119,14 @@ class Account:
         )
 
 
-def _surroundings(plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None) -> ToolContext:
+def _surroundings(
+    plan: Plan, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None
+) -> ToolContext:
     """Give the context that the calls of the run inherit; a run inside another one inherits it, too."""
     base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
-        "run_id": base.run_id or new_id(),
+        "run_id": run_id or base.run_id or new_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
     }
     if memory_id is not None:

@@ -130,7 +130,7 @@ class Agent:
         :param prompt: text, a list of texts and images, or messages
         :param settings: ``history``: what was said before, in place of what is remembered; ``memory_id``: the
             conversation or user that the run belongs to (the agent's own); ``parameters``: what the tools of the run
-            share, and the model never sees
+            share, and the model never sees; ``run_id``: the name of the run, the same again after a crash
         """
         return await Loop(self._plan, self._account(prompt, settings)).run()
 

@@ -26,11 +26,12 @@ def check_kinds(**settings: object) -> None:
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
 
 
-def check_run(history: object, memory_id: object, parameters: object) -> None:
+def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
     """Refuse what is said about one run and is of a wrong kind; None is for nothing said."""
     for name, value, kind, expected in (
         ("history", history, Iterable, "messages"),
         ("memory_id", memory_id, str, "a text"),
+        ("run_id", run_id, str, "a text"),
         ("parameters", parameters, MutableMapping, "a mapping that can be changed, such as {'user': 'ada'}"),
     ):
         if value is not None and not isinstance(value, kind):

@@ -31,6 +31,8 @@ class RunSettings(TypedDict, total=False):
     """The conversation or user that the run belongs to; the agent's own by default."""
     parameters: MutableMapping[str, Any] | None
     """What the tools of the run share; the model never sees it."""
+    run_id: str | None
+    """The name of the run: the same again after a crash finds what was done and approved; a new one by default."""
 
 
 @dataclass(frozen=True, slots=True)
