@@ -5,64 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
-import inspect
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
-from peers.task import ARGUMENTS, FOUND, OUT_OF_BOUNDS, WRONG_TYPE, Call, Participant
-
-BATCH = 0.004
-"""Seconds that one measurement takes, about: long enough for the clock, short enough to alternate often."""
-
-
-class Work:
-    """Something to be repeated and timed."""
-
-    def __init__(self, call: Call | Callable[[], object], runner: asyncio.Runner) -> None:
-        self._call = call
-        self._runner = runner
-        self._number = 1
-
-    def once(self) -> object:
-        """Do it, and give what it gives."""
-        result = self._call()
-        return self._runner.run(result) if inspect.iscoroutine(result) else result
-
-    def calibrate(self) -> None:
-        """Warm up, and find out how many fill a batch."""
-        self.once()  # what is built on first use is no part of a call
-        while self._number < 1 << 20 and self.batch() * self._number < BATCH / 2:
-            self._number *= 2
-
-    def batch(self) -> float:
-        """Give the seconds of one, on average over a batch."""
-        timed = self._awaited if inspect.iscoroutinefunction(self._call) else self._called
-        return timed() / self._number
-
-    def _called(self) -> float:
-        call, times = self._call, range(self._number)
-        started = time.perf_counter()
-        for _ in times:
-            call()
-        return time.perf_counter() - started
-
-    def _awaited(self) -> float:
-        call, times = self._call, range(self._number)
-
-        async def every() -> float:
-            started = time.perf_counter()
-            for _ in times:
-                await call()
-            return time.perf_counter() - started
-
-        return self._runner.run(every())
+from comparison import weight
+from comparison.preparation import MissingError, Preparation
+from comparison.work import Work
+from peers.task import ARGUMENTS, FOUND, OUT_OF_BOUNDS, WRONG_TYPE, Participant
 
 
 class Worker:
@@ -71,10 +27,10 @@ class Worker:
     def __init__(self, participant: Participant) -> None:
         self._participant = participant
         self._runner = asyncio.Runner()
-        self._work: dict[str, Work] = {}
+        self._work: Work | None = None
 
     def introduce(self) -> dict[str, object]:
-        """Give what the table says beside the figures, and get ready to be timed."""
+        """Give what the table says beside the figures."""
         peer = self._participant
         if FOUND not in (reply := self._reply(ARGUMENTS)):
             raise AssertionError(f"A valid call is answered {reply!r}")
@@ -83,31 +39,39 @@ class Worker:
             raise AssertionError(
                 f"VALIDATES is {peer.VALIDATES}, but a wrong type is {'' if refuses else 'not '}refused"
             )
-        bounds = self._refuses(OUT_OF_BOUNDS)
-        self._work = {"define": Work(peer.define, self._runner), "call": Work(peer.make_call(), self._runner)}
-        for work in self._work.values():
-            work.calibrate()
-        validates = "no" if not refuses else "yes" if bounds else "types only"
+        validates = "no" if not refuses else "yes" if self._refuses(OUT_OF_BOUNDS) else "types only"
         return {"name": peer.NAME, "version": version(peer.DISTRIBUTION), "validates": validates, "import": peer.IMPORT}
 
-    def define(self) -> dict[str, object]:
-        """Time a batch of definitions."""
-        return {"seconds": self._work["define"].batch()}
+    def weigh(self) -> dict[str, object]:
+        """Give the bytes and the number of what is installed for the participant."""
+        alone = Path(sys.prefix).parent.name == ".envs"
+        return weight.of_environment() if alone else weight.of_distribution(self._participant.DISTRIBUTION)
 
-    def call(self) -> dict[str, object]:
-        """Time a batch of calls."""
-        return {"seconds": self._work["call"].batch()}
+    def prepare(self, figure: str) -> dict[str, object]:
+        """Get ready to be timed for a figure, and let go of the one before."""
+        self._work = None
+        gc.collect()
+        try:
+            self._work = getattr(Preparation(self._participant, self._runner), figure)()
+        except MissingError as error:
+            return {"missing": str(error)}
+        self._work.calibrate()
+        return {}
 
-    def many(self) -> dict[str, object]:
-        """Time a thousand tools, and weigh them; a small go before loads what is loaded late."""
+    def time(self) -> dict[str, object]:
+        """Time a batch of what was prepared."""
+        return {"seconds": self._work.batch()}
+
+    def many(self, count: int) -> dict[str, object]:
+        """Time that many tools, and weigh them; a small go before loads what is loaded late."""
         self._participant.many(2)
         gc.collect()
         before, started = _resident(), time.perf_counter()
-        container, specifications = self._participant.many(1000)
+        container, specifications = self._participant.many(count)
         seconds = time.perf_counter() - started
         gc.collect()
-        if len(specifications) != 1000:  # noqa: PLR2004 - the thousand from above
-            raise AssertionError(f"{type(container).__name__} gave {len(specifications)} of 1000 specifications")
+        if len(specifications) != count:
+            raise AssertionError(f"{type(container).__name__} gave {len(specifications)} of {count} specifications")
         return {"seconds": seconds, "bytes": max(0, _resident() - before)}
 
     def _reply(self, arguments: str) -> str:
@@ -117,7 +81,7 @@ class Worker:
     def _refuses(self, arguments: str) -> bool:
         """Tell whether such a call is kept from the body."""
         try:
-            return FOUND not in self._reply(arguments)
+            return "results for" not in self._reply(arguments)
         except Exception:  # noqa: BLE001 - every library refuses with errors of its own
             return True
 
@@ -139,13 +103,15 @@ def _protocol() -> TextIO:
 
 
 def _answers(module: str) -> Iterator[dict[str, object]]:
-    """Answer line by line; the first error ends it."""
-    try:
-        worker = Worker(importlib.import_module(f"peers.{module}"))
-        for line in sys.stdin:
-            yield getattr(worker, json.loads(line))()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the driver reports it
-        yield {"error": f"{type(error).__name__}: {error}"}
+    """Answer line by line: a line names a method of the worker and its arguments."""
+    worker = None
+    for line in sys.stdin:
+        try:
+            worker = worker or Worker(importlib.import_module(f"peers.{module}"))
+            question, *details = json.loads(line)
+            yield getattr(worker, question)(*details)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver reports it
+            yield {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:

@@ -1,9 +1,26 @@
 """agno: functions in a `Toolkit`, executed as a function call."""
 
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from agno.agent import Agent
+from agno.models.base import Model
+from agno.models.response import ModelResponse
 from agno.tools import Function, Toolkit
 from agno.utils.functions import get_function_call
 
-from peers.task import ARGUMENTS, Call, new_search
+from peers.task import (
+    ANSWER,
+    ARGUMENTS,
+    PROMPT,
+    AsyncSearch,
+    Call,
+    Search,
+    Turn,
+    all_at_once,
+    new_async_search,
+    new_search,
+    script,
+)
 
 NAME = "agno"
 DISTRIBUTION = "agno"
@@ -11,7 +28,7 @@ IMPORT = "from agno.tools import Toolkit, tool"
 VALIDATES = True
 
 
-def _functions(names: list[str]) -> dict[str, Function]:
+def _functions(names: Sequence[str]) -> dict[str, Function]:
     kit = Toolkit("bench", tools=[new_search(name) for name in names])
     for function in kit.functions.values():
         function.process_entrypoint()
@@ -25,16 +42,83 @@ def define() -> object:
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
     """Execute a function call, as an agent's model does it."""
-    functions = _functions(["search"])
-
-    def call() -> str:
-        result = get_function_call("search", arguments, "call_1", functions).execute()
-        return str(result.result or result.error)
-
-    return call
+    return _executed(_functions(["search"]), "search", arguments)
 
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a toolkit."""
     functions = _functions([f"search_{number}" for number in range(count)])
     return functions, [{"type": "function", "function": each.to_dict()} for each in functions.values()]
+
+
+def make_look_up(count: int) -> Call:
+    """Execute a call of one of many functions."""
+    names = [f"search_{number}" for number in range(count)]
+    return _executed(_functions(names), names[-1], ARGUMENTS)
+
+
+def make_agent(turns: Sequence[Turn]) -> Call:
+    """Run an agent."""
+    return _run(new_async_search(), turns)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(search, all_at_once(count))
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(search, all_at_once(count))
+
+
+def _executed(functions: dict[str, Function], name: str, arguments: str) -> Call:
+    def call() -> str:
+        result = get_function_call(name, arguments, "call_1", functions).execute()
+        return str(result.result or result.error)
+
+    return call
+
+
+class Scripted(Model):
+    """A model that says what it was told to say."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        super().__init__(id="scripted")
+        self.lines = script(turns)
+
+    def invoke(self, *_: object, **__: object) -> ModelResponse:
+        """Give the next reply."""
+        turn = next(self.lines)
+        calls = [
+            {"id": asked.id, "type": "function", "function": {"name": "search", "arguments": asked.arguments}}
+            for asked in turn
+        ]
+        return ModelResponse(role="assistant", content=None if turn else ANSWER, tool_calls=calls)
+
+    async def ainvoke(self, *_: object, **__: object) -> ModelResponse:
+        """Give the next reply."""
+        return self.invoke()
+
+    def invoke_stream(self, *_: object, **__: object) -> Iterator[ModelResponse]:
+        """Refuse, as nobody streams here."""
+        raise NotImplementedError
+
+    def ainvoke_stream(self, *_: object, **__: object) -> AsyncIterator[ModelResponse]:
+        """Refuse, as nobody streams here."""
+        raise NotImplementedError
+
+    def _parse_provider_response(self, response: ModelResponse, **_: object) -> ModelResponse:
+        return response
+
+    def _parse_provider_response_delta(self, response: ModelResponse) -> ModelResponse:
+        return response
+
+
+def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
+    agent = Agent(model=Scripted(turns), tools=[search], telemetry=False)
+
+    async def run() -> str:
+        return (await agent.arun(PROMPT)).content
+
+    return run

@@ -1,8 +1,10 @@
 """The least work there is: pydantic-core reads and checks the JSON text in one go and calls the function."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from pydantic_core import SchemaValidator, core_schema
 
-from peers.task import ARGUMENTS, Call, Search, new_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_search
 
 NAME = "floor (pydantic-core)"
 DISTRIBUTION = "pydantic-core"
@@ -10,7 +12,7 @@ IMPORT = "from pydantic_core import SchemaValidator, core_schema"
 VALIDATES = True
 
 
-def _validator(search: Search) -> SchemaValidator:
+def _validator(search: Search | AsyncSearch) -> SchemaValidator:
     parameter = core_schema.arguments_parameter
     order = core_schema.with_default_schema(core_schema.literal_schema(["asc", "desc"]), default="desc")
     arguments = core_schema.arguments_schema(
@@ -40,3 +42,22 @@ def many(count: int) -> tuple[object, list[object]]:
     """Keep the validators by name."""
     tools = {name: _validator(new_search(name)) for name in (f"search_{number}" for number in range(count))}
     return tools, list(tools.values())
+
+
+def make_look_up(count: int) -> Call:
+    """Find the validator by its name."""
+    tools, _ = many(count)
+    return lambda: tools[f"search_{count - 1}"].validate_json(ARGUMENTS)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Gather what the async function gives."""
+    validate = _validator(search).validate_json
+    return gathered(lambda: validate(ARGUMENTS), count)
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Give each call a thread."""
+    validate = _validator(search).validate_json
+    threads = ThreadPoolExecutor(count)
+    return lambda: list(threads.map(validate, [ARGUMENTS] * count))

@@ -9,7 +9,7 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.tools import FunctionTool, ToolContext
 from google.genai import types
 
-from peers.task import ARGUMENTS, Call, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, gathered, new_async_search
 
 NAME = "google-adk"
 DISTRIBUTION = "google-adk"
@@ -32,15 +32,7 @@ def define() -> object:
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
     """Run the tool, and wrap what it gives as a flow does."""
-    search = FunctionTool(new_async_search())
-    context = asyncio.run(_context())
-
-    async def call() -> str:
-        result = await search.run_async(args=json.loads(arguments), tool_context=context)
-        response = result if isinstance(result, dict) else {"result": result}
-        return str(types.Part.from_function_response(name="search", response=response).function_response.response)
-
-    return call
+    return _called(new_async_search(), arguments)
 
 
 def many(count: int) -> tuple[object, list[object]]:
@@ -48,3 +40,20 @@ def many(count: int) -> tuple[object, list[object]]:
     tools = [FunctionTool(new_async_search(f"search_{number}")) for number in range(count)]
     agent = LlmAgent(name="searcher", tools=tools)
     return agent, [each._get_declaration() for each in tools]  # noqa: SLF001 - no public method gives it
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Gather runs of the tool, as a flow does."""
+    return gathered(_called(search, ARGUMENTS), count)
+
+
+def _called(search: AsyncSearch, arguments: str) -> Call:
+    tool = FunctionTool(search)
+    context = asyncio.run(_context())
+
+    async def call() -> str:
+        result = await tool.run_async(args=json.loads(arguments), tool_context=context)
+        response = result if isinstance(result, dict) else {"result": result}
+        return str(types.Part.from_function_response(name="search", response=response).function_response.response)
+
+    return call

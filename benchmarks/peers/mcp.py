@@ -7,7 +7,7 @@ from mcp import types
 from mcp.server import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from peers.task import ARGUMENTS, Call, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_async_search
 
 NAME = "mcp"
 DISTRIBUTION = "mcp"
@@ -15,10 +15,10 @@ IMPORT = "from mcp.server import MCPServer"
 VALIDATES = True
 
 
-def _server(names: list[str]) -> MCPServer:
+def _server(*searches: Search | AsyncSearch) -> MCPServer:
     server = MCPServer("bench")
-    for name in names:
-        server.add_tool(new_async_search(name))
+    for search in searches:
+        server.add_tool(search)
     return server
 
 
@@ -30,15 +30,33 @@ def define() -> object:
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
     """Call through the server."""
-    server = _server(["search"])
-
-    async def call() -> str:
-        return (await server.call_tool("search", json.loads(arguments))).content[0].text
-
-    return call
+    return _called(_server(new_async_search()), "search", arguments)
 
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools on one server."""
-    server = _server([f"search_{number}" for number in range(count)])
+    server = _server(*(new_async_search(f"search_{number}") for number in range(count)))
     return server, list(asyncio.run(server.list_tools()))
+
+
+def make_look_up(count: int) -> Call:
+    """Call one of many through the server."""
+    server, _ = many(count)
+    return _called(server, f"search_{count - 1}", ARGUMENTS)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Gather calls through the server, which answers requests side by side."""
+    return gathered(_called(_server(search), "search", ARGUMENTS), count)
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Gather calls through the server, which runs blocking tools in threads."""
+    return gathered(_called(_server(search), "search", ARGUMENTS), count)
+
+
+def _called(server: MCPServer, name: str, arguments: str) -> Call:
+    async def call() -> str:
+        return (await server.call_tool(name, json.loads(arguments))).content[0].text
+
+    return call

@@ -1,10 +1,36 @@
 """openai-agents: `@function_tool`, invoked with a tool context, as its runner does it."""
 
-from agents import Agent, FunctionTool, function_tool
+from collections.abc import AsyncIterator, Sequence
+
+from agents import (
+    Agent,
+    FunctionTool,
+    Model,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    Usage,
+    function_span,
+    function_tool,
+)
+from agents.items import TResponseOutputItem, TResponseStreamEvent
 from agents.models.chatcmpl_converter import Converter
 from agents.tool_context import ToolContext
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from peers.task import ARGUMENTS, Call, new_async_search
+from peers.task import (
+    ANSWER,
+    ARGUMENTS,
+    PROMPT,
+    WRONG_TYPE,
+    AsyncSearch,
+    Call,
+    Search,
+    Turn,
+    all_at_once,
+    new_async_search,
+    script,
+)
 
 NAME = "openai-agents"
 DISTRIBUTION = "openai-agents"
@@ -26,8 +52,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
     search = _tool()
 
     async def call() -> str:
-        context = ToolContext(None, tool_name="search", tool_call_id="call_1", tool_arguments=arguments)
-        return str(await search.on_invoke_tool(context, arguments))
+        return await _invoked(search, arguments)
 
     return call
 
@@ -36,3 +61,69 @@ def many(count: int) -> tuple[object, list[object]]:
     """Give the tools to an agent."""
     agent = Agent("searcher", tools=[_tool(f"search_{number}") for number in range(count)])
     return agent, [Converter.tool_to_openai(each) for each in agent.tools]
+
+
+def make_refusal() -> Call:
+    """Invoke the tool inside a span, as the runner does, or the missing span would be logged each time."""
+    search = _tool()
+
+    async def call() -> str:
+        with function_span("search", disabled=True):
+            return await _invoked(search, WRONG_TYPE)
+
+    return call
+
+
+def make_agent(turns: Sequence[Turn]) -> Call:
+    """Run an agent."""
+    return _run(_tool(), turns)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(function_tool(search), all_at_once(count))
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(function_tool(search), all_at_once(count))
+
+
+async def _invoked(search: FunctionTool, arguments: str) -> str:
+    context = ToolContext(None, tool_name="search", tool_call_id="call_1", tool_arguments=arguments)
+    return str(await search.on_invoke_tool(context, arguments))
+
+
+class Scripted(Model):
+    """A model that says what it was told to say."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._lines = script(turns)
+
+    async def get_response(self, *_: object, **__: object) -> ModelResponse:
+        """Give the next reply."""
+        calls = [
+            ResponseFunctionToolCall(arguments=arguments, call_id=id, name="search", type="function_call")
+            for id, arguments in next(self._lines)  # noqa: A001 - the name of the field
+        ]
+        return ModelResponse(output=calls or [_said(ANSWER)], usage=Usage(), response_id=None)
+
+    async def stream_response(self, *_: object, **__: object) -> AsyncIterator[TResponseStreamEvent]:
+        """Refuse, as nobody streams here."""
+        raise NotImplementedError
+        yield
+
+
+def _said(text: str) -> TResponseOutputItem:
+    content = ResponseOutputText(text=text, type="output_text", annotations=[])
+    return ResponseOutputMessage(id="1", content=[content], role="assistant", status="completed", type="message")
+
+
+def _run(tool: FunctionTool, turns: Sequence[Turn]) -> Call:
+    agent = Agent("searcher", model=Scripted(turns), tools=[tool])
+    config = RunConfig(tracing_disabled=True)
+
+    async def run() -> str:
+        return (await Runner.run(agent, PROMPT, max_turns=len(turns) + 1, run_config=config)).final_output
+
+    return run

@@ -1,7 +1,10 @@
 """The job that all participants do: one tool with five parameters, and the calls that a model writes for it."""
 
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Literal, Protocol, TypeVar
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from itertools import cycle
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 try:
     from pydantic import Field
@@ -12,22 +15,51 @@ else:
 
 ARGUMENTS = '{"query": "weather in Rome", "limit": 5, "min_score": 0.5, "tags": ["news", "local"], "order": "asc"}'
 """What a careful model writes."""
+DEFECTIVE = ARGUMENTS.replace("5,", '"5",', 1).replace("}", ",}")
+"""What a hasty one writes: the number as text, and a comma too many. It can only mean one thing."""
 WRONG_TYPE = ARGUMENTS.replace("5,", '"abc",', 1)
 """Text where an integer is declared."""
 OUT_OF_BOUNDS = ARGUMENTS.replace("0.5", "1.5")
 """A score above the declared maximum."""
-FOUND = "results for weather in Rome"
-"""What the reply to a call holds exactly when the body ran."""
+FOUND = "5 results for weather in Rome above 0.5"
+"""What the reply to a call holds exactly when the body ran, with numbers and not with their texts."""
+
+TURNS = 20
+"""How many calls the model of an agent's run makes, one after the other."""
+PROMPT = "What is the weather in Rome?"
+"""What an agent is asked."""
+ANSWER = "That is all."
+"""How its model ends a run."""
+LINE = '{"text": "Rome"}'
+"""What a pipeline is given."""
+LINED = "Rome, first, second, third"
+"""What it gives then."""
+
+RAN: deque[object] = deque(maxlen=TURNS + 1)
+"""The limits that the last bodies were given, by which a run proves what it did."""
 
 Order = Literal["asc", "desc"]
 Search = Callable[..., str]
 AsyncSearch = Callable[..., Coroutine[None, None, str]]
 AnySearch = TypeVar("AnySearch", Search, AsyncSearch)
-Call = Callable[[], str] | Callable[[], Coroutine[None, None, str]]
+Call = Callable[[], object] | Callable[[], Coroutine[None, None, object]]
+
+
+class Asked(NamedTuple):
+    """A call that a model asks for."""
+
+    id: str
+    """What its reply refers to."""
+    arguments: str
+    """The JSON text."""
+
+
+Turn = Sequence[Asked]
+"""The calls of one reply of a model."""
 
 
 class Participant(Protocol):
-    """What each module of this package offers."""
+    """What each module of this package offers, up to `many`; of the rest, what its library has."""
 
     NAME: str
     """How the library is called in the table."""
@@ -47,8 +79,26 @@ class Participant(Protocol):
     def many(self, count: int) -> tuple[object, list[object]]:
         """Give one container of that many tools, and their specifications as they are sent to a model."""
 
+    def make_refusal(self) -> Call:
+        """Give what makes the text that the model gets for a wrong type, where that is not the raised error's own."""
 
-def new_search(name: str = "search") -> Search:
+    def make_look_up(self, count: int) -> Call:
+        """Give what `make_call` gives, for the last of that many tools in the library's container, found by name."""
+
+    def make_pipeline(self) -> Call:
+        """Give a function from the JSON text of a pipeline's arguments to its reply text: three steps in a row."""
+
+    def make_agent(self, turns: Sequence[Turn]) -> Call:
+        """Give a run of an agent, whose model asks for the calls of each turn, to its final text."""
+
+    def make_parallel(self, search: AsyncSearch, count: int) -> Call:
+        """Give a turn of that many calls of an async tool, through what the library has for that."""
+
+    def make_blocking(self, search: Search, count: int) -> Call:
+        """Give a turn of that many calls of a blocking tool, where the library runs them in threads."""
+
+
+def new_search(name: str = "search", pause: Callable[[], None] | None = None) -> Search:
     """Give a function that no library has seen, so that none answers from a cache."""
 
     def search(query: str, limit: int, min_score: Score, tags: list[str], order: Order = "desc") -> str:
@@ -62,13 +112,16 @@ def new_search(name: str = "search") -> Search:
             order: How the results are sorted.
 
         """
-        return f"{limit} results for {query} above {min_score} in {tags}, {order}"
+        if pause is not None:
+            pause()
+        RAN.append(limit)
+        return f"{limit!r} results for {query} above {min_score!r} in {tags}, {order}"
 
     search.__name__ = search.__qualname__ = name
     return search
 
 
-def new_async_search(name: str = "search") -> AsyncSearch:
+def new_async_search(name: str = "search", pause: Callable[[], Awaitable[None]] | None = None) -> AsyncSearch:
     """Give the same as a coroutine function, which spares some libraries a hop to a thread."""
 
     async def search(query: str, limit: int, min_score: Score, tags: list[str], order: Order = "desc") -> str:
@@ -82,7 +135,10 @@ def new_async_search(name: str = "search") -> AsyncSearch:
             order: How the results are sorted.
 
         """
-        return f"{limit} results for {query} above {min_score} in {tags}, {order}"
+        if pause is not None:
+            await pause()
+        RAN.append(limit)
+        return f"{limit!r} results for {query} above {min_score!r} in {tags}, {order}"
 
     search.__name__ = search.__qualname__ = name
     return search
@@ -99,3 +155,43 @@ def described(search: AnySearch) -> AnySearch:
         "return": str,
     }
     return search
+
+
+def new_step(name: str) -> Callable[[str], str]:
+    """Give a step of a pipeline, which adds its name to the text."""
+
+    def step(text: str) -> str:
+        """Add a word.
+
+        Args:
+            text: What to add it to.
+
+        """
+        return f"{text}, {name}"
+
+    step.__name__ = step.__qualname__ = name
+    return step
+
+
+def one_by_one(number: int = TURNS) -> list[Turn]:
+    """Give turns of one call each, every one with another limit: who repeats himself goes in circles."""
+    return [[Asked(f"call_{limit}", ARGUMENTS.replace("5,", f"{limit},", 1))] for limit in range(1, number + 1)]
+
+
+def all_at_once(count: int) -> list[Turn]:
+    """Give one turn of that many calls."""
+    return [[Asked(f"call_{number}", ARGUMENTS) for number in range(count)]]
+
+
+def script(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """Give the turns of a model that is asked over and over; a turn without calls is the end of a run."""
+    return cycle([*turns, []])
+
+
+def gathered(call: Callable[[], Coroutine[None, None, object]], count: int) -> Call:
+    """Give that many calls side by side, for libraries that leave this to their users."""
+
+    async def turn() -> list[object]:
+        return await asyncio.gather(*(call() for _ in range(count)))
+
+    return turn

@@ -4,7 +4,7 @@ import json
 
 from toolregistry import Tool, ToolRegistry
 
-from peers.task import ARGUMENTS, Call, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, all_at_once, gathered, new_async_search
 
 NAME = "toolregistry"
 DISTRIBUTION = "toolregistry"
@@ -12,10 +12,10 @@ IMPORT = "from toolregistry import ToolRegistry"
 VALIDATES = True
 
 
-def _registry(names: list[str]) -> ToolRegistry:
+def _registry(*searches: Search | AsyncSearch) -> ToolRegistry:
     registry = ToolRegistry()
-    for name in names:
-        registry.register(new_async_search(name))
+    for search in searches:
+        registry.register(search)
     return registry
 
 
@@ -26,15 +26,42 @@ def define() -> object:
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
     """Invoke through a registry."""
-    registry = _registry(["search"])
-
-    async def call() -> str:
-        return str(await registry.ainvoke("search", json.loads(arguments)))
-
-    return call
+    return _invoked(_registry(new_async_search()), "search", arguments)
 
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a registry."""
-    registry = _registry([f"search_{number}" for number in range(count)])
+    registry = _registry(*(new_async_search(f"search_{number}") for number in range(count)))
     return registry, list(registry.get_schemas())
+
+
+def make_look_up(count: int) -> Call:
+    """Invoke one of many through a registry."""
+    registry, _ = many(count)
+    return _invoked(registry, f"search_{count - 1}", ARGUMENTS)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Gather invocations: the registry's own way gives each call a thread and a loop, as many as it has."""
+    return gathered(_invoked(_registry(search), "search", ARGUMENTS), count)
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Execute all calls of a turn through a registry, in threads instead of processes."""
+    registry, [asked] = _registry(search), all_at_once(count)
+    calls = [
+        {"id": id, "type": "function", "function": {"name": "search", "arguments": arguments}}
+        for id, arguments in asked  # noqa: A001 - the name of the field
+    ]
+
+    async def turn() -> list[object]:
+        return list(await registry.aexecute_tool_calls(calls, execution_mode="thread"))
+
+    return turn
+
+
+def _invoked(registry: ToolRegistry, name: str, arguments: str) -> Call:
+    async def call() -> str:
+        return str(await registry.ainvoke(name, json.loads(arguments)))
+
+    return call

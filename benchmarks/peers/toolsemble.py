@@ -1,7 +1,24 @@
 """The library itself."""
 
-from peers.task import ARGUMENTS, Call, new_search
-from toolsemble import Toolbox, ToolCall, tool
+from collections.abc import Sequence
+
+from peers.task import (
+    ANSWER,
+    ARGUMENTS,
+    LINE,
+    PROMPT,
+    AsyncSearch,
+    Call,
+    Search,
+    Turn,
+    all_at_once,
+    new_async_search,
+    new_search,
+    new_step,
+    script,
+)
+from toolsemble import Agent, Toolbox, ToolCall, ToolPipeline, tool
+from toolsemble.models import FunctionModel
 
 NAME = "toolsemble"
 DISTRIBUTION = "toolsemble"
@@ -24,3 +41,46 @@ def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into one toolbox."""
     box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
     return box, [specification.parameters for specification in box.specifications]
+
+
+def make_look_up(count: int) -> Call:
+    """Call through a toolbox of many."""
+    box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
+    return lambda: box.execute(ToolCall(f"search_{count - 1}", ARGUMENTS, "call_1")).text
+
+
+def make_pipeline() -> Call:
+    """Call a pipeline through a toolbox."""
+    steps = [tool(new_step(name)) for name in ("first", "second", "third")]
+    box = Toolbox([ToolPipeline("three", "Adds three words", steps)])
+    return lambda: box.execute(ToolCall("three", LINE, "call_1")).text
+
+
+def make_agent(turns: Sequence[Turn]) -> Call:
+    """Run an agent."""
+    return _run(new_async_search(), turns)
+
+
+def make_parallel(search: AsyncSearch, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(search, all_at_once(count))
+
+
+def make_blocking(search: Search, count: int) -> Call:
+    """Let an agent's model ask for all calls at once."""
+    return _run(search, all_at_once(count))
+
+
+def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
+    lines = script(turns)
+    model = FunctionModel(lambda _: _calls(next(lines)) or ANSWER)
+    agent = Agent(model, [tool(search)], max_iterations=sum(map(len, turns)))
+
+    async def run() -> str:
+        return (await agent.run(PROMPT)).text
+
+    return run
+
+
+def _calls(turn: Turn) -> list[ToolCall]:
+    return [ToolCall("search", asked.arguments, asked.id) for asked in turn]

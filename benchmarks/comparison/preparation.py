@@ -1,0 +1,171 @@
+"""What is timed for each figure, proved to do what it should before the clock runs."""
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable
+
+from peers.task import (
+    ANSWER,
+    DEFECTIVE,
+    FOUND,
+    LINED,
+    RAN,
+    TURNS,
+    WRONG_TYPE,
+    Call,
+    Participant,
+    new_async_search,
+    new_search,
+    one_by_one,
+)
+
+from comparison.work import Work
+
+NAP = 0.005
+"""Seconds that a blocking body takes."""
+
+
+class MissingError(Exception):
+    """The library has no such thing, or does not do it right; the message says which."""
+
+
+class Preparation:
+    """One participant's work, by figure."""
+
+    def __init__(self, peer: Participant, runner: asyncio.Runner) -> None:
+        self._peer = peer
+        self._runner = runner
+
+    def define(self) -> Work:
+        """Prepare a definition with its specification."""
+        return self._work(self._peer.define)
+
+    def call(self) -> Work:
+        """Prepare a valid call."""
+        return self._answering(self._peer.make_call())
+
+    def repaired(self) -> Work:
+        """Prepare a call with small defects, which the body must not notice."""
+        try:
+            return self._answering(self._peer.make_call(DEFECTIVE))
+        except Exception as error:
+            raise MissingError(f"defective arguments are answered {error!r:.200}") from error
+
+    def refused(self) -> Work:
+        """Prepare a call with a wrong type, up to the text for the model."""
+        if not self._peer.VALIDATES:
+            raise MissingError("wrong types are not refused")
+        own = getattr(self._peer, "make_refusal", None)
+        work = self._work(own() if own else _told(self._peer.make_call(WRONG_TYPE)))
+        text = str(work.once())
+        return _proved(work, bool(text) and "results for" not in text, text)
+
+    def look_up(self) -> Work:
+        """Prepare a call of one tool among a thousand."""
+        return self._answering(self._offered("make_look_up")(1000))
+
+    def pipeline(self) -> Work:
+        """Prepare a pipeline of three."""
+        work = self._work(self._offered("make_pipeline")())
+        return _proved(work, LINED in (text := str(work.once())), text)
+
+    def agent(self) -> Work:
+        """Prepare an agent's run, timed by turn; the body must have been given every turn's limit, as a number."""
+        work = self._work(self._offered("make_agent")(one_by_one()), parts=TURNS)
+        RAN.clear()
+        text = work.once()
+        return _proved(
+            work, text == ANSWER and repr([*RAN]) == repr([*range(1, TURNS + 1)]), f"{text!r} after {[*RAN]}"
+        )
+
+    def async_200(self) -> Work:
+        """Prepare 200 async calls side by side."""
+        return self._parallel(200)
+
+    def async_2000(self) -> Work:
+        """Prepare 2,000 async calls side by side."""
+        return self._parallel(2000)
+
+    def blocking_200(self) -> Work:
+        """Prepare 200 blocking calls; they must have run in several threads."""
+        make, threads = self._offered("make_blocking"), []
+
+        def nap() -> None:
+            time.sleep(NAP)
+            threads.append(threading.get_ident())
+
+        work = self._work(make(new_search(pause=nap), 200))
+        RAN.clear()
+        work.once()
+        proved = len(threads) == 200 and len(set(threads)) > 1 and set(map(repr, RAN)) == {"5"}  # noqa: PLR2004 - as above
+        return _proved(work, proved, f"{len(threads)} bodies in {len(set(threads))} threads with {set(RAN)}")
+
+    def _parallel(self, count: int) -> Work:
+        """Prepare calls that wait for each other: who runs them one after the other never ends."""
+        make, meeting = self._offered("make_parallel"), Meeting(count)
+        work = self._work(make(new_async_search(pause=meeting.attend), count))
+        RAN.clear()
+        work.once()
+        return _proved(work, meeting.held == 1 and set(map(repr, RAN)) == {"5"}, f"{meeting.held} meetings")
+
+    def _answering(self, call: Call) -> Work:
+        work = self._work(call)
+        return _proved(work, FOUND in (text := str(work.once())), text)
+
+    def _work(self, call: Call, parts: int = 1) -> Work:
+        return Work(call, self._runner, parts)
+
+    def _offered(self, function: str) -> Callable[..., Call]:
+        try:
+            return getattr(self._peer, function)
+        except AttributeError:
+            raise MissingError(f"the module has no {function}") from None
+
+
+class Meeting:
+    """Where a number of calls wait until all are there."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._missing = count
+        self._complete: asyncio.Future[None] | None = None
+        self.held = 0
+
+    async def attend(self) -> None:
+        """Wait for the others."""
+        if self._missing == self._count:
+            self._complete = asyncio.get_running_loop().create_future()
+        complete = self._complete
+        self._missing -= 1
+        if not self._missing:
+            self._missing = self._count
+            self.held += 1
+            complete.set_result(None)
+        await complete
+
+
+def _told(call: Call) -> Call:
+    """Give a call whose error, if it raises one, is its reply."""
+
+    def called() -> object:
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - every library refuses with errors of its own
+            return str(error)
+
+    async def awaited() -> object:
+        try:
+            return await call()
+        except Exception as error:  # noqa: BLE001 - as above
+            return str(error)
+
+    return awaited if inspect.iscoroutinefunction(call) else called
+
+
+def _proved(work: Work, proof: bool, seen: str) -> Work:  # noqa: FBT001 - what was found out is handed over
+    """Give the work, or refuse it."""
+    if not proof:
+        raise AssertionError(f"it gives {seen!r:.200}")
+    return work

@@ -1,0 +1,83 @@
+"""A participant's process, as the driver sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Self
+
+WORKER = Path(__file__).parent.parent / "worker.py"
+PATIENCE = 300
+"""Seconds after which a worker that does not answer is ended."""
+QUIET = {
+    "AGNO_TELEMETRY": "false",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "LANGSMITH_TRACING": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OTEL_SDK_DISABLED": "true",
+}
+"""Nobody calls home during a benchmark."""
+
+
+class WorkerError(Exception):
+    """A participant cannot do its part; the message says why."""
+
+
+class Worker:
+    """A process that is asked one thing at a time."""
+
+    def __init__(self, module: str, python: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own code
+            [python, str(WORKER), module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | QUIET,
+        )
+
+    def ask(self, *question: object) -> dict[str, object]:
+        """Give the answer, or refuse with `WorkerError`."""
+        patience = threading.Timer(PATIENCE, self._process.kill)
+        patience.start()
+        try:
+            answer = json.loads(self._said(question) or '{"error": "the process ended without an answer"}')
+        finally:
+            patience.cancel()
+        if "error" in answer:
+            raise WorkerError(str(answer["error"]).splitlines()[0])
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._process.poll() is None
+
+    def _said(self, question: tuple[object, ...]) -> str:
+        """Give the line that comes back, empty from a process that is gone."""
+        with contextlib.suppress(BrokenPipeError):  # it may have said why before it ended
+            print(json.dumps(question), file=self._process.stdin, flush=True)
+        return self._process.stdout.readline()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def imported(python: str, statement: str) -> float:
+    """Give the seconds of an import in a fresh process."""
+    code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+    run = subprocess.run(  # noqa: S603 - our own code
+        [python, "-c", code], capture_output=True, text=True, check=True, env=os.environ | QUIET, timeout=PATIENCE
+    )
+    return float(run.stdout.split()[-1])
