@@ -50,9 +50,11 @@ class Participant:
         """Get ready for a figure, and tell whether the library has it."""
         if not self.facts:
             return False
-        if what == "import" or what in FRESH:
+        if what in FRESH:
             return True
         with self._noted(what):
+            if what == "import":  # once before, as what is not compiled yet will be
+                return self.seconds(what) > 0
             if not self.worker.alive:  # the figure before was more than it could bear
                 self.close()
                 self.worker = Worker(self.module, self.python)

@@ -21,6 +21,8 @@ QUIET = {
     "OTEL_SDK_DISABLED": "true",
 }
 """Nobody calls home during a benchmark."""
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | QUIET
+"""Everybody may keep compiled bytecode: installers compile the peers, but not a source that is only linked."""
 
 
 class WorkerError(Exception):
@@ -37,7 +39,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=os.environ | QUIET,
+            env=ENVIRONMENT,
         )
 
     def ask(self, *question: object) -> dict[str, object]:
@@ -78,6 +80,6 @@ def imported(python: str, statement: str) -> float:
     """Give the seconds of an import in a fresh process."""
     code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
     run = subprocess.run(  # noqa: S603 - our own code
-        [python, "-c", code], capture_output=True, text=True, check=True, env=os.environ | QUIET, timeout=PATIENCE
+        [python, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=PATIENCE
     )
     return float(run.stdout.split()[-1])

@@ -1,0 +1,146 @@
+"""The comparison with peers: what its parts refuse, and what becomes of the file. No peer needs to be installed."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+from comparison import results, weight
+from comparison.figure import FIGURES, FRESH, figure
+from comparison.participant import Participant
+from comparison.preparation import MissingError, Preparation
+from peers import floor, task
+from peers import toolsemble as ours
+
+SLOW = {"async_2000"}
+"""What takes long, and differs from others by a number only."""
+TIMED = [what for what in FIGURES if what not in {"import", *FRESH, *SLOW}]
+
+
+@pytest.fixture
+def runner():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def peer(**functions):
+    return SimpleNamespace(**{"VALIDATES": True} | functions)
+
+
+def row(name, ratio):
+    found = {"seconds": 1.0, "ratio": ratio, "low": ratio, "high": ratio}
+    facts = {"name": name, "version": "1", "validates": "yes", "bytes": 2_000_000, "distributions": 1}
+    return facts | {"figures": {"call": found}, "problem": ""}
+
+
+def test_a_figure_is_the_median_of_the_pairs_with_the_spread_of_their_ratios():
+    pairs = [(1.0, float(number)) for number in range(1, 12)]
+    assert figure(pairs) == {"seconds": 6.0, "ratio": 6.0, "low": 2.0, "high": 10.0}
+
+
+@pytest.mark.parametrize("what", TIMED)
+def test_toolsemble_has_every_figure_and_proves_it(what, runner):
+    work = getattr(Preparation(ours, runner), what)()
+    assert work.batch() > 0
+
+
+@pytest.mark.parametrize("what", ["repaired", "pipeline", "agent"])
+def test_what_a_library_does_not_have_is_missing(what, runner):
+    with pytest.raises(MissingError):
+        getattr(Preparation(floor, runner), what)()
+
+
+def test_a_library_that_takes_any_type_has_no_refusal(runner):
+    with pytest.raises(MissingError, match="not refused"):
+        Preparation(peer(VALIDATES=False), runner).refused()
+
+
+def test_an_agent_that_only_talks_is_not_measured(runner):
+    with pytest.raises(AssertionError, match=r"after \[\]"):
+        Preparation(peer(make_agent=lambda turns: lambda: task.ANSWER), runner).agent()
+
+
+def test_an_agent_whose_tool_got_texts_for_numbers_is_not_measured(runner):
+    def make_agent(turns):
+        def run():
+            task.RAN.extend(str(number) for number in range(1, task.TURNS + 1))
+            return task.ANSWER
+
+        return run
+
+    with pytest.raises(AssertionError, match="'1', '2'"):
+        Preparation(peer(make_agent=make_agent), runner).agent()
+
+
+def test_blocking_calls_in_one_thread_are_not_measured(runner):
+    def make_blocking(search, count):
+        return lambda: [search("weather in Rome", 5, 0.5, []) for _ in range(count)]
+
+    with pytest.raises(AssertionError, match="200 bodies in 1 threads"):
+        Preparation(peer(make_blocking=make_blocking), runner).blocking_200()
+
+
+def test_async_calls_one_after_the_other_are_not_measured(runner, monkeypatch):
+    monkeypatch.setattr("comparison.work.PATIENCE", 0.05)
+
+    def make_parallel(search, count):
+        async def turn():
+            for _ in range(count):
+                await search("weather in Rome", 5, 0.5, [])
+
+        return turn
+
+    with pytest.raises(TimeoutError):
+        Preparation(peer(make_parallel=make_parallel), runner).async_200()
+
+
+def test_a_library_weighs_what_it_needs():
+    alone, whole = (weight.of_distribution(name) for name in ("pydantic-core", "toolsemble"))
+    assert 0 < alone["bytes"] < whole["bytes"]
+    assert 0 < alone["distributions"] < whole["distributions"]
+
+
+def test_a_participant_is_measured_in_its_own_process():
+    reference, other = Participant("toolsemble", sys.executable), Participant("floor", sys.executable)
+    try:
+        for each in (reference, other):
+            each.introduce()
+            assert each.ready("call")
+        other.measure("call", reference)
+        assert not other.ready("agent")
+    finally:
+        reference.close()
+        other.close()
+    written = other.row()
+    assert written["figures"].keys() == {"call"}
+    assert written["figures"]["call"].keys() == {"seconds", "ratio", "low", "high"}
+    assert written["problem"] == ""
+
+
+def test_a_participant_that_cannot_start_says_why():
+    lost = Participant("nowhere", sys.executable)
+    lost.introduce()
+    lost.close()
+    assert lost.problems == {"introduction": "ModuleNotFoundError: No module named 'peers.nowhere'"}
+
+
+def test_rows_that_were_not_measured_again_stay_in_the_file(tmp_path):
+    file = tmp_path / "results" / "peers.json"
+    results.write([row("toolsemble", 1.0), row("slow", 9.0), row("fast", 2.0)], file)
+    found = results.write([row("toolsemble", 1.0), row("fast", 3.0)], file)
+    assert json.loads(file.read_text()) == found
+    assert found["libraries"] == [row("toolsemble", 1.0), row("fast", 3.0), row("slow", 9.0)]
+    assert found["toolsemble"] == "1"
+
+
+def test_the_table_shows_a_dash_for_what_is_missing(tmp_path):
+    found = results.write([row("toolsemble", 1.0) | {"problem": "agent: too tired"}], tmp_path / "peers.json")
+    *_, line, problem = results.table(found)
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["toolsemble", "1", "yes", "2.0", "1", "—", "—", "1.00", *["—"] * 10]
+    assert problem == "\n**toolsemble is incomplete**: agent: too tired"
