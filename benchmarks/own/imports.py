@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from own.measure import Comparison, Go, Subject
 
 NEEDED = "from toolsemble import Agent, Toolbox, ToolCall, tool"
+# Where bytecode is not kept, every import would compile what users have compiled once.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 FIRST_REPLY = """
 from toolsemble import Toolbox, ToolCall, tool
 def add(a: int, b: int) -> int:
@@ -42,7 +45,10 @@ def fresh(statements: str) -> Go:
     command = [sys.executable, "-c", code]
 
     def go() -> float:
-        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own code
+        run = subprocess.run(  # noqa: S603 - our own code
+            command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT
+        )
         return float(run.stdout)
 
+    go()  # which writes the bytecode
     return go
