@@ -32,7 +32,7 @@ two. A call goes from the JSON text that a model writes to the text that it is t
 only the library is measured.
 
 Machines are noisy, so the two halves of a comparison alternate: A B A B and so on. What counts is the ratio within each
-pair. The tables give its median, and in brackets what lies between the 10th and the 90th percent of the pairs. Times
+pair. The tables give its median, and in brackets what lies between the 10th and the 90th percentile. Times
 are medians, too; they belong to the machine named below. Against the floor, what only computes is timed by the
 processor's clock, and what waits, or imports, by the clock on the wall. An aim that was missed says so.
 

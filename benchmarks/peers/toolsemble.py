@@ -22,7 +22,7 @@ from toolsemble.models import FunctionModel
 
 NAME = "toolsemble"
 DISTRIBUTION = "toolsemble"
-IMPORT = "from toolsemble import Toolbox, ToolCall, tool"
+IMPORT = "from toolsemble import Agent, Toolbox, ToolCall, tool"
 VALIDATES = True
 
 

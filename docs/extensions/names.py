@@ -115,7 +115,7 @@ def _entries() -> dict[str, str]:
 
 
 def _is_known(path: str) -> bool:
-    """Whether there is such a name, though it has no entry: another library's, or one inside of this."""
+    """Whether there is such a name, though it has no entry: another library's, or one inside this."""
     first, _, _ = path.partition(".")
     if first not in KNOWN:
         return hasattr(builtins, path)

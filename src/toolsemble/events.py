@@ -179,7 +179,7 @@ class CallTimedOut(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned(CallEvent):
-    """A call has its reply, but its body goes on in a thread that nobody can end.
+    """A call has its reply, but its body goes on: in a thread that nobody can end, or in a task that will not end.
 
     >>> CallAbandoned("search", "call_1").kind
     'call_abandoned'
