@@ -132,7 +132,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def write(path: Path, found: Own) -> None:
+def write(path: Path, found: Own | Peers) -> None:
     """Keep results, one figure a line, so that two runs can be compared."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -9,8 +9,9 @@ import argparse
 from collections.abc import Iterator
 
 from cells import aim_of, amounts_of
+from comparison import weight
 from findings import OWN, Own, Row, setting, write
-from own import agents, calls, definitions, growth, imports, installation, parallel, pipelines, telemetry
+from own import agents, calls, definitions, growth, imports, parallel, pipelines, telemetry
 from own.scale import Scale
 
 PARTS = (imports, definitions, calls, pipelines, agents, parallel, telemetry)
@@ -39,7 +40,7 @@ def main() -> None:
     scale = Scale()
     found += [told(row) for row in scale.rows()]
     grown = scale.growth() + growth.growths(seconds=seconds / 2)
-    write(OWN, Own(**setting(), rows=found, growth=grown, size=installation.size()))
+    write(OWN, Own(**setting(), rows=found, growth=grown, size=weight.of_distribution("toolsemble")))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import TextIO
 from comparison import weight
 from comparison.preparation import MissingError, Preparation
 from comparison.work import Work
+from memory import resident
 from peers.task import ARGUMENTS, FOUND, OUT_OF_BOUNDS, WRONG_TYPE, Participant
 
 
@@ -66,13 +66,13 @@ class Worker:
         """Time that many tools, and weigh them; a small go before loads what is loaded late."""
         self._participant.many(2)
         gc.collect()
-        before, started = _resident(), time.perf_counter()
+        before, started = resident(), time.perf_counter()
         container, specifications = self._participant.many(count)
         seconds = time.perf_counter() - started
         gc.collect()
         if len(specifications) != count:
             raise AssertionError(f"{type(container).__name__} gave {len(specifications)} of {count} specifications")
-        return {"seconds": seconds, "bytes": max(0, _resident() - before)}
+        return {"seconds": seconds, "bytes": max(0, resident() - before)}
 
     def _reply(self, arguments: str) -> str:
         """Give what such a call is answered."""
@@ -84,15 +84,6 @@ class Worker:
             return "results for" not in self._reply(arguments)
         except Exception:  # noqa: BLE001 - every library refuses with errors of its own
             return True
-
-
-def _resident() -> int:
-    """Give this process's resident bytes: what is allocated outside Python counts too."""
-    statistics = Path("/proc/self/statm")
-    if statistics.exists():
-        return int(statistics.read_text().split()[1]) * resource.getpagesize()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _protocol() -> TextIO:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from functools import partial
-from importlib.metadata import PackageNotFoundError
 from itertools import count
 from typing import get_type_hints
 
@@ -22,7 +21,6 @@ from own import (
     definitions,
     growth,
     imports,
-    installation,
     measure,
     parallel,
     pipelines,
@@ -188,20 +186,6 @@ def test_lines_of_growth_have_a_point_for_each_size():
     assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "calls side by side"]
     assert all([size for size, _ in each["points"]] == [1, 2] for each in found)
     assert all(taken > 0 for each in found for _, taken in each["points"])
-
-
-def test_an_installation_is_what_is_required_without_extras():
-    names = set(installation.closure("toolsemble"))
-    assert {"toolsemble", "pydantic", "pydantic-core", "jsonschema-rs"} <= names
-    assert not names & {"opentelemetry-api", "matplotlib", "pytest"}
-    size = installation.size()
-    assert size["distributions"] == len(names)
-    assert size["bytes"] > installation.size("annotated-types")["bytes"] > 0
-
-
-def test_an_installation_that_is_not_there_cannot_be_weighed():
-    with pytest.raises(PackageNotFoundError):
-        installation.closure("no-such-distribution")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """The file of the last comparison, and its table."""
 
-import datetime
-import json
-import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
+
+import findings
 
 from comparison.figure import FIGURES
 
@@ -13,20 +11,12 @@ FILE = Path(__file__).parent.parent / "results" / "peers.json"
 
 
 def write(rows: list[dict[str, object]], file: Path = FILE) -> dict[str, object]:
-    """Write the rows, keep the others of the file, and give it all."""
-    names = {row["name"] for row in rows}
-    before = json.loads(file.read_text())["libraries"] if file.exists() else []
-    libraries = rows + [row for row in before if row["name"] not in names]
-    versions = {row["name"]: row["version"] for row in libraries}
-    results = {
-        "toolsemble": versions.get("toolsemble", ""),
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
-        "date": str(datetime.datetime.now(datetime.UTC).date()),
-        "libraries": sorted(libraries, key=_rank),
-    }
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(results, indent=2) + "\n")
+    """Write the rows, keep others of the file that were measured under the same circumstances, and give it all."""
+    names, setting, before = {row["name"] for row in rows}, findings.setting(), findings.read(file) or {}
+    same = before.items() >= setting.items()
+    kept = [row for row in before["libraries"] if row["name"] not in names] if same else []
+    results = {**setting, "libraries": sorted(rows + kept, key=_rank)}
+    findings.write(file, results)
     return results
 
 
@@ -54,11 +44,3 @@ def _rank(row: dict[str, object]) -> tuple[bool, float]:
     """Give what rows are sorted by: toolsemble first, then the fastest call."""
     call = row["figures"].get("call")
     return row["name"] != "toolsemble", call["ratio"] if call else float("inf")
-
-
-def _processor() -> str:
-    """Give the processor's name, as far as the system tells it."""
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown processor")

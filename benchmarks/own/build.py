@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
+from memory import resident
 from peers.task import ARGUMENTS, new_search
 
 from own.job import adapter
@@ -36,11 +35,11 @@ def built(kind: str, count: int) -> dict[str, object]:
     """Give the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
     MAKERS[kind](2)  # what is loaded or built on first use is no part of a tool
     gc.collect()
-    before, started = _resident(), PROCESSOR()
+    before, started = resident(), PROCESSOR()
     made = MAKERS[kind](count)
     seconds = PROCESSOR() - started
     gc.collect()
-    facts: dict[str, object] = {"seconds": seconds, "bytes": max(1, _resident() - before)}
+    facts: dict[str, object] = {"seconds": seconds, "bytes": max(1, resident() - before)}
     return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
 
 
@@ -50,15 +49,6 @@ def _searched(box: Toolbox, count: int) -> dict[str, object]:
     found = pairs(Repeated(lambda: box.execute(known)), Repeated(lambda: small.execute(first)), 0.3, 5)
     unknown = ToolCall("serch", ARGUMENTS)
     return {"look_up": found, "unknown": Repeated(lambda: box.execute(unknown))()}
-
-
-def _resident() -> int:
-    """Give this process's resident bytes: what is allocated outside Python counts too."""
-    statistics = Path("/proc/self/statm")
-    if statistics.exists():
-        return int(statistics.read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":
