@@ -1,16 +1,18 @@
-"""Write `README.md` of this folder from the findings: what was measured, how, and what came of it."""
+"""Write `README.md` of this folder from the findings, and a few figures into that of the project."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import summary
 import versus
 from cells import aim_of, amounts_of, is_met, linked, memory, seconds, setting_of, spread_of, table, times
 from findings import HERE, OWN, PEERS, Growth, Own, Peers, Row, read
 from plots import PLOTS
 
 PAGE = HERE / "README.md"
+FIRST = HERE.parent / "README.md"
 INTRODUCTION = """\
 # Benchmarks
 
@@ -118,12 +120,13 @@ def _missed(own: Own, peers: Peers | None) -> Iterable[str]:
     )
 
 
-def main(target: Path = PAGE) -> None:
-    """Write the page."""
-    own = read(OWN)
+def main(target: Path = PAGE, first: Path = FIRST) -> None:
+    """Write the page, and the figures of the project's first one."""
+    own, peers = read(OWN), read(PEERS)
     if own is None:
         raise SystemExit(f"There are no findings in {OWN}; run: make bench")
-    target.write_text(page(own, read(PEERS)), encoding="utf-8")
+    target.write_text(page(own, peers), encoding="utf-8")
+    first.write_text(summary.placed(first.read_text(encoding="utf-8"), peers), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import plots
 import pytest
 import report
 import run
+import summary
 import versus
 from own import (
     agents,
@@ -310,14 +311,27 @@ def test_results_come_back_as_they_were_kept(tmp_path):
 
 
 def test_the_page_is_written_from_what_was_kept(tmp_path, monkeypatch):
-    kept, page = tmp_path / "own.json", tmp_path / "README.md"
+    kept, page, first = (tmp_path / name for name in ("own.json", "README.md", "first.md"))
     monkeypatch.setattr(report, "OWN", kept)
     monkeypatch.setattr(report, "PEERS", tmp_path / "peers.json")
     with pytest.raises(SystemExit, match="run: make bench"):
-        report.main(page)
+        report.main(page, first)
     findings.write(kept, own())
-    report.main(page)
+    first.write_text(f"{summary.BEGIN}old\n{summary.END}")
+    report.main(page, first)
     assert page.read_text(encoding="utf-8") == report.page(own(), None)
+    assert first.read_text() == f"{summary.BEGIN}old\n{summary.END}"
+
+
+def test_a_few_figures_stand_on_the_first_page():
+    compared = peers(library("pydantic-ai", call=4), library("slow", call=20))
+    written = summary.placed(f"Before\n{summary.BEGIN}old\n{summary.END}\nafter", compared)
+    lines = written.splitlines()
+    assert (lines[0], lines[-1]) == ("Before", "after")
+    assert [cell.split()[0] for cell in lines[2].split("|")[2:-1]] == ["toolsemble", "pydantic-ai"]
+    assert lines[4] == "| a call, from JSON text to reply text | 10.0 µs | 40.0 µs (4.0) |"
+    assert lines[5].endswith("| 10.0 µs | none |")
+    assert summary.placed("no marks", compared) == "no marks"
 
 
 def test_the_committed_results_are_the_committed_page():
@@ -325,6 +339,8 @@ def test_the_committed_results_are_the_committed_page():
     assert set(kept) == set(get_type_hints(findings.Own))
     assert {frozenset(each) for each in kept["rows"]} == {frozenset(get_type_hints(findings.Row))}
     assert report.PAGE.read_text(encoding="utf-8") == report.page(kept, compared)
+    first = report.FIRST.read_text(encoding="utf-8")
+    assert first == summary.placed(first, compared)
     assert {path.stem for path in plots.FOLDER.iterdir()} == set(plots.PLOTS)
 
 
