@@ -15,7 +15,6 @@ from toolsemble.cli.follow import TOPIC, followed, remember
 from toolsemble.cli.narrator import Listener
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line
-from toolsemble.errors import ToolsembleError
 from toolsemble.toolbox import Toolbox
 
 _PROMPT = "> "
@@ -100,7 +99,9 @@ class Chat:
     def _answer(self, text: str) -> None:
         try:
             outcome = followed(self._agent, text, self._listener())
-        except ToolsembleError as error:
+        except BrokenPipeError:
+            raise  # nobody reads the answers any more
+        except Exception as error:  # noqa: BLE001 - whatever fails one answer, the person can go on
             self._code = exit_of(error)
             self._screen.tell(self._screen.err.painted("bad", one_line(line_of(error))))
             return

@@ -10,7 +10,7 @@ from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, Mod
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.cli.exits import exit_of, line_of
 from toolsemble.cli.screen import Screen
-from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
+from toolsemble.events import CallFinished, CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.models.chat import TextDelta
 from toolsemble.models.message import written_call
 from toolsemble.review import Continue, Edit
@@ -69,6 +69,8 @@ def _fields(event: Event) -> dict[str, Any]:
         return {"call": written_call(event.call)}
     if isinstance(event, CallReplied):
         return written_record(event.record)
+    if isinstance(event, CallFinished):
+        return {name: each for name, each in _plain(event).items() if name != "result"} | {"text": event.text}
     if isinstance(event, CallProgress):
         return {**_plain(event), "fraction": _number(event.fraction)}
     if isinstance(event, ReviewRequested):
@@ -84,8 +86,18 @@ def _fields(event: Event) -> dict[str, Any]:
 
 
 def _plain(event: Any) -> dict[str, Any]:
-    """Give the fields of an event that holds nothing but plain values."""
-    return {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "kind"}
+    """Give the fields of an event that holds no objects of ours."""
+    return {name: _value(getattr(event, name)) for name in event.__dataclass_fields__ if name != "kind"}
+
+
+def _value(thing: Any) -> Any:
+    """Give what any program may have passed to a tool as a value that JSON has."""
+    if isinstance(thing, str):
+        return thing
+    try:
+        return json.loads(json.dumps(thing, default=str, skipkeys=True), parse_constant=str)
+    except (ValueError, RecursionError):  # it contains itself, or is too deep
+        return f"a {type(thing).__name__} that JSON cannot hold"
 
 
 def _decided(decision: Any) -> dict[str, Any]:

@@ -10,7 +10,17 @@ from toolsemble.agent.result import AgentResult
 from toolsemble.call import ToolCall
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line, visible
-from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
+from toolsemble.events import (
+    CacheHit,
+    CallAbandoned,
+    CallEvent,
+    CallProgress,
+    CallRepaired,
+    CallRetried,
+    CallTimedOut,
+    ReviewDecided,
+    ReviewRequested,
+)
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.review.sheet import wrapped
@@ -66,8 +76,9 @@ class Narrator:
 
     def take(self, event: Event) -> None:
         """Show what has happened."""
-        show: Any = getattr(self, f"_{event.kind}")
-        show(event)
+        show: Any = getattr(self, f"_{event.kind}", None)
+        if show is not None:  # of the rest, such as calls inside of calls, a person need not know
+            show(event)
 
     def tick(self) -> None:
         """Show what is going on, and for how long."""
@@ -120,6 +131,22 @@ class Narrator:
         if not self._screen.err.moves and now - self._told >= _PAUSE:
             self._told = now
             self._say("dim", f"  .. {one_line(told, _LONGEST)}")
+
+    def _call_repaired(self, event: CallRepaired) -> None:
+        places = dict.fromkeys("the JSON text" if each["path"] == "$" else str(each["path"]) for each in event.repairs)
+        self._note(event, f"arguments repaired: {', '.join(places)}")
+
+    def _call_retried(self, event: CallRetried) -> None:
+        self._note(event, f"failed and is tried again in {event.wait:.1f} s{_because(event.error)}")
+
+    def _call_timed_out(self, event: CallTimedOut) -> None:
+        self._note(event, f"took longer than {event.seconds:g} s")
+
+    def _call_abandoned(self, event: CallAbandoned) -> None:
+        self._note(event, "works on, though nobody waits for it")
+
+    def _cache_hit(self, event: CacheHit) -> None:
+        self._note(event, "answered from the cache")
 
     def _review_requested(self, event: ReviewRequested) -> None:
         self._doing = f"waiting for approval of {event.request.tool_name}"
@@ -189,6 +216,10 @@ class Narrator:
     def _say_call(self, call: ToolCall) -> None:
         name = self._screen.err.painted("name", one_line(call.name, _LONGEST))
         self._say("", f"{name} {one_line(call.json, _ARGUMENTS)}")
+
+    def _note(self, event: CallEvent, text: str) -> None:
+        """Tell, in one line that does not stand out, what happened to a call on its way."""
+        self._say("dim", f"  .. {one_line(f'{event.tool_name}: {text}', _LONGEST)}")
 
     def _say(self, style: str, text: str) -> None:
         if not self._quiet:
