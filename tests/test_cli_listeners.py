@@ -56,6 +56,7 @@ TOLD = [
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed and is tried again in 0.5 s: bu\\nsy\n"),
     (CallRetried("add", "c1", 1, 0.5, ""), "  .. add: failed and is tried again in 0.5 s\n"),
     (CallProgress("add", "c1", 0.5, "half"), "  .. add 50% half\n"),
+    (CallProgress("add", "c1", "odd", None), "  .. add\n"),
     (CallTimedOut("add", "c1", 5.0), "  .. add: took longer than 5 s\n"),
     (CallAbandoned("add", "c1"), "  .. add: works on, though nobody waits for it\n"),
     (CacheHit("add", "c1"), "  .. add: answered from the cache\n"),
@@ -124,6 +125,7 @@ def test_any_event_is_a_line_of_json(event, capsys):
     [
         (CallFinished("add", "c1", "success", ToolResult.success("3")), {"outcome": "success", "text": "3"}),
         (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), {"text": "KeyError: 'a'"}),
+        (CallProgress("add", "c1", math.inf, None), {"fraction": None, "message": ""}),
         (CallRepaired("add", "c1", REPAIRS), {"repairs": list(REPAIRS)}),
         (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": "{1}"}}),
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
@@ -184,3 +186,18 @@ def test_a_conversation_ends_when_nobody_reads_it(bot, monkeypatch, capsys):
         monkeypatch.setattr(sys, "stdout", stream)
         assert main(["chat", "-q", "-m", f"{path}:model"]) == 141
     assert capsys.readouterr().err == ""
+
+
+ODD = """
+@tool
+def odd(context: ToolContext) -> str:
+    "Say what is no text."
+    context.progress(0.5, None)
+    context.progress("half", 5)
+    return "done"
+"""
+
+
+def test_progress_that_is_no_text_fails_no_call_by_hand(bot, started):
+    path = bot("", f"from toolsemble import ToolContext\n{ODD}")
+    assert started("call", f"{path}:odd") == (0, "done\n", "")

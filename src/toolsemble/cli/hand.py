@@ -16,7 +16,7 @@ from toolsemble.cli.exits import Exit
 from toolsemble.cli.journal import json_line, written_record
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import toolbox_of
-from toolsemble.cli.visible import one_line
+from toolsemble.cli.visible import progress_line
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
@@ -52,8 +52,7 @@ def _replied(box: Toolbox, asked: ToolCall, approve: str, screen: Screen) -> Too
 
     def progress(event: object) -> None:
         if isinstance(event, CallProgress):
-            part = f"{event.fraction:.0%} " if isinstance(event.fraction, (int, float)) else ""
-            screen.status(f"{part}{one_line(event.message)}")
+            screen.status(progress_line(event.fraction, event.message))
 
     inside, watching = enter(ToolContext(review=reviewer(approve, screen))), watch(progress)
     try:

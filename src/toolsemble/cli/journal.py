@@ -72,7 +72,7 @@ def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, CallFinished):
         return {name: each for name, each in _plain(event).items() if name != "result"} | {"text": event.text}
     if isinstance(event, CallProgress):
-        return {**_plain(event), "fraction": _number(event.fraction)}
+        return {**_plain(event), "fraction": _number(event.fraction), "message": _text(event.message)}
     if isinstance(event, ReviewRequested):
         return {"request": json.loads(event.request.to_json())}
     if isinstance(event, ReviewDecided):
@@ -124,6 +124,10 @@ def _failure(error: BaseException) -> dict[str, Any]:
 def _number(fraction: Any) -> float | None:
     """Give a number that JSON can hold, of what any tool may say."""
     return float(fraction) if isinstance(fraction, (int, float)) and math.isfinite(fraction) else None
+
+
+def _text(message: Any) -> str:
+    return message if isinstance(message, str) else ""
 
 
 def _size(content: Any) -> int:

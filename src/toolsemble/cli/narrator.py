@@ -9,7 +9,7 @@ from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, Mod
 from toolsemble.agent.result import AgentResult
 from toolsemble.call import ToolCall
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.visible import one_line, visible
+from toolsemble.cli.visible import one_line, progress_line, visible
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -124,9 +124,7 @@ class Narrator:
         self._doing = f"running {event.call.name}"
 
     def _call_progress(self, event: CallProgress) -> None:
-        # Anybody's tool says it, so it can be anything.
-        part = f" {event.fraction:.0%}" if isinstance(event.fraction, (int, float)) else ""
-        told = self._doing = f"{event.tool_name}{part} {event.message}".rstrip()
+        told = self._doing = f"{event.tool_name} {progress_line(event.fraction, event.message)}".rstrip()
         now = time.monotonic()
         if not self._screen.err.moves and now - self._told >= _PAUSE:
             self._told = now

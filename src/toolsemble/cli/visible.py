@@ -35,6 +35,16 @@ def one_line(text: str, limit: int | None = None) -> str:
     return f"{line[: limit - 3]}..."
 
 
+def progress_line(fraction: object, message: object) -> str:
+    """Give how far a call has come, on one line; of what any tool may say, only a number and a text are shown.
+
+    >>> progress_line(0.4, "page 4 of 10"), progress_line("odd", None)
+    ('40% page 4 of 10', '')
+    """
+    part = f"{fraction:.0%} " if isinstance(fraction, (int, float)) else ""
+    return f"{part}{one_line(message) if isinstance(message, str) else ''}".rstrip()
+
+
 def _hidden(character: str) -> bool:
     return character not in _HARMLESS and unicodedata.category(character) in _HIDDEN
 
