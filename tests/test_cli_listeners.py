@@ -201,3 +201,48 @@ def odd(context: ToolContext) -> str:
 def test_progress_that_is_no_text_fails_no_call_by_hand(bot, started):
     path = bot("", f"from toolsemble import ToolContext\n{ODD}")
     assert started("call", f"{path}:odd") == (0, "done\n", "")
+
+
+SAYING = """
+from toolsemble import Continue, Edit, ExitEarly
+from toolsemble.review import CallbackReview
+
+@tool
+def says() -> ToolResult:
+    "Fail in the words of a refusal."
+    return ToolResult.failure("Rejected by reviewer: not really")
+
+@tool(requires_approval=True)
+def gated(times: int) -> ToolResult:
+    "Fail likewise, once it is approved."
+    return ToolResult.failure("Rejected by reviewer: not really")
+
+def interrupts(request):
+    raise KeyboardInterrupt
+
+def fails(request):
+    raise ValueError
+
+refusing = Toolbox([gated], review=CallbackReview(lambda request: ExitEarly("no")))
+failing = Toolbox([gated], review=CallbackReview(fails))
+interrupting = Toolbox([gated], review=CallbackReview(interrupts))
+editing = Toolbox([gated], review=CallbackReview(lambda request: Edit('{"times": 2}')))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reply"),
+    [
+        (["says"], 1, "not really"),
+        (["gated", "times=1", "--approve", "always"], 1, "not really"),
+        (["editing", "times=1"], 1, "not really"),
+        (["gated", "times=1", "--approve", "never"], 3, "nothing that needs approval may run (--approve never)"),
+        (["refusing", "times=1"], 3, "no"),
+        (["failing", "times=1"], 3, "the reviewer failed to answer"),
+        (["interrupting", "times=1"], 3, "the prompt was interrupted"),
+    ],
+)
+def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code, reply):
+    path = bot("", SAYING)
+    name, *rest = words
+    assert started("call", f"{path}:{name}", *rest) == (code, f"Error: Rejected by reviewer: {reply}\n", "")

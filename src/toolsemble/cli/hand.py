@@ -19,12 +19,12 @@ from toolsemble.cli.targets import toolbox_of
 from toolsemble.cli.visible import progress_line
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.events import CallProgress
+from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
+from toolsemble.review import ExitEarly, ReviewHandler
 from toolsemble.toolbox import Toolbox
 from toolsemble.watch import unwatch, watch
 
 _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
-_REFUSED = "Rejected by reviewer: "
 
 
 def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_json: bool) -> Exit:
@@ -33,8 +33,8 @@ def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_
     if len(box) != 1:
         names = ", ".join(box.names)
         raise ToolDefinitionError(f"{target!r:.80} has several tools; name one of them, as {target}:NAME: {names}")
-    started = time.monotonic()
-    reply = _replied(box, ToolCall(box.names[0], _arguments(box, words), new_id()), approve, screen)
+    started, watcher = time.monotonic(), _Watcher(screen)
+    reply = _replied(box, ToolCall(box.names[0], _arguments(box, words), new_id()), reviewer(approve, screen), watcher)
     screen.clear_status()
     if as_json:
         screen.write(json_line(written_record(ToolCallRecord(reply.call, reply, time.monotonic() - started))))
@@ -44,17 +44,33 @@ def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_
             screen.tell(screen.err.painted("dim", f"and a {type(content).__name__}, which only programs can get"))
     if not reply.is_error:
         return Exit.DONE
-    return Exit.STOPPED if (reply.result.error_message or "").startswith(_REFUSED) else Exit.FAILED
+    return Exit.STOPPED if watcher.refused else Exit.FAILED
 
 
-def _replied(box: Toolbox, asked: ToolCall, approve: str, screen: Screen) -> ToolReply:
-    """Execute the call; the toolbox's own reviewer, if somebody gave it one, stands above ours."""
+class _Watcher:
+    """Shows how far the call has come, and takes down what reviewers say."""
 
-    def progress(event: object) -> None:
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._asked: set[str] = set()
+
+    @property
+    def refused(self) -> bool:
+        """Whether there was a question that nobody agreed to; one that is interrupted has no decision."""
+        return bool(self._asked)
+
+    def __call__(self, event: object) -> None:
         if isinstance(event, CallProgress):
-            screen.status(progress_line(event.fraction, event.message))
+            self._screen.status(progress_line(event.fraction, event.message))
+        elif isinstance(event, ReviewRequested):
+            self._asked.add(event.request.id)
+        elif isinstance(event, ReviewDecided) and not isinstance(event.decision, ExitEarly):
+            self._asked.discard(event.request.id)
 
-    inside, watching = enter(ToolContext(review=reviewer(approve, screen))), watch(progress)
+
+def _replied(box: Toolbox, asked: ToolCall, review: ReviewHandler, watcher: _Watcher) -> ToolReply:
+    """Execute the call; the toolbox's own reviewer, if somebody gave it one, stands above ours."""
+    inside, watching = enter(ToolContext(review=review)), watch(watcher)
     try:
         with aside():
             return box.execute(asked, run_id=new_id())
