@@ -143,8 +143,8 @@ def test_an_immediate_result_is_the_answer(bot, started):
         (
             "ask",
             (
-                "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run the "
-                "program in a terminal, or use another handler\n"
+                "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in "
+                "a terminal, or with --approve always\n"
                 "  no delete: refused: standard input is not a terminal, so nobody can be asked\n"
                 "  -> Error: Rejected by reviewer: standard input is not a terminal, so nobody can be asked\n"
             ),

@@ -246,3 +246,15 @@ def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code,
     path = bot("", SAYING)
     name, *rest = words
     assert started("call", f"{path}:{name}", *rest) == (code, f"Error: Rejected by reviewer: {reply}\n", "")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_call_by_hand_that_nobody_can_approve_says_how_it_can_be_made(bot, started, monkeypatch, options):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, out, err = started("call", f"{bot()}:delete", "x", *options)
+    assert code == 3
+    assert "Rejected by reviewer: standard input is not a terminal, so nobody can be asked" in out
+    assert err == (
+        "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in a "
+        "terminal, or with --approve always\n"
+    )

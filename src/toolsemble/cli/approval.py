@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+
 from toolsemble.cli.screen import Screen
-from toolsemble.review import AutoApprove, AutoReject, ConsoleReview, RememberReview, ReviewDecision, ReviewHandler
+from toolsemble.cli.visible import one_line
+from toolsemble.review import (
+    AutoApprove,
+    AutoReject,
+    ConsoleReview,
+    ExitEarly,
+    RememberReview,
+    ReviewDecision,
+    ReviewHandler,
+)
 from toolsemble.review.request import ReviewRequest
+from toolsemble.review.terminal import terminal_of
 
 APPROVALS = ("ask", "always", "never")
 """What can be said: a person is asked, every call may run, none may."""
+
+_NAME = 200
+_NOBODY = "standard input is not a terminal, so nobody can be asked"
+_INSTEAD = "run it in a terminal, or with --approve always"
 
 
 class AtTerminal:
@@ -19,6 +35,10 @@ class AtTerminal:
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the person's decision."""
+        if terminal_of(sys.stdin) is None:
+            name = one_line(request.tool_name, _NAME)
+            self._screen.tell(f"toolsemble: '{name}' is refused: {_NOBODY}; {_INSTEAD}")
+            return ExitEarly(_NOBODY)
         with self._screen.lent():
             return self._console.review(request)
 
