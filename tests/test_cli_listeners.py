@@ -1,10 +1,12 @@
 """Those who are told of a run on the command line: each takes whatever a stream can give."""
 
+import bisect
 import io
 import json
 import math
 import os
 import sys
+from functools import reduce
 from types import SimpleNamespace
 from typing import get_args
 
@@ -31,6 +33,7 @@ from toolsemble.events import (
 from toolsemble.models import AssistantMessage
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 
+TWICE = 'add_1_2(), "It is three."'
 CALL = ToolCall("add", {"a": 1}, id="c1")
 RECORD = ToolCallRecord(CALL, ToolReply(CALL, ToolResult.success("3")))
 REQUEST = ReviewRequest("Adds", "add", {"a": 1})
@@ -258,3 +261,62 @@ def test_a_call_by_hand_that_nobody_can_approve_says_how_it_can_be_made(bot, sta
         "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in a "
         "terminal, or with --approve always\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ("{}", {}),
+        (None, {}),
+        ("", ""),
+        ("[1]", "[1]"),
+        ('{"a": ', '{"a": '),
+        ('{"a": NaN}', '{"a": NaN}'),
+        ('{"a": 1e999}', '{"a": 1e999}'),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_arguments_are_objects_of_json_where_they_are_objects(given, arguments, capsys):
+    call = ToolCall("add", given, id="c1")
+    expected = {"name": "add", "arguments": arguments, "id": "c1"}
+    assert written(CallRequested(call), capsys)["call"] == expected
+    assert (
+        written(CallReplied(ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))), capsys)["call"] == expected
+    )
+
+
+def test_a_call_has_one_form_in_json_whoever_makes_it(bot, started):
+    path = bot(TWICE)
+    _, asked, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
+    _, called, _ = started("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
+    final = json.loads(asked.splitlines()[-1])
+    assert final["tool_calls"][0]["call"]["arguments"] == json.loads(called)["call"]["arguments"] == {"a": 1, "b": 2}
+
+
+def nested(depth):
+    return f'{{"a": {"[" * depth}{"]" * depth}}}'
+
+
+def deepest():
+    """Give how deep a text can be for this interpreter to read it."""
+
+    def unreadable(depth):
+        try:
+            json.loads(nested(depth))
+        except RecursionError:
+            return True
+        return False
+
+    return bisect.bisect_left(range(200_000), True, key=unreadable)
+
+
+def test_arguments_of_any_depth_can_be_written(capsys):
+    limit = deepest()
+    for depth in range(limit - 40, limit + 2):
+        call = ToolCall("add", nested(depth))
+        record = ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))
+        value = reduce(lambda inner, _: [inner], range(depth), 1)
+        for event in (CallRequested(call), Final(AgentResult(tool_calls=[record])), CallStarted("add", "c1", value)):
+            assert taken(event, capsys, as_json=True).out.endswith("}\n")

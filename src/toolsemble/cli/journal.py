@@ -8,12 +8,14 @@ from typing import Any
 
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.call import ToolCall
 from toolsemble.cli.exits import exit_of, line_of
 from toolsemble.cli.screen import Screen
 from toolsemble.events import CallFinished, CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.models.chat import TextDelta
-from toolsemble.models.message import written_call
 from toolsemble.review import Continue, Edit
+
+_ROOM = 20  # how many more levels a value can be deep that is written in a line: of the line, and of calls on the way
 
 
 class Journal:
@@ -56,7 +58,7 @@ def written_record(record: ToolCallRecord) -> dict[str, Any]:
     reply = record.reply
     contents = [{"kind": type(each).__name__, "size": _size(each)} for each in reply.result.contents]
     return {
-        "call": written_call(record.call),
+        "call": _call(record.call),
         "text": reply.text,
         "is_error": reply.is_error,
         "seconds": round(record.duration, 3),
@@ -66,7 +68,7 @@ def written_record(record: ToolCallRecord) -> dict[str, Any]:
 
 def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, CallRequested):
-        return {"call": written_call(event.call)}
+        return {"call": _call(event.call)}
     if isinstance(event, CallReplied):
         return written_record(event.record)
     if isinstance(event, CallFinished):
@@ -85,6 +87,20 @@ def _fields(event: Event) -> dict[str, Any]:
     return _plain(event)
 
 
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"name": call.name, "arguments": _arguments(call.json), "id": call.id}
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    """Give arguments as the object that they are; what is none, or holds numbers that JSON has not, as it came."""
+    try:
+        value = json.loads(text)
+        _check(value)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
 def _plain(event: Any) -> dict[str, Any]:
     """Give the fields of an event that holds no objects of ours."""
     return {name: _value(getattr(event, name)) for name in event.__dataclass_fields__ if name != "kind"}
@@ -95,9 +111,18 @@ def _value(thing: Any) -> Any:
     if isinstance(thing, str):
         return thing
     try:
-        return json.loads(json.dumps(thing, default=str, skipkeys=True), parse_constant=str)
+        value = json.loads(json.dumps(thing, default=str, skipkeys=True), parse_constant=str)
+        _check(value)
     except (ValueError, RecursionError):  # it contains itself, or is too deep
         return f"a {type(thing).__name__} that JSON cannot hold"
+    return value
+
+
+def _check(value: Any) -> None:
+    """Raise for a value that cannot be written: not only by itself, but also as deep inside of a line as it will be."""
+    for _ in range(_ROOM):
+        value = [value]
+    json.dumps(value, allow_nan=False)
 
 
 def _decided(decision: Any) -> dict[str, Any]:
