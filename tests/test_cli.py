@@ -164,7 +164,7 @@ def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
     code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (code, out) == (3, "It is three.\n")
     assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
-    assert "the answer had to be given early: max_iterations was reached\n" in err
+    assert "the answer had to be given early: its calls were used up (--max-calls)\n" in err
 
 
 @pytest.mark.parametrize(
@@ -304,6 +304,7 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
         (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
+        (["ask", "q", "-m", "os:path"], "'os:path' is a module and no model: write os:path.NAME for a model in it"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),

@@ -44,6 +44,16 @@ REPAIRS = (
 CIRCLE = []
 CIRCLE.append(CIRCLE)
 
+EARLY = {
+    "loop": "the model went in circles",
+    "max_cost": "it must not cost more",
+    "max_iterations": "its calls were used up (--max-calls)",
+    "max_seconds": "its time was up (--max-seconds)",
+    "max_tokens": "its tokens were used up (--max-tokens)",
+    "max_turns": "its turns were used up",
+    "of_another_version": "of_another_version",
+}
+
 # Each event, and what a person is told of it where the output is no terminal.
 TOLD = [
     (TextDelta("Hm."), ""),
@@ -54,6 +64,10 @@ TOLD = [
     (ModelRetried("busy", 2.5), "the model failed and is asked again in 2.5 s: busy\n"),
     (TurnEnded(AssistantMessage("Hm.")), ""),
     (Final(AgentResult("Three.")), "0.0 s\n"),
+    *(
+        (Final(AgentResult("Three.", stop_reason=reason)), f"the answer had to be given early: {told}\n0.0 s\n")
+        for reason, told in EARLY.items()
+    ),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed and is tried again in 0.5 s: bu\\nsy\n"),
@@ -320,3 +334,9 @@ def test_arguments_of_any_depth_can_be_written(capsys):
         value = reduce(lambda inner, _: [inner], range(depth), 1)
         for event in (CallRequested(call), Final(AgentResult(tool_calls=[record])), CallStarted("add", "c1", value)):
             assert taken(event, capsys, as_json=True).out.endswith("}\n")
+
+
+def test_a_file_is_no_model(bot, started):
+    path = bot()
+    told = f"toolsemble: {path!r} is a module and no model: write {path}:NAME for a model in it\n"
+    assert started("ask", "q", "-m", path) == (2, "", told)

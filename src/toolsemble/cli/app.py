@@ -24,6 +24,8 @@ PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 """The providers whose wire formats are known."""
+APPROVALS = ("ask", "always", "never")
+"""What ``--approve`` can say: a person is asked, every call may run, none that needs approval may."""
 TARGETS = (
     "calculator",
     "datetime",
@@ -196,8 +198,8 @@ def _talking(command: _Function) -> _Function:
 
 _approve = click.option(
     "--approve",
-    type=click.Choice(["ask", "always", "never"]),
-    default="ask",
+    type=click.Choice(APPROVALS),
+    default=APPROVALS[0],
     show_default=True,
     help="Who decides about calls that need approval: you, or nobody.",
 )

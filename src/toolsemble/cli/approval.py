@@ -18,9 +18,6 @@ from toolsemble.review import (
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.terminal import terminal_of
 
-APPROVALS = ("ask", "always", "never")
-"""What can be said: a person is asked, every call may run, none may."""
-
 _NAME = 200
 _NOBODY = "standard input is not a terminal, so nobody can be asked"
 _INSTEAD = "run it in a terminal, or with --approve always"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import thing_at
 from toolsemble.cli.visible import one_line
+from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import PROVIDERS, model_of
 
@@ -20,6 +22,9 @@ def model_named(name: str | None, screen: Screen) -> ChatModel:
     Naming a module or a file runs its code.
     """
     thing: Any = thing_at(name) if name is not None and _is_place(name) else None
+    if isinstance(thing, ModuleType):
+        place = f"{name}:NAME" if f"{name}".endswith(".py") else f"{name}.NAME"
+        raise ToolConfigurationError(f"{name!r} is a module and no model: write {place} for a model in it")
     if thing is not None:
         return model_of(thing)
     with _heard(screen):

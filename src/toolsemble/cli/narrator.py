@@ -31,6 +31,14 @@ _LONGEST = 200
 _REASON = 200
 _SPINNER = "|/-\\"
 _PAUSE = 1.0
+_EARLY = {
+    "loop": "the model went in circles",
+    "max_cost": "it must not cost more",
+    "max_iterations": "its calls were used up (--max-calls)",
+    "max_tokens": "its tokens were used up (--max-tokens)",
+    "max_seconds": "its time was up (--max-seconds)",
+    "max_turns": "its turns were used up",
+}
 
 
 class Listener(Protocol):
@@ -188,7 +196,8 @@ class Narrator:
         if not self._live or "".join(self._said) != result.text:
             self._screen.answer(result.text.rstrip("\n"))
         if result.stop_reason not in {"answer", "immediate"}:
-            self._say("warning", f"the answer had to be given early: {result.stop_reason} was reached")
+            why = _EARLY.get(result.stop_reason, one_line(result.stop_reason, _REASON))
+            self._say("warning", f"the answer had to be given early: {why}")
         self._say("dim", self._spent(result))
 
     def _excerpt(self, text: str) -> list[str]:
