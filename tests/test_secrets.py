@@ -41,7 +41,7 @@ from toolsemble import (
 )
 from toolsemble.definition import PROVIDERS
 from toolsemble.record import TRACE
-from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
+from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview
 from toolsemble.telemetry import ConsoleSink, TraceFile
 from toolsemble.testing import CallbackReview
 from toolsemble.veil import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
@@ -783,3 +783,103 @@ def test_what_a_body_writes_to_its_own_log_does_not_have_the_secret(caplog):
     assert caplog.records[3].exc_info[0].__name__ == "ValueError"
     logging.getLogger("toolsemble.tool.login").info("of another call: %s", PLAIN)
     assert caplog.records[-1].getMessage() == f"of another call: {PLAIN}"
+
+
+@dataclass
+class Transfer:
+    account: str
+    token: str
+
+
+ASKED = [
+    ("use {}?", lambda word: {"p": word, "n": 1}, f"use {HIDDEN}?", {"p": HIDDEN, "n": 1}),
+    ("go on?", lambda word: f"with {word}", "go on?", f"with {HIDDEN}"),
+    ("use {}?", lambda word: {}, f"use {HIDDEN}?", {}),
+    ("go on?", lambda word: {"by": Transfer("a", word)}, "go on?", {"by": {"account": "a", "token": HIDDEN}}),
+]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("words", "arguments", "description", "shown"), ASKED)
+def test_a_question_in_the_middle_of_the_work_does_not_show_the_secret(
+    words, arguments, description, shown, waits, out, caplog
+):
+    if waits:
+
+        @tool
+        async def pay(password: Secret[str], context: ToolContext) -> str:
+            """Pay."""
+            word = password.get_secret_value()
+            return str(await context.arequest_approval(words.format(word), arguments=arguments(word)))
+    else:
+
+        @tool
+        def pay(password: Secret[str], context: ToolContext) -> str:
+            """Pay."""
+            word = password.get_secret_value()
+            return str(context.request_approval(words.format(word), arguments=arguments(word)))
+
+    box = Toolbox([pay], sinks=out.sinks, review=out.review(lambda _: Edit("another-secret")), log_limit=10_000)
+    reply = box.execute(ToolCall("pay", {"password": SECRET}))
+    assert box.flush(60)
+    assert reply.text == "Edit(revised='another-secret')"
+    assert [(request.description, request.arguments) for request in out.asked] == [(description, shown)]
+    told = out.text(caplog)
+    assert_unseen(told)
+    # What the reviewer wrote in the place of a secret is the tool's, too, and comes out with its result alone.
+    decided = [event.decision for event in out.seen if event.kind == "review_decided"]
+    assert decided == [Edit(HIDDEN)]
+
+
+def test_what_is_asked_about_one_secret_is_not_answered_for_another():
+    asked = []
+
+    @tool
+    def pay(password: Secret[str], context: ToolContext) -> str:
+        """Pay."""
+        context.request_approval("go on?", arguments={"p": password.get_secret_value()})
+        context.request_approval("really?", arguments={"n": 1})
+        return "paid"
+
+    def review(request):
+        asked.append((request.description, bool(request.hidden_digest)))
+        return Continue(always="arguments")
+
+    box = Toolbox([pay], review=RememberReview(CallbackReview(review)))
+    for word in (PLAIN, "swordfish", PLAIN):
+        box.execute(ToolCall("pay", {"password": word}), run_id="r1")
+    assert asked == [("go on?", True), ("really?", False), ("go on?", True)]
+
+
+@tool
+def sign(text: str, context: ToolContext) -> str:
+    """Sign a text."""
+    context.logger.info("signs with %s", text)
+    return "signed"
+
+
+@tool
+def enter(password: Secret[str]) -> str:
+    """Log in."""
+    return sign.execute(json.dumps({"text": password.get_secret_value()})).output
+
+
+@tool
+def reveal(password: Secret[str]) -> dict[str, str]:
+    """Log in."""
+    return {"text": password.get_secret_value()}
+
+
+@pytest.mark.parametrize("source", [enter, ToolPipeline("line", "Signs", [reveal, sign])])
+def test_tools_inside_a_call_do_not_log_its_secret(source, caplog):
+    caplog.set_level(logging.DEBUG, "toolsemble")
+    reply = Toolbox([source]).execute(ToolCall(source.name, {"password": PLAIN}))
+    assert reply.text == "signed"
+    assert f"signs with {HIDDEN}" in caplog.messages
+    assert PLAIN not in caplog.text
+
+
+def test_a_tool_alone_logs_what_it_says(caplog):
+    caplog.set_level(logging.INFO, "toolsemble")
+    sign.execute('{"text": "hunter2"}')
+    assert caplog.messages[0] == "signs with hunter2"

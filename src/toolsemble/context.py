@@ -25,7 +25,8 @@ from toolsemble.review import (
 from toolsemble.review.automatic import AutoReject
 from toolsemble.review.gate import check_terms
 from toolsemble.review.question import Question
-from toolsemble.review.request import TIMEOUT, ReviewTerms
+from toolsemble.review.request import TIMEOUT, ReviewTerms, digest
+from toolsemble.veil import masked_object
 from toolsemble.watch import tell
 from toolsemble.workers import THREADS
 
@@ -181,15 +182,18 @@ class ToolContext:
         required_role: str | None = None,
     ) -> ReviewRequest:
         check_terms(f"Tool '{self.tool_name}': the ", timeout, on_timeout, required_role)
+        exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
+        shown = [masked_object(each) for each in exact]
         return ReviewRequest(
-            description,
+            shown[0],
             self.tool_name,
-            dict(arguments) if isinstance(arguments, Mapping) else arguments,
+            shown[1],
             ReviewTiming.DURING_EXECUTION,
             required_role=required_role,
             call_id=self.call_id,
             run_id=self.run_id,
             agent_role=self.agent_role,
+            hidden_digest="" if shown == exact else digest([self.run_id, *exact]),
             **self.patience(timeout, on_timeout),
         )
 

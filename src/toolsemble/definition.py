@@ -148,8 +148,7 @@ class ToolDefinition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", LOGGER.getChild(self.name))
-        if self.secret:
-            self.logger.addFilter(REDACTION)
+        self.logger.addFilter(REDACTION)  # any tool can be called inside a call that has secrets
         if self.strict:
             self._check_strict()
         if self.editable:

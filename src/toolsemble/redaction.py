@@ -30,7 +30,7 @@ class Redaction(logging.Filter):
 
 
 REDACTION = Redaction()
-"""The one for the loggers of all tools that take secrets."""
+"""The one for the loggers of all tools."""
 
 
 def _written(record: logging.LogRecord) -> str:

@@ -121,9 +121,25 @@ def masked_result(result: ToolResult) -> ToolResult:
         result,
         output=masked(result.output),
         error_message=result.error_message and masked(result.error_message),
-        structured_output=_masked_object(result.structured_output),
-        attributes=MappingProxyType({key: _masked_object(each) for key, each in result.attributes.items()}),
+        structured_output=masked_object(result.structured_output),
+        attributes=MappingProxyType({key: masked_object(each) for key, each in result.attributes.items()}),
     )
+
+
+def masked_object(value: Any) -> Any:
+    """Give an object as it is, or as JSON with its secrets hidden when it has some.
+
+    >>> masked_object({"at": (1, 2)})
+    {'at': (1, 2)}
+    """
+    if not _known.get():
+        return value
+    try:
+        shown = presented(value)
+        hidden = masked_value(shown)
+    except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
+        return HIDDEN
+    return value if hidden == shown else hidden
 
 
 def masked_error(error: BaseException | None) -> BaseException | None:
@@ -255,13 +271,3 @@ def _tells(error: BaseException) -> bool:
 
     told = "".join(traceback.format_exception(error))
     return masked(told) != told
-
-
-def _masked_object(value: Any) -> Any:
-    """Give an object as it is, or as JSON with its secrets hidden when it has some."""
-    try:
-        shown = presented(value)
-        hidden = masked_value(shown)
-    except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
-        return HIDDEN
-    return value if hidden == shown else hidden
