@@ -253,6 +253,13 @@ def test_the_effects_are_hints_in_mcp(settings, hints):
         ({"idempotent": 1}, "idempotent must be one of True, False, not 1"),
         ({"polling": "yes"}, "polling must be one of True, False, not 'yes'"),
         ({"isolation": "vm"}, "isolation must be one of 'thread', 'process', not 'vm'"),
+        ({"inline": 1}, "Tool 'function': inline must be True or False, not 1"),
+        ({"strict": "yes"}, "Tool 'function': strict must be True, False or None, not 'yes'"),
+        (
+            {"return_behavior": "IMMEDIATE"},
+            "return_behavior must be a ReturnBehavior, such as ReturnBehavior.IMMEDIATE, not 'IMMEDIATE'",
+        ),
+        ({"metadata": 5}, "Tool 'function': metadata must be a mapping or None, not 5"),
         ({"max_output": -1}, "max_output must be a whole number from 0 on, not -1"),
     ],
 )

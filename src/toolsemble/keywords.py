@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolsemble.definition import ReturnBehavior
+from toolsemble.errors import ToolDefinitionError
 from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout
 from toolsemble.review.gate import Predicate
@@ -40,6 +41,38 @@ class ToolSettings(BareSettings, total=False):
     retries: int | Retries
     max_concurrency: int | None
     max_output: int | None
+
+
+def manner_of(owner: str, source: Any) -> dict[str, Any]:
+    """Give what a tool says about its results, its threads and its provider, as fields of a definition.
+
+    What is unclear is refused: it would be accepted, and do nothing.
+
+    >>> from types import SimpleNamespace
+    >>> said = SimpleNamespace(inline=1, strict=None, return_behavior=ReturnBehavior.TO_LLM, metadata=None)
+    >>> manner_of("Tool 'weather'", said)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool 'weather': inline must be True or False, not 1
+    """
+    made = {"inline": source.inline, "strict": source.strict, "return_behavior": source.return_behavior}
+    metadata = source.metadata
+    for name, (expected, fits) in _MANNERS.items():
+        if not fits(made[name]):
+            raise ToolDefinitionError(f"{owner}: {name} must be {expected}, not {made[name]!r:.80}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise ToolDefinitionError(f"{owner}: metadata must be a mapping or None, not {metadata!r:.80}")
+    return {**made, "metadata": dict(metadata or {})}
+
+
+_MANNERS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "inline": ("True or False", lambda value: isinstance(value, bool)),
+    "strict": ("True, False or None", lambda value: value is None or isinstance(value, bool)),
+    "return_behavior": (
+        "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE",
+        lambda value: isinstance(value, ReturnBehavior),
+    ),
+}
 
 
 def settings_in(source: object) -> ToolSettings:

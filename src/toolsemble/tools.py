@@ -20,7 +20,7 @@ from toolsemble.call import new_id
 from toolsemble.context import LOGGER, ToolContext, current_context
 from toolsemble.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.keywords import BareSettings, ToolSettings
+from toolsemble.keywords import BareSettings, ToolSettings, manner_of
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.policy import Effects, Isolation, Policy
@@ -247,10 +247,7 @@ class Tool(ABC):
     def _declared(self) -> dict[str, Any]:
         """Give what the tool's attributes say, as fields of a definition."""
         return {
-            "inline": self.inline,
-            "return_behavior": self.return_behavior,
-            "metadata": dict(self.metadata or {}),
-            "strict": self.strict,
+            **manner_of(f"Tool '{getattr(self, 'name', None)}'", self),
             "policy": self._policy(),
             **review_settings(getattr(self, "name", None), self),
         }
