@@ -29,7 +29,8 @@ from toolsemble import (
     tool,
 )
 from toolsemble.limits import TABLE
-from toolsemble.testing import ScriptedModel
+from toolsemble.review import Continue
+from toolsemble.testing import CallbackReview, ScriptedModel
 from toolsemble.workers import sweep
 
 SHORT = 0.05
@@ -58,6 +59,11 @@ def gate():
 
 async def hang(_=None):
     await asyncio.sleep(LONG)
+
+
+async def soon(text):
+    await asyncio.sleep(SHORT)
+    return text
 
 
 async def stubborn(_=None):
@@ -387,8 +393,27 @@ def test_a_timeout_that_cannot_be_kept_is_refused():
 
 
 def test_a_timeout_of_many_years_is_no_problem():
-    made = Function(str, timeout=1e12)
-    assert [each.output for each in both_ways(made, None)] == ["x", "x"]
+    for made in (Function(str, timeout=1e12), AsyncFunction(soon, timeout=1e12)):
+        assert [each.output for each in both_ways(made, None)] == ["x", "x"]
+
+
+def test_so_is_a_reviewer_who_has_many_years():
+    def take_time(request):
+        threading.Event().wait(SHORT)
+        return Continue()
+
+    made = Function(str, requires_approval=True, approval_timeout=1e12)
+    context = ToolContext(review=CallbackReview(take_time))
+    assert [each.output for each in both_ways(made, context)] == ["x", "x"]
+
+
+def test_so_is_a_sink_that_is_waited_for_so_long(gate):
+    box = Toolbox([Function(str)], sinks=[gate])
+    box.execute(*calls("function"))
+    letting_go = threading.Timer(SHORT, gate.opened.set)
+    letting_go.start()
+    assert box.flush(1e12)
+    letting_go.join()
 
 
 def test_a_dry_run_has_no_limits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -37,7 +38,7 @@ class RunUntil(RunBody):
         future = ALONE.submit(self._whole)
         kept_for(future)
         try:
-            wait([future], None if seconds is None else seconds + grace)
+            wait([future], None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
         finally:
             if not future.done():
                 self._abandoned(future)

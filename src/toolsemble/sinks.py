@@ -332,7 +332,7 @@ def _settle(marks: list[Any], timeout: float | None) -> bool:
     ends = None if timeout is None else time.monotonic() + timeout
     for mark in marks:
         try:
-            mark.result(None if ends is None else max(0.0, ends - time.monotonic()))
+            mark.result(None if ends is None else min(max(0.0, ends - time.monotonic()), threading.TIMEOUT_MAX))
         except TimeoutError:
             mark.outlet.late()
     return all(mark.done() for mark in marks)

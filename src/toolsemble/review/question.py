@@ -69,7 +69,8 @@ class Question:
         """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
         # In an event loop of another thread: a handler that holds up its loop does not hold up this one.
         aside = _Aside(self.ado())
-        seconds = self._request.timeout + 3 * _LEEWAY if self._request.timeout else None
+        timeout = self._request.timeout
+        seconds = min(timeout + 3 * _LEEWAY, threading.TIMEOUT_MAX) if timeout else None
         try:
             return aside.decision.result(seconds)
         except TimeoutError:
