@@ -202,7 +202,7 @@ class TestNobodyToAsk:
     @pytest.mark.parametrize("handler", [object(), Reviewer])
     def test_so_is_something_that_is_no_handler(self, handler):
         with pytest.raises(ToolConfigurationError, match="is no ReviewHandler: pass an object with a method review"):
-            Toolbox([KINDS[0]], review=handler).execute(call("function"))
+            KINDS[0].execute("text", ToolContext(review=handler))
 
 
 class TestTheRequest:

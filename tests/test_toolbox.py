@@ -1,5 +1,6 @@
 import asyncio
 import functools
+import re
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from toolsemble import (
     ToolReply,
     ToolResult,
 )
+from toolsemble.review import AutoApprove
 
 
 def bad(**attributes):
@@ -146,11 +148,36 @@ class TestTheSet:
             {"max_concurrency": True},
             {"max_output": -1},
             {"log_limit": "many"},
+            {"log_limit": None},
         ],
     )
     def test_bad_settings_are_refused_by_name(self, setting):
         (name,) = setting
         with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be a whole number"):
+            Toolbox([], **setting)
+
+    @pytest.mark.parametrize(
+        ("setting", "told"),
+        [
+            (
+                {"review": "x"},
+                "Toolbox review must be a ReviewHandler: an object with a method review(request), not 'x'",
+            ),
+            ({"review": print}, "Toolbox review must be a ReviewHandler"),
+            ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),
+            ({"memory_id": 5}, "Toolbox memory_id must be a text, not 5"),
+            ({"agent_role": None}, "Toolbox agent_role must be a text, not None"),
+            ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be a number of seconds or None, not 'x'"),
+            ({"approval_on_timeout": "fail"}, "Toolbox: approval_on_timeout must be an OnTimeout, not 'fail'"),
+            ({"approval_role": 5}, "Toolbox: approval_role must be a str or None, not 5"),
+            ({"repair": 5}, "Toolbox repair must be True, False or names of steps, not 5"),
+            ({"repair": None}, "Toolbox repair must be True, False or names of steps, not None"),
+            ({"repair": ["text", ["null"]]}, "Toolbox repair must be True, False or names of steps, not ['text', ["),
+            ({"repair": ["texts"]}, "Toolbox repair: unknown step 'texts'"),
+        ],
+    )
+    def test_settings_of_a_wrong_kind_are_refused_with_what_is_expected(self, setting, told):
+        with pytest.raises(ToolDefinitionError, match=re.escape(told)):
             Toolbox([], **setting)
 
 
@@ -230,6 +257,34 @@ class TestOneCall:
         with pytest.raises(ToolConfigurationError, match="A toolbox executes ToolCall objects"):
             Toolbox([Echo()]).execute(thing)
 
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"run_id": 5}, "The run_id of a call must be a text, not 5"),
+            ({"memory_id": 5}, "The memory_id of a call must be a text, not 5"),
+            (
+                {"parameters": 5},
+                "The parameters of a call must be a mapping that can be changed, such as {'user': 'ada'}, not 5",
+            ),
+        ],
+    )
+    async def test_what_is_said_of_a_call_in_a_wrong_kind_is_refused(self, given, told):
+        box = Toolbox([Echo()])
+        for attempt in (box.execute, box.execute_all):
+            with pytest.raises(TypeError, match=re.escape(told)):
+                attempt([call()], **given)
+        for attempt in (box.aexecute, box.aexecute_all):
+            with pytest.raises(TypeError, match=re.escape(told)):
+                await attempt([call()], **given)
+
+    @pytest.mark.parametrize("thing", [call(), None, 5])
+    async def test_a_turn_takes_a_list_of_calls(self, thing):
+        box = Toolbox([Echo()])
+        with pytest.raises(TypeError, match=r"The calls of a turn must be a list of ToolCall objects, not "):
+            box.execute_all(thing)
+        with pytest.raises(TypeError, match=r"The calls of a turn must be a list of ToolCall objects, not "):
+            await box.aexecute_all(thing)
+
     def test_output_is_cut_for_the_model_alone(self):
         reply = Toolbox([Echo()], max_output=3).execute(call(text="0123456789"))
         assert reply.text == "012... [truncated, full length: 10 chars]"
@@ -257,7 +312,7 @@ class TestContext:
     def test_it_carries_what_the_box_and_the_call_say(self):
         seen = []
         tool = Function(lambda _: seen.append(tool.context))
-        metrics, review = InMemoryMetrics(), object()
+        metrics, review = InMemoryMetrics(), AutoApprove()
         with ThreadPoolExecutor(1) as executor:
             box = Toolbox(
                 [tool], metrics=metrics, review=review, executor=executor, memory_id="ada", agent_role="writer"
@@ -284,7 +339,7 @@ class TestContext:
         tool = Function(use)
         metrics = [InMemoryMetrics(), InMemoryMetrics()]
         boxes = [
-            Toolbox([tool], metrics=each, review=object(), memory_id=str(number), agent_role=str(number))
+            Toolbox([tool], metrics=each, review=AutoApprove(), memory_id=str(number), agent_role=str(number))
             for number, each in enumerate(metrics)
         ]
         with ThreadPoolExecutor(2) as threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from toolsemble.context import SILENT, Exposure, ToolContext
@@ -25,19 +26,31 @@ def check_counts(**counts: tuple[Any, int]) -> None:
             check_count(f"Toolbox {setting}", value, least=least)
 
 
-def context_of(*, metrics: Any, executor: Any, expose_errors: Any, **fields: Any) -> ToolContext:
+def context_of(
+    *, metrics: Any, executor: Any, expose_errors: Any, review: Any, memory_id: Any, agent_role: Any
+) -> ToolContext:
     """Give what the contexts of all calls have in common; refuse what cannot do its work.
 
-    >>> context_of(metrics=None, executor=None, expose_errors="all", agent_role="clerk").agent_role
+    >>> common = {"metrics": None, "executor": None, "expose_errors": "all", "review": None, "memory_id": "ada"}
+    >>> context_of(**common, agent_role="clerk").agent_role
     'clerk'
     """
+    for setting, text in (("memory_id", memory_id), ("agent_role", agent_role)):
+        if not isinstance(text, str):
+            raise ToolDefinitionError(f"Toolbox {setting} must be a text, not {text!r:.80}")
+    if review is not None and (isinstance(review, type) or not callable(getattr(review, "review", None))):
+        raise ToolDefinitionError(
+            f"Toolbox review must be a ReviewHandler: an object with a method review(request), not {review!r:.80}"
+        )
     _check_methods("executor", executor, "submit")
     _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
     return ToolContext(
         metrics=SILENT if metrics is None else metrics,
         executor=THREADS if executor is None else executor,
         expose_errors=_checked_exposure(expose_errors),
-        **fields,
+        review=review,
+        memory_id=memory_id,
+        agent_role=agent_role,
     )
 
 
@@ -49,7 +62,10 @@ def repair_steps(said: Any) -> frozenset[str]:
     """
     if isinstance(said, bool):
         return STEPS if said else frozenset()
-    steps = frozenset([said] if isinstance(said, str) else said)
+    given = [said] if isinstance(said, str) else list(said) if isinstance(said, Iterable) else [None]
+    if not all(isinstance(each, str) for each in given):
+        raise ToolDefinitionError(f"Toolbox repair must be True, False or names of steps, not {said!r:.80}")
+    steps = frozenset(given)
     if unknown := sorted(steps - STEPS):
         raise ToolDefinitionError(f"Toolbox repair: unknown step {unknown[0]!r}; known are {', '.join(sorted(STEPS))}")
     return steps

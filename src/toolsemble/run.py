@@ -42,21 +42,31 @@ def run_of(
     >>> sorted(run_of(ToolContext(), "ada", None, "run_1", new_id))
     ['memory_id', 'parameters', 'run_id']
     """
+    if run_id is not None and not isinstance(run_id, str):
+        raise _misfit("run_id", "a text", run_id)
     outer = current_context()
     if outer is None and parameters is None and memory_id is None:
         return {"parameters": InvocationParameters(), "run_id": run_id or new_run()}
     if outer is not None and parameters is None:
         parameters = outer.parameters
     elif not isinstance(parameters, InvocationParameters):
+        if parameters is not None and not isinstance(parameters, MutableMapping):
+            raise _misfit("parameters", "a mapping that can be changed, such as {'user': 'ada'}", parameters)
         parameters = InvocationParameters(parameters)
     run: Run = {"parameters": parameters}
     if outer is not None:
         run |= _inherited(own, outer)
     if memory_id is not None:
+        if not isinstance(memory_id, str):
+            raise _misfit("memory_id", "a text", memory_id)
         run["memory_id"] = memory_id
     if run_id is not None or outer is None:
         run["run_id"] = run_id or new_run()
     return run
+
+
+def _misfit(name: str, expected: str, given: object) -> TypeError:
+    return TypeError(f"The {name} of a call must be {expected}, not {given!r:.80}")
 
 
 def _inherited(own: ToolContext, outer: ToolContext) -> Run:

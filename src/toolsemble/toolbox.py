@@ -18,6 +18,7 @@ from toolsemble.definition import ToolDefinition, dried, mapped
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of, nested
 from toolsemble.metrics import ToolMetrics
+from toolsemble.number import check_count
 from toolsemble.offer import Offer
 from toolsemble.outfit import check_counts, context_of, repair_steps
 from toolsemble.pages import Book, Pages, Reader
@@ -128,7 +129,8 @@ class Toolbox(Offer):
             it gives None, or another :class:`ToolResult`
         :param sinks: who is told of events: functions that take one, or objects with a method ``emit`` that does
         """
-        check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0), log_limit=(log_limit, 0))
+        check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
+        check_count("Toolbox log_limit", log_limit, least=0)
         self._context = context_of(
             memory_id=memory_id,
             agent_role=agent_role,

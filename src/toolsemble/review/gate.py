@@ -72,6 +72,7 @@ def check_terms(place: str, timeout: object, on_timeout: object, role: object = 
 
 def outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
     """Give the gate that a toolbox puts before tools which say nothing themselves; refuse settings that are unclear."""
+    check_terms("Toolbox: approval_", timeout, on_timeout, role)
     if approve is None:
         return None
     patterns = None if callable(approve) else _patterns(approve)
