@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.forks import lock_of
 from toolsemble.review.decision import Continue, ReviewDecision
 from toolsemble.review.question import ask
 from toolsemble.review.request import ReviewHandler, ReviewRequest, ReviewTiming
@@ -69,7 +69,7 @@ class RememberReview:
             raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; known are {', '.join(_SCOPES)}")
         self._handler = handler
         self._scope = scope
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
 
     def forget(self, run_id: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.extra import required
+from toolsemble.forks import lock_of
 from toolsemble.preview import preview
 from toolsemble.telemetry.names import Names
 
@@ -51,11 +51,7 @@ class PrometheusMetrics:
         """
         client = required("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
-        with _lock:
-            known = _shelves.get(self._registry)
-            if known is None:
-                known = _shelves[self._registry] = _Shelf(client, self._registry)
-        self._shelf = known
+        self._shelf = _SHELVES.of(client, self._registry)
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""
@@ -90,6 +86,7 @@ class _Shelf:
 
     def __init__(self, client: Any, registry: CollectorRegistry) -> None:
         self._client = client
+        self._lock = lock_of(self)
         self._registry = ref(registry)  # what is kept for a registry must not keep the registry
         self._names = Names()
         self._own: dict[tuple[str, str], _Family] = {}
@@ -110,7 +107,7 @@ class _Shelf:
     def _kept(self, kind: Any, name: str, ending: str, about: str) -> _Family:
         made = self._own.get((name, ending))
         if made is None:
-            with _lock:
+            with self._lock:
                 made = self._own.get((name, ending)) or self._made(kind, name + ending, about)
                 self._own[name, ending] = made
         return made
@@ -154,5 +151,20 @@ class _Family:
         return part
 
 
-_lock = threading.RLock()  # the collector of Python may close a dropped call while one of ours is made
-_shelves: WeakKeyDictionary[CollectorRegistry, _Shelf] = WeakKeyDictionary()
+class _Shelves:
+    """The collectors of all registries, for as long as those live."""
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+        self._made: WeakKeyDictionary[CollectorRegistry, _Shelf] = WeakKeyDictionary()
+
+    def of(self, client: Any, registry: CollectorRegistry) -> _Shelf:
+        """Give the collectors of a registry, which are made once."""
+        with self._lock:
+            known = self._made.get(registry)
+            if known is None:
+                known = self._made[registry] = _Shelf(client, registry)
+        return known
+
+
+_SHELVES = _Shelves()

@@ -6,7 +6,6 @@ import base64
 import errno
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -27,6 +26,7 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
+from toolsemble.forks import lock_of
 from toolsemble.metrics import Outcome
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
@@ -87,7 +87,7 @@ class TraceFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Take down the path; the file is made with the first event."""
         self._path = Path(path)
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def emit(self, event: Any) -> None:
         """Append one line; raises what the system says when it cannot."""
@@ -98,7 +98,7 @@ class TraceFile:
             try:
                 _append(file, line)
             finally:
-                os.close(file)
+                _close(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _call(events: list[Event]) -> CallTrace:
 def _append(file: int, line: bytes) -> None:
     """Write a line at the end of a file, whole or not at all; one that somebody left unfinished is ended first."""
     if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        fcntl.flock(file, fcntl.LOCK_EX)
     size = os.fstat(file).st_size
     if size:
         os.lseek(file, size - 1, os.SEEK_SET)
@@ -288,3 +288,13 @@ def _append(file: int, line: bytes) -> None:
     if os.write(file, line) < len(line):
         os.ftruncate(file, size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _close(file: int) -> None:
+    """Let others write, and close a file."""
+    try:
+        if fcntl is not None:
+            # Closing is not enough: a fork that was made meanwhile has the file open, too, and would keep the lock.
+            fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
