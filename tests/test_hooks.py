@@ -114,6 +114,18 @@ async def test_a_hook_that_raises_fails_that_call_alone(hook, form, caplog):
 
 
 @pytest.mark.parametrize("hook", HOOKS)
+@FORMS
+async def test_what_a_hook_raises_to_end_an_iteration_is_told_in_the_same_words_everywhere(hook, form):
+    def fail(*_):
+        return next(iter(()))
+
+    box = Toolbox([add], **{hook: form(fail)})
+    assert {reply.text for reply in await replies(box)} == {
+        f"Error: The {hook} hook failed: StopIteration: StopIteration"
+    }
+
+
+@pytest.mark.parametrize("hook", HOOKS)
 def test_what_a_hook_raises_to_be_told_is_told_in_its_own_words(hook):
     def fail(*_):
         raise ToolExecutionError("not on Sundays", error_code=7)

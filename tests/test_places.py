@@ -186,11 +186,17 @@ def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
         ({"max_concurrency": 0}, "max_concurrency must be a whole number from 1 on, not 0"),
         ({"max_concurrency": True}, "max_concurrency must be a whole number from 1 on, not True"),
         ({"resources": "file"}, "resources must be a function of the arguments, not 'file'"),
+        ({"resources": lambda: {"file"}}, "Tool 'function': resources must take the arguments; in a class"),
+        ({"resources": lambda a, b: {a, b}}, "missing a required argument: 'b'"),
     ],
 )
 def test_wrong_settings_are_refused(limits, told):
     with pytest.raises(ToolDefinitionError, match=told):
         Toolbox([Function(str, **limits)])
+
+
+def test_a_function_that_does_not_tell_what_it_takes_is_asked():
+    assert Function(str, resources=iter).execute("x").output == "x"  # written in C
 
 
 def test_an_async_resources_function_is_refused():

@@ -485,6 +485,21 @@ class TestGates:
         assert reply.text == "Error: Rejected by reviewer: better not"
         assert reviewer.requests[0].prompt.startswith("The approval predicate failed: TypeError: string indices")
 
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_what_it_raises_is_told_in_the_same_words_everywhere(self, waits):
+        def fail(arguments, context):
+            return next(iter(()))
+
+        async def afail(arguments, context):
+            return fail(arguments, context)
+
+        reviewer = Reviewer(ExitEarly("better not"))
+        box = Toolbox([Function(str.upper, requires_approval=afail if waits else fail)], review=reviewer)
+        box.execute(call("function", "ls"))
+        await box.aexecute(call("function", "ls"))
+        told = {request.prompt for request in reviewer.requests}
+        assert told == {"The approval predicate failed: StopIteration: StopIteration"}
+
     def test_a_predicate_that_forgets_to_answer_leaves_the_decision_to_the_reviewer(self):
         reviewer = Reviewer(ExitEarly("better not"))
         gated = Function(str.upper, requires_approval=lambda arguments, context: None)

@@ -20,6 +20,7 @@ from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
 from toolsemble.veil import know_sent, masked, masked_error, masked_value
 from toolsemble.work import Apply, Work
+from toolsemble.workers import unwrapped
 
 _MOST_ASKED = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -69,7 +70,8 @@ def _needed(
         try:
             # Each gets a copy of its own, so that none can change what the reviewer sees.
             told = yield Apply(predicate, context, definition.present(value), context)
-        except Exception as error:
+        except Exception as wrapped:
+            error = unwrapped(wrapped)
             shown = masked_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"

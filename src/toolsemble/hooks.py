@@ -15,6 +15,7 @@ from toolsemble.schema.decode import Decoded
 from toolsemble.shape import shaped
 from toolsemble.veil import read_secretly
 from toolsemble.work import Apply, Work
+from toolsemble.workers import unwrapped
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 
@@ -163,7 +164,7 @@ def _applied(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -
     except Exception as error:
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)
-        raise AnsweredError(call, failed_hook(error, context, name)) from error
+        raise AnsweredError(call, failed_hook(unwrapped(error), context, name)) from error
 
 
 def _result(hook: str, expected: str, made: object) -> ToolResult:

@@ -6,6 +6,8 @@ import math
 
 from toolsemble.errors import ToolDefinitionError
 
+_WHOLE = 100  # from so many seconds on, fractions of one tell nobody anything
+
 
 def is_seconds(value: object, *, zero: bool = False) -> bool:
     """Whether a value is a number of seconds, above 0 or from 0 on.
@@ -41,3 +43,12 @@ def check_count(what: str, value: object, *, least: int, other: str = "") -> Non
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ToolDefinitionError(f"{what} must be a whole number from {least} on{other}, not {value!r:.80}")
+
+
+def written_seconds(seconds: float) -> str:
+    """Give a number of seconds as people read it: three digits, and whole seconds where there are more.
+
+    >>> written_seconds(0.01234), written_seconds(3599.6)
+    ('0.0123 s', '3600 s')
+    """
+    return f"{seconds:.3g} s" if seconds < _WHOLE else f"{seconds:.0f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,8 @@ class Needs:
             raise ToolDefinitionError(f"{owner}: resources must be a function of the arguments, not {resources!r:.80}")
         if is_async(resources):
             raise ToolDefinitionError(f"{owner}: resources must be a sync function; it is asked before each call")
+        if resources is not None:
+            _check_signature(owner, resources)
         self._resources = resources
         self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Seats(max_concurrency),)
         if apart:
@@ -63,3 +66,15 @@ def needs_of(
     if max_concurrency is None and resources is None and not apart:
         return None
     return Needs(owner, max_concurrency, resources, apart=apart)
+
+
+def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
+    """Refuse a function that cannot be called with the arguments alone."""
+    try:
+        inspect.signature(resources).bind(None)
+    except TypeError as problem:
+        raise ToolDefinitionError(
+            f"{owner}: resources must take the arguments; in a class it is a method, or a staticmethod: {problem}"
+        ) from None
+    except ValueError:
+        pass  # a function in C that does not tell

@@ -12,7 +12,7 @@ from toolsemble.deadline import remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import Hold
-from toolsemble.number import check_count, check_seconds
+from toolsemble.number import check_count, check_seconds, written_seconds
 from toolsemble.policy import Inner, Layer
 from toolsemble.waiting import Sleep, taken
 from toolsemble.work import Work
@@ -52,7 +52,8 @@ class RateLimit(Layer):
             while (pause := self._pause()) > 0:  # event loops may wake a little early
                 seconds = remaining(context)
                 if seconds is not None and pause > seconds:
-                    raise ToolExecutionError(f"The {self} is used up; the next call can begin in {pause:.3g} s")
+                    when = written_seconds(pause)
+                    raise ToolExecutionError(f"The {self} is used up; the next call can begin in {when}")
                 yield Sleep(pause)
             self._begun.append(time.monotonic())
         finally:

@@ -15,7 +15,7 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.events import CallRetried
 from toolsemble.extra import required
-from toolsemble.number import check_count, check_seconds
+from toolsemble.number import check_count, check_seconds, written_seconds
 from toolsemble.policy import Inner, Layer
 from toolsemble.preview import preview
 from toolsemble.record import LOG_LIMIT, note
@@ -134,7 +134,7 @@ def _checked(owner: str, said: Any) -> Retries:
 
 def _told(context: ToolContext, attempt: int, pause: float, error: BaseException) -> None:
     message = described(error)
-    line = f"{context.tool_name} is called again in {pause:.3g} s, for the {attempt}. time, after: {message}"
+    line = f"{context.tool_name} is called again in {written_seconds(pause)}, for the {attempt}. time, after: {message}"
     note(context, "retries", preview(line, LOG_LIMIT), level=logging.INFO)
     tell(CallRetried.of(context, attempt=attempt, wait=pause, error=message))
 

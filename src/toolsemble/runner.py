@@ -31,7 +31,7 @@ from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
 from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work
-from toolsemble.workers import THREADS
+from toolsemble.workers import THREADS, unwrapped
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 
@@ -143,7 +143,7 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
         if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     except BaseException as error:
-        raised = error = _own(error)
+        raised = error = unwrapped(error)
         if (through := passing(error)) is error:
             raise
         if through is not None:
@@ -262,9 +262,3 @@ def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     if not repairs:
         return result
     return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))
-
-
-def _own(error: BaseException) -> BaseException:
-    """Give what a tool raised: Python wraps a StopIteration that leaves a coroutine."""
-    inner = error.__cause__
-    return inner if isinstance(error, RuntimeError) and isinstance(inner, StopIteration) else error

@@ -127,6 +127,16 @@ def awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     return hasattr(type(value), "__await__")
 
 
+def unwrapped(error: BaseException) -> BaseException:
+    """Give what somebody's own function raised: Python wraps a StopIteration that leaves a coroutine.
+
+    >>> unwrapped(ValueError("no such key"))
+    ValueError('no such key')
+    """
+    inner = error.__cause__
+    return inner if isinstance(error, RuntimeError) and isinstance(inner, StopIteration) else error
+
+
 def finish(work: Awaitable[T]) -> T:
     """Give what an awaitable gives, to code that cannot await.
 
