@@ -81,10 +81,32 @@ def read_content(fields: Mapping[str, Any]) -> Any:
     >>> read_content({"kind": "TextContent", "text": "a footnote"})
     TextContent(text='a footnote')
     """
-    values = {name: value for name, value in fields.items() if name != "kind"}
+    return _read(_CONTENTS[fields["kind"]], fields, "kind")
+
+
+def type_of(content: Content) -> str:
+    """Give the word for a content in files that people read.
+
+    >>> type_of(TextContent("a footnote"))
+    'text'
+    """
+    return next(name for name, kind in _TYPES.items() if isinstance(content, kind))
+
+
+def read_typed(fields: Mapping[str, Any]) -> Any:
+    """Give the content of which such a file tells the type and the fields, with data in base64.
+
+    >>> read_typed({"type": "text", "text": "a footnote"})
+    TextContent(text='a footnote')
+    """
+    return _read(_TYPES[fields["type"]], fields, "type")
+
+
+def _read(kind: Any, fields: Mapping[str, Any], told_by: str) -> Any:
+    values = {name: value for name, value in fields.items() if name != told_by}
     if "data" in values:
         values["data"] = base64.b64decode(values["data"])
-    return _CONTENTS[fields["kind"]](**values)
+    return kind(**values)
 
 
 def _same(what: str, value: Any) -> Any:
@@ -109,3 +131,4 @@ def _plain(value: Any) -> bool:
 _OF_ONE_CALL = {"retries"}
 _SCALARS = (str, int, float, bool, type(None))
 _CONTENTS: dict[str, Any] = {kind.__name__: kind for kind in (TextContent, ImageContent, AudioContent, FileContent)}
+_TYPES: dict[str, Any] = {"text": TextContent, "image": ImageContent, "audio": AudioContent, "file": FileContent}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import os
@@ -28,8 +27,9 @@ from toolsemble.events import (
 )
 from toolsemble.forks import lock_of
 from toolsemble.metrics import Outcome
-from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.result import Content, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.saved import read_typed, type_of
 from toolsemble.schema.present import presented
 
 try:
@@ -54,12 +54,6 @@ _DECISIONS: dict[str, Callable[..., ReviewDecision]] = {
     "continue": Continue,
     "edit": Edit,
     "exit_early": ExitEarly,
-}
-_CONTENTS: dict[str, type[Any]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "file": FileContent,
 }
 _SHOWN = 80
 
@@ -224,8 +218,7 @@ def _value(value: Any) -> Any:
 
 
 def _content(content: Content) -> dict[str, Any]:
-    name = next(name for name, kind in _CONTENTS.items() if isinstance(content, kind))
-    return {"type": name, **presented(content)}
+    return {"type": type_of(content), **presented(content)}
 
 
 def _decided(decision: ReviewDecision) -> dict[str, Any]:
@@ -255,14 +248,8 @@ def _request(said: Mapping[str, Any]) -> ReviewRequest:
 
 def _result(said: dict[str, Any]) -> ToolResult:
     attributes = MappingProxyType(said.pop("attributes"))
-    contents = tuple(_read_content(dict(each)) for each in said.pop("contents"))
+    contents = tuple(read_typed(each) for each in said.pop("contents"))
     return ToolResult(**said, contents=contents, attributes=attributes)
-
-
-def _read_content(said: dict[str, Any]) -> Content:
-    kind = _CONTENTS[said.pop("type")]
-    content: Content = kind(**{name: base64.b64decode(each) if name == "data" else each for name, each in said.items()})
-    return content
 
 
 def _call(events: list[Event]) -> CallTrace:

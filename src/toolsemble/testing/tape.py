@@ -15,17 +15,11 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.saved import read_typed, type_of
 from toolsemble.schema.present import HIDDEN, presented
 
 VERSION = 1
 """The form of the file."""
-
-_CONTENTS: dict[str, type[Any]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "file": FileContent,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +172,7 @@ def _kept_content(index: int, content: Any, converted: dict[str, str]) -> Conten
 
 
 def _written_content(content: Content) -> dict[str, Any]:
-    kind = next(name for name, each in _CONTENTS.items() if isinstance(content, each))
+    kind = type_of(content)
     if isinstance(content, TextContent):
         return {"type": kind, "text": content.text}
     named = {"name": content.name} if isinstance(content, FileContent) else {}
@@ -192,7 +186,7 @@ def _read_tracks(said: dict[str, Any]) -> list[Track]:
 
 
 def _read_track(said: dict[str, Any]) -> Track:
-    contents = tuple(_read_content(dict(each)) for each in said.get("contents", ()))
+    contents = tuple(read_typed(each) for each in said.get("contents", ()))
     payload, attributes = said.get("structured_output"), said.get("attributes", {})
     if "error" in said:
         result = ToolResult.failure(said["error"], structured_output=payload, attributes=attributes)
@@ -201,9 +195,3 @@ def _read_track(said: dict[str, Any]) -> Track:
     track = Track(said["tool"], said["arguments"], result, said.get("converted", {}))
     _ = track.call  # refuses a name or arguments that no call can have
     return track
-
-
-def _read_content(said: dict[str, Any]) -> Content:
-    kind = _CONTENTS[said.pop("type")]
-    content: Content = kind(**{name: base64.b64decode(each) if name == "data" else each for name, each in said.items()})
-    return content
