@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.definition import ReturnBehavior
@@ -55,24 +55,20 @@ def manner_of(owner: str, source: Any) -> dict[str, Any]:
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': inline must be True or False, not 1
     """
-    made = {"inline": source.inline, "strict": source.strict, "return_behavior": source.return_behavior}
-    metadata = source.metadata
-    for name, (expected, fits) in _MANNERS.items():
-        if not fits(made[name]):
-            raise ToolDefinitionError(f"{owner}: {name} must be {expected}, not {made[name]!r:.80}")
+    inline, strict, behavior, metadata = source.inline, source.strict, source.return_behavior, source.metadata
+    if not isinstance(inline, bool):
+        raise _misfit(owner, "inline", "True or False", inline)
+    if strict is not None and not isinstance(strict, bool):
+        raise _misfit(owner, "strict", "True, False or None", strict)
+    if not isinstance(behavior, ReturnBehavior):
+        raise _misfit(owner, "return_behavior", "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE", behavior)
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise ToolDefinitionError(f"{owner}: metadata must be a mapping or None, not {metadata!r:.80}")
-    return {**made, "metadata": dict(metadata or {})}
+        raise _misfit(owner, "metadata", "a mapping or None", metadata)
+    return {"inline": inline, "strict": strict, "return_behavior": behavior, "metadata": dict(metadata or {})}
 
 
-_MANNERS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    "inline": ("True or False", lambda value: isinstance(value, bool)),
-    "strict": ("True, False or None", lambda value: value is None or isinstance(value, bool)),
-    "return_behavior": (
-        "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE",
-        lambda value: isinstance(value, ReturnBehavior),
-    ),
-}
+def _misfit(owner: str, name: str, expected: str, given: object) -> ToolDefinitionError:
+    return ToolDefinitionError(f"{owner}: {name} must be {expected}, not {given!r:.80}")
 
 
 def settings_in(source: object) -> ToolSettings:
