@@ -7,7 +7,8 @@ import pytest
 
 from scripts import TOOLS, add, assert_valid, sum_of, told
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, ToolDefinitionError, tool
-from toolsemble.models import ChatReply, TokenUsage, ToolMessage
+from toolsemble.agent import ModelRetried
+from toolsemble.models import AssistantMessage, ChatReply, TextDelta, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
 END = "You must provide your best final answer now based on information gathered so far."
@@ -200,6 +201,69 @@ async def test_the_time_of_a_run_cuts_its_calls_off():
     assert told(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
     assert cancelled.is_set()
     assert model.asked[-1].tool_choice == "none"
+
+
+class Dawdler(ScriptedModel):
+    """Says a word and then thinks for ever, each time that it may call tools."""
+
+    def __init__(self, script, left=asyncio.CancelledError):
+        super().__init__(script)
+        self.left = left
+
+    async def reply(self, request):
+        if request.tool_choice != "auto":
+            return await super().reply(request)
+        self.asked.append(request)
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 60)
+        except asyncio.CancelledError as error:
+            raise self.left from error
+
+    async def stream(self, request):
+        if request.tool_choice == "auto":
+            yield TextDelta("Well")
+        async for chunk in super().stream(request):
+            yield chunk
+
+
+@pytest.mark.parametrize("left", [asyncio.CancelledError, TimeoutError, ValueError])
+@pytest.mark.parametrize("sinks", [[], [print]])
+@pytest.mark.parametrize("way", [by_run, by_stream])
+async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left):
+    model = Dawdler(["best"], left)
+    result = await asyncio.wait_for(way(Agent(model, [add], max_seconds=0.2, sinks=sinks)), 30)
+    assert (result.text, result.stop_reason) == ("best", "max_seconds")
+    assert result.messages == [UserMessage("go"), AssistantMessage("best")]
+    assert [request.tool_choice for request in model.asked] == ["auto", "none"]
+    assert [(step.kind, step.name, step.detail) for step in result.trace] == [
+        ("model", "Dawdler", "out of time"),
+        ("stop", "max_seconds", "Maximum time (0.2 s)"),
+        ("model", "Dawdler", "stop"),
+    ]
+    assert result.usage.model_seconds >= result.trace[0].duration > 0
+
+
+async def test_who_reads_a_stream_is_told_that_words_of_a_model_that_was_cut_off_do_not_count():
+    events = [event async for event in Agent(Dawdler(["best"]), max_seconds=0.2).stream("go")]
+    assert events[:-2] == [TextDelta("Well"), ModelRetried("Maximum time (0.2 s) reached", 0.0), TextDelta("best")]
+
+
+async def test_a_model_that_was_cut_off_and_then_says_nothing_ends_the_run():
+    with pytest.raises(MaxIterationsExceededError, match="Maximum time") as caught:
+        await Agent(Dawdler([""]), max_seconds=0.2).run("go")
+    assert (caught.value.partial.stop_reason, caught.value.partial.messages) == ("max_seconds", [UserMessage("go")])
+
+
+async def test_a_cancellation_within_the_time_of_a_run_stays_one():
+    model = Dawdler(["best"])
+    task = asyncio.create_task(Agent(model, max_seconds=60).run("go"))
+    async with asyncio.timeout(30):
+        while not model.asked:
+            await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, 30)
+    assert caught.value.partial.stop_reason == "cancelled"
 
 
 @pytest.mark.parametrize("way", ["stream", "iterate"])

@@ -43,8 +43,8 @@ class Agent:
     :param max_turns: how many times the model is asked
     :param max_tokens: how many tokens a run may take
     :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
-        asked for; time that the reader of a stream takes counts, too; calls are cut off then, and the model may
-        answer once more; how long a model may take for one answer is the model's own setting
+        asked for; time that the reader of a stream takes counts, too; calls and the model are cut off then, and
+        the model is asked once more, which may take as long as the model's own settings allow
     :param max_cost: what the tokens of a run may cost, by the prices
     :param max_depth: how deep agents may use agents as tools
     :param prices: what tokens cost

@@ -20,6 +20,16 @@ LOGGER = logging.getLogger("toolsemble.agent")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 
 
+class OutOfTimeError(Exception):
+    """The time of the run was up before the model had answered.
+
+    >>> raise OutOfTimeError
+    Traceback (most recent call last):
+    ...
+    toolsemble.agent.ask.OutOfTimeError
+    """
+
+
 async def asked(
     model: ChatModel,
     request: ChatRequest,
@@ -31,8 +41,29 @@ async def asked(
     """Give the model's reply; in pieces to a channel, if there is one.
 
     :param retried: is told before each further time that the model is asked
-    :param deadline: when nobody waits for another try any more
+    :param deadline: when nobody waits for the model any more, which raises an :class:`OutOfTimeError`
     """
+    if deadline is None:
+        return await _answered(model, request, retry, channel, retried, None)
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()) as limit:
+            return await _answered(model, request, retry, channel, retried, deadline)
+    except Exception as error:
+        # A model may make an exception of its own of being stopped; one that it had before is its own.
+        if limit.expired():
+            raise OutOfTimeError from error
+        raise
+
+
+async def _answered(
+    model: ChatModel,
+    request: ChatRequest,
+    retry: Retry,
+    channel: Channel | None,
+    retried: Callable[[ModelRetried], None],
+    deadline: float | None,
+) -> ChatReply:
+    """Give the model's reply, and ask again when that is worth it and ends in time."""
     tried = 0
     while True:
         try:

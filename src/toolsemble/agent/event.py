@@ -42,7 +42,7 @@ class CallReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelRetried:
-    """The model failed and is asked again; text that it sent before that does not count.
+    """The model failed, or the time of the run was up, and it is asked again; what it sent before does not count.
 
     >>> ModelRetried("Too many requests", 2.5).seconds
     2.5

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toolsemble.agent.account import Account
-from toolsemble.agent.ask import asked
+from toolsemble.agent.ask import OutOfTimeError, asked
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
@@ -105,6 +105,8 @@ class Loop:
         box = await self._offer.box(account.view)
         account.end(account.spending.exhausted())
         reply = await self._reply(self._request(box))
+        if reply is None:
+            return None
         return await self._act(reply, box) if reply.calls else self._answer(reply)
 
     def _request(self, box: Toolbox) -> ChatRequest:
@@ -117,20 +119,40 @@ class Loop:
         offered = [*(specifications if is_open else ()), plan.output.specification]
         return ChatRequest(messages, offered, "required", None, plan.settings)
 
-    async def _reply(self, request: ChatRequest) -> ChatReply:
-        account, plan, started = self._account, self._plan, time.monotonic()
+    async def _reply(self, request: ChatRequest) -> ChatReply | None:
+        """Give what the model says; None when the time is up before that, and it is to be asked once more."""
+        account, started = self._account, time.monotonic()
+        try:
+            reply = await self._asked(request)
+        except OutOfTimeError:
+            self._out_of_time(started)
+            return None
+        seconds = time.monotonic() - started
+        account.spending.add_reply(reply.usage, seconds)
+        account.note("model", type(self._plan.model).__name__, started, seconds, reply.stop_reason)
+        return reply
+
+    async def _asked(self, request: ChatRequest) -> ChatReply:
+        account, plan = self._account, self._plan
+        # The last answer has no deadline: with one that has passed, nobody could give it.
         deadline = None if account.stop is not None else account.spending.deadline
         asking = asked(plan.model, request, plan.retry, self._pieces, self._retried, deadline)
         if plan.sinks is None:
+            return await asking
+        with plan.sinks.enter("chat", model_facts(plan)) as told:
             reply = await asking
-        else:
-            with plan.sinks.enter("chat", model_facts(plan)) as told:
-                reply = await asking
-                told.update(reply_facts(reply))
-        seconds = time.monotonic() - started
-        account.spending.add_reply(reply.usage, seconds)
-        account.note("model", type(plan.model).__name__, started, seconds, reply.stop_reason)
+            told.update(reply_facts(reply))
         return reply
+
+    def _out_of_time(self, started: float) -> None:
+        """Take down that the model was stopped; what it had sent until then does not count."""
+        account, seconds = self._account, time.monotonic() - started
+        account.spending.add_model_seconds(seconds)
+        account.note("model", type(self._plan.model).__name__, started, seconds, "out of time")
+        stop = account.spending.out_of_time()
+        account.end(stop)
+        if self._channel is not None:
+            self._channel.tell(ModelRetried(f"{stop.said} reached", 0.0))
 
     def _retried(self, event: ModelRetried) -> None:
         name = type(self._plan.model).__name__

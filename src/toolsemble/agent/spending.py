@@ -92,7 +92,7 @@ class Spending:
         """Count a reply of the run's own model."""
         cost = 0.0 if self.prices is None else self.prices.cost(usage)
         self._turns += 1
-        self._model_seconds += seconds
+        self.add_model_seconds(seconds)
         with self.lock:
             for each in self.line:
                 each.replies += 1
@@ -108,6 +108,10 @@ class Spending:
             for each in self.line:
                 each.calls += granted
         return granted
+
+    def add_model_seconds(self, seconds: float) -> None:
+        """Count the time that the run's own model took."""
+        self._model_seconds += seconds
 
     def add_tool_seconds(self, seconds: float) -> None:
         """Count the time that calls side by side took."""
