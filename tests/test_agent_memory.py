@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from crowded import in_a_process
 from scripts import add, assert_valid, sum_of, told
 from toolsemble import (
     Agent,
@@ -240,6 +241,69 @@ def test_a_fork_opens_the_file_anew(tmp_path):
     memory.close()
 
 
+HELD = """
+    import os, signal, threading, warnings
+    from toolsemble import Agent, ConversationMemory, ToolCall, tool
+    from toolsemble.agent.spending import current_spending
+    from toolsemble.testing import ScriptedModel
+
+    memory = ConversationMemory()
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync("a", memory_id="inside")
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+
+    def hold(owners, holds, go):
+        for owner in owners:
+            owner._lock.acquire()
+        holds.set()
+        go.wait(60)
+
+    @tool
+    def split() -> str:
+        owners = [memory._shelf, memory.load("inside")._roll, current_spending.get().line[-1]]
+        holds, go = threading.Event(), threading.Event()
+        thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
+        thread.start()
+        assert holds.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # or it would wait for ever
+            Agent(ScriptedModel(["two"]), memory=memory).run_sync("b", memory_id="inside")
+            print([message.text for message in memory.load("inside")], flush=True)
+            os._exit(0)
+        code = os.waitpid(child, 0)[1]
+        for owner in owners:
+            owner._lock = threading.RLock()  # the thread that has the others ends with them
+        go.set()
+        thread.join(60)
+        return str(code)
+
+    model = ScriptedModel([ToolCall("split"), lambda said: said[-1].text])
+    print(Agent(model, [split], memory=memory).run_sync("a").text)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
+def test_a_fork_does_not_wait_for_threads_that_it_does_not_have():
+    assert in_a_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
+
+
+def test_what_others_write_at_the_same_time_is_seen(tmp_path):
+    memories = [ConversationMemory(tmp_path / "conversations.db") for _ in range(2)]
+
+    def write(memory):
+        for _ in range(200):
+            memory.extend("x", None, Transcript([UserMessage("a")]), 1)
+
+    threads = [threading.Thread(target=write, args=(memory,)) for memory in memories]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(memory.load("x")) for memory in memories] == [400, 400]
+    for memory in memories:
+        memory.close()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
 def test_a_file_is_for_its_owner_to_read(tmp_path):
     ConversationMemory(tmp_path / "conversations.db").close()
@@ -249,7 +313,7 @@ def test_a_file_is_for_its_owner_to_read(tmp_path):
 def test_a_file_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("not a database, whatever its length may be " * 100)
     for path in (tmp_path, tmp_path / "missing" / "x.db", tmp_path / "notes.txt"):
-        with pytest.raises(ToolConfigurationError, match=r"The conversations in '.*' cannot be used"):
+        with pytest.raises(ToolConfigurationError, match=r"The conversation memory '.*' cannot be used"):
             ConversationMemory(path)
 
 

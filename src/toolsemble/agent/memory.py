@@ -54,7 +54,7 @@ class ConversationMemory:
         self._max_messages = max_messages
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
-        self._shelf: Shelf = InMemory() if path is None else _in_file(Path(path))
+        self._shelf: Shelf = InMemory() if path is None else _in_file(Path(path).absolute())
 
     def load(self, memory_id: str) -> Transcript:
         """Give a whole conversation; an empty one when there is none yet."""

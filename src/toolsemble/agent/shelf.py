@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
+from toolsemble.forks import lock_of
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.models.transcript import Transcript
 
@@ -62,7 +62,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self._kept: dict[str, Transcript] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def load(self, memory_id: str) -> Transcript:
         """Give a conversation."""

@@ -7,6 +7,7 @@ import time
 from contextvars import ContextVar
 
 from toolsemble.agent.budget import Limits, Prices, Stop, Usage
+from toolsemble.forks import lock_of
 from toolsemble.models.chat import TokenUsage
 
 
@@ -15,6 +16,7 @@ class _Tally:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._lock = lock_of(self)
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.cost = 0.0
@@ -24,6 +26,11 @@ class _Tally:
         self.started = time.monotonic()
         most = self.limits.max_seconds
         self.ends = None if most is None else self.started + most
+
+    @property
+    def lock(self) -> threading.RLock:
+        """For those who count here, in several threads."""
+        return self._lock
 
     def calls_left(self) -> int:
         """How many calls may still be made."""
@@ -57,12 +64,12 @@ class Spending:
 
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
-        # One lock for all that count together: agents inside may run side by side, in other threads.
-        self.lock: threading.Lock = threading.Lock() if parent is None else parent.lock
         self._own = _Tally(limits)
         self.line: tuple[_Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
         self.deadline: float | None
         """When the time is up, here or around it, on the clock of ``time.monotonic``."""
+        # One lock for all that count together: agents inside may run side by side, in other threads.
+        self._shared = self.line[-1]
         self.begin()
         self._turns = 0
         self._model_seconds = self._tool_seconds = 0.0
@@ -93,7 +100,7 @@ class Spending:
         cost = 0.0 if self.prices is None else self.prices.cost(usage)
         self._turns += 1
         self.add_model_seconds(seconds)
-        with self.lock:
+        with self._shared.lock:
             for each in self.line:
                 each.replies += 1
                 each.input += usage.input
@@ -103,7 +110,7 @@ class Spending:
 
     def claim(self, count: int) -> int:
         """Count calls that are about to be made, as many as may still be; give how many those are."""
-        with self.lock:
+        with self._shared.lock:
             granted = max(min(count, *[each.calls_left() for each in self.line]), 0)
             for each in self.line:
                 each.calls += granted
@@ -140,7 +147,7 @@ class Spending:
     def usage(self) -> Usage:
         """Give what has been spent so far."""
         own = self._own
-        with self.lock:
+        with self._shared.lock:
             return Usage(
                 own.input,
                 own.output,

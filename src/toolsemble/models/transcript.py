@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -10,6 +9,7 @@ from typing import Any, overload
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.forks import lock_of
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
 
@@ -110,11 +110,11 @@ class Transcript(Sequence[Message]):
 class _Roll:
     """The messages that conversations with a common beginning share; it only ever grows."""
 
-    __slots__ = ("_lock", "items")
+    __slots__ = ("__weakref__", "_lock", "items")
 
     def __init__(self, items: list[Message]) -> None:
         self.items = items
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def extended(self, length: int, messages: Sequence[Message]) -> _Roll:
         """Give a roll that has these messages after the first ones; only the first who comes can go on writing here."""
