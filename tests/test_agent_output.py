@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import pydantic
 import pytest
@@ -42,47 +42,73 @@ ADA = Person("Ada", 36)
 ADA_JSON = '{"name": "Ada", "age": 36}'
 ADA_CALL = ToolCall("final_answer", {"name": "Ada", "age": 36})
 
-# the type, what the model says, the output
+# the type, what the model says, the output, its text
 ANSWERS = [
-    (Person, ADA_JSON, ADA),
-    (Person, '{"name": "Ada"}', Person("Ada")),
-    (Person, f"```json\n{ADA_JSON}\n```", ADA),
-    (Person, '{"name": "Ada", "age": "36"}', ADA),
-    (Model, '{"name": "Ada"}', Model(name="Ada")),
-    (Typed, '{"name": "Ada"}', {"name": "Ada"}),
-    (int, "42", 42),
-    (int, '{"answer": 42}', 42),
-    (int, "'42'", None),
-    (list[int], "[1, 2]", [1, 2]),
-    (list[int], "```json\n[1, 2]\n```", [1, 2]),
-    (list[int], '```\n{"answer": [1, 2]}\n```', [1, 2]),
-    (list[int], "{'answer': [1, 2],}", [1, 2]),
-    (Literal["yes", "no"], "```\nyes\n```", "yes"),
-    (str, "```\nprint()\n```", "```\nprint()\n```"),
-    (list[Person], f"[{ADA_JSON}]", [ADA]),
-    (dict[str, int], '{"a": 1}', {"a": 1}),
-    (dict[str, int], '{"answer": {"a": 1}}', {"a": 1}),
-    (Literal["yes", "no"], "yes", "yes"),
-    (Literal["yes", "no"], '"yes"', "yes"),
-    (bool, "true", True),
-    (str, "plain text", "plain text"),
-    (str, '{"answer": "inside"}', "inside"),
-    (Person | None, "null", None),
-    (Person | None, ADA_JSON, ADA),
+    (Person, ADA_JSON, ADA, ADA_JSON),
+    (Person, '{"name": "Ada"}', Person("Ada"), '{"name": "Ada"}'),
+    (Person, f"```json\n{ADA_JSON}\n```", ADA, f"```json\n{ADA_JSON}\n```"),
+    (Person, '{"name": "Ada", "age": "36"}', ADA, '{"name": "Ada", "age": "36"}'),
+    (Model, '{"name": "Ada"}', Model(name="Ada"), '{"name": "Ada"}'),
+    (Typed, '{"name": "Ada"}', {"name": "Ada"}, '{"name": "Ada"}'),
+    (int, "42", 42, "42"),
+    (int, '{"answer": 42}', 42, "42"),
+    (list[int], "[1, 2]", [1, 2], "[1,2]"),
+    (list[int], "```json\n[1, 2]\n```", [1, 2], "[1,2]"),
+    (list[int], '```\n{"answer": [1, 2]}\n```', [1, 2], "[1,2]"),
+    (list[int], "{'answer': [1, 2],}", [1, 2], "[1,2]"),
+    (Literal["yes", "no"], "```\nyes\n```", "yes", "yes"),
+    (str, "```\nprint()\n```", "```\nprint()\n```", "```\nprint()\n```"),
+    (list[Person], f"[{ADA_JSON}]", [ADA], '[{"name":"Ada","age":36}]'),
+    (dict[str, int], '{"a": 1}', {"a": 1}, '{"a":1}'),
+    (dict[str, int], '{"answer": {"a": 1}}', {"a": 1}, '{"a":1}'),
+    (Literal["yes", "no"], "yes", "yes", "yes"),
+    (Literal["yes", "no"], '"yes"', "yes", "yes"),
+    (bool, "true", True, "true"),
+    (str, "plain text", "plain text", "plain text"),
+    (str, '{"answer": "inside"}', "inside", "inside"),
+    (Person | None, "null", None, "null"),
+    (Person | None, ADA_JSON, ADA, '{"name":"Ada","age":36}'),
 ]
 
 
 @pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize(("kind", "text", "output"), ANSWERS)
-async def test_an_answer_in_text_becomes_an_object(native, kind, text, output):
-    model = ScriptedModel([text], native_output=native)
-    agent = Agent(model, output_type=kind, output_retries=0)
-    if text == "'42'":
-        with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
-            await agent.run("go")
-        return
-    result = await agent.run("go")
+@pytest.mark.parametrize(("kind", "given", "output", "text"), ANSWERS)
+async def test_an_answer_in_text_becomes_an_object(native, kind, given, output, text):
+    model = ScriptedModel([given], native_output=native)
+    result = await Agent(model, output_type=kind, output_retries=0).run("go")
     assert (result.output, result.text, result.stop_reason) == (output, text, "answer")
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_text_that_is_no_answer_does_not_become_one(native):
+    agent = Agent(ScriptedModel(["'42'"], native_output=native), output_type=int, output_retries=0)
+    with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
+        await agent.run("go")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"), [(str, "z", "z"), (int, 5, "5"), (list[str], ["z"], '["z"]'), (int | None, None, "null")]
+)
+async def test_the_text_of_an_answer_by_the_tool_for_it_is_the_value(kind, value, text):
+    def agent():
+        return Agent(ScriptedModel([ToolCall("final_answer", {"answer": value})]), output_type=kind)
+
+    result = await agent().run("go")
+    assert (result.text, result.output) == (text, value)
+    assert (await agent().as_tool("inner", "").aexecute("go")).output == text
+
+
+class Opaque:
+    """Something that JSON cannot hold."""
+
+    def __str__(self):
+        raise ValueError("never")
+
+
+async def test_an_answer_that_cannot_be_written_has_the_text_of_the_model():
+    kind = Annotated[str, pydantic.AfterValidator(lambda _: Opaque())]
+    result = await Agent(ScriptedModel(["z"], native_output=True), output_type=kind).run("go")
+    assert (type(result.output), result.text) == (Opaque, "z")
 
 
 async def test_a_model_with_a_native_way_is_given_the_schema():

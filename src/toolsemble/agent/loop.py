@@ -232,7 +232,8 @@ class Loop:
                 execution.answer(index, ToolResult.failure("There is an answer already"))
                 continue
             try:
-                answer = _Answer(call.json, output.read(call.json))
+                value = output.read(call.json)
+                answer = _Answer(output.text(call.json, value), value)
                 execution.answer(index, ToolResult.success("The answer is taken"))
             except ToolArgumentsError as problem:
                 answer = _Answer(problem=problem)
@@ -268,8 +269,11 @@ class Loop:
     def _answered(self, text: str) -> AgentResult:
         """Give an answer in text as the result, or raise a :class:`ToolArgumentsError` when it does not fit."""
         stop, output = self._account.stop, self._plan.output
-        answer = text if output is None else output.read_text(text)
-        return self._account.result("answer" if stop is None else stop.name, text, answer)
+        reason = "answer" if stop is None else stop.name
+        if output is None:
+            return self._account.result(reason, text, text)
+        answer = output.read_text(text)
+        return self._account.result(reason, output.text(text, answer), answer)
 
     def _count_misfit(self, problem: ToolArgumentsError) -> None:
         self._misfits += 1

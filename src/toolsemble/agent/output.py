@@ -75,6 +75,19 @@ class Output:
             raise ToolArgumentsError("The answer is empty")
         return self.read(text)
 
+    def text(self, given: str, answer: Any) -> str:
+        """Give an answer as text: an object as the model gave it, any other value without the object around it.
+
+        >>> Output(str).text('{"answer": "Rome"}', "Rome"), Output(int | None).text('{"answer": null}', None)
+        ('Rome', 'null')
+        """
+        if not self._bare:
+            return given
+        try:
+            return "null" if answer is None else shaped(answer).output
+        except ToolExecutionError:
+            return given  # a value that JSON cannot hold
+
     def read_result(self, result: ToolResult) -> Any:
         """Give the answer that a tool's result is: its object if that fits, or else its text."""
         given = result.structured_output

@@ -63,7 +63,7 @@ class AgentResult:
     """
 
     text: str = ""
-    """The answer."""
+    """The answer; of an ``output_type`` that is no object, the value: a text as it is, anything else as JSON."""
     output: Any = None
     """The answer as an object: of ``output_type``, of the tool whose result ended the run, or else the text."""
     tool_calls: list[ToolCallRecord] = field(default_factory=list)
