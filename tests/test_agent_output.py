@@ -8,6 +8,7 @@ from scripts import TOOLS, add, assert_valid, sum_of, told
 from toolsemble import (
     Agent,
     AgentExecutionError,
+    ImageContent,
     MaxIterationsExceededError,
     ReturnBehavior,
     ToolCall,
@@ -253,6 +254,9 @@ class Discreet(pydantic.BaseModel):
         (str, {"a": 1}, '{"a":1}', '{"a":1}'),
         (list[int], (1, 2), "[1,2]", [1, 2]),
         (int, 42, "42", 42),
+        (int | None, None, "", None),
+        (Person | None, None, "", None),
+        (int | None, 42, "42", 42),
     ],
 )
 async def test_an_immediate_result_that_fits_ends_the_run_as_that_type(native, kind, given, text, output):
@@ -274,6 +278,17 @@ async def test_an_immediate_result_that_does_not_fit_goes_to_the_model(given):
     result = await Agent(ScriptedModel([ToolCall("find"), ADA_CALL]), [find], output_type=Person).run("go")
     assert (result.output, result.stop_reason, len(result.tool_calls)) == (ADA, "answer", 1)
     assert_valid(result.messages)
+
+
+@pytest.mark.parametrize(("kind", "given"), [(str, None), (int | None, ImageContent(b"...", "image/png"))])
+async def test_an_immediate_result_without_text_is_an_answer_only_where_nothing_is_one(kind, given):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    answer = ToolCall("final_answer", {"answer": "7"})
+    result = await Agent(ScriptedModel([ToolCall("find"), answer]), [find], output_type=kind).run("go")
+    assert (result.text, result.stop_reason) == ("7", "answer")
 
 
 async def test_without_a_type_the_tool_for_the_answer_is_an_unknown_one():

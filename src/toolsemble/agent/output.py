@@ -22,6 +22,7 @@ FINAL_ANSWER = "final_answer"
 """The name of the tool by which a model without a native way gives its answer."""
 
 _KEY = "answer"
+_NOTHING = '{"answer":null}'
 _FENCE = "```"
 
 
@@ -89,13 +90,16 @@ class Output:
             return given  # a value that JSON cannot hold
 
     def read_result(self, result: ToolResult) -> Any:
-        """Give the answer that a tool's result is: its object if that fits, or else its text."""
+        """Give the answer that a tool's result is: its object if that fits, else its text; nothing at all is None."""
         given = result.structured_output
         if type(given) is self._kind:
             return given
         if given is not None:
             with suppress(ToolArgumentsError, ToolExecutionError):
                 return self.read(shaped(given).output)
+        elif self._bare and not result.output and not result.contents:
+            with suppress(ToolArgumentsError):
+                return self._decoded(_NOTHING)[_KEY]
         return self.read_text(result.output)
 
     def _decoded(self, text: str) -> Any:
