@@ -247,6 +247,51 @@ async def test_nothing_to_answer_is_refused(settings):
         await Agent(ScriptedModel(["hi"]), **settings).run([])
 
 
+@pytest.mark.parametrize("history", [None, [UserMessage("a"), AssistantMessage("b")]])
+@pytest.mark.parametrize("prompt", ["", " \n", [""], ["", " "], UserMessage(""), [SystemMessage("x"), UserMessage("")]])
+async def test_a_blank_prompt_is_refused(prompt, history):
+    model = ScriptedModel(["hi"])
+    for way in WAYS:
+        with pytest.raises(ToolConfigurationError, match="There is nothing to answer"):
+            await way(Agent(model), prompt, history=history)
+    assert model.requests == []
+
+
+async def test_a_blank_input_of_an_agent_that_is_a_tool_is_told_to_the_model():
+    poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
+    result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
+    assert told(result.messages) == ["Error: The input is blank; say what is to be done"]
+
+
+OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "history", "prompt", "shown"),
+    [
+        ({"background": "x"}, None, [OTHER], "Background: x"),
+        ({"background": "x"}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], "Background: x"),
+        ({}, None, [OTHER], OTHER.text),
+        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], OTHER.text),
+        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [], THIRD.text),
+    ],
+)
+async def test_there_is_one_system_message_the_agents_own_before_all_others(settings, history, prompt, shown, kept):
+    model = ScriptedModel(["hi"])
+    memory = ConversationMemory() if kept else None
+    await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
+    said = [] if history is None else history[1:]
+    assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
+
+
+async def test_a_system_message_in_a_prompt_stands_before_what_is_remembered():
+    model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
+    await Agent(model, memory=memory).run("a")
+    await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
+    assert model.requests[1] == [OTHER, UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
+
+
 async def test_a_prompt_with_a_call_that_has_no_reply_is_refused():
     with pytest.raises(ToolConfigurationError, match="has no reply"):
         await Agent(ScriptedModel(["hi"])).run([UserMessage("a"), AssistantMessage("", (sum_of(1, 2),))])

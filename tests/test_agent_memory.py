@@ -80,12 +80,12 @@ async def test_a_conversation_can_be_forgotten(memory):
 async def test_the_system_message_belongs_to_the_agent_not_to_the_conversation(memory):
     model = ScriptedModel(["one", "two", "three", "four"])
     for role in ("a poet", "a clerk", "a clerk", ""):
-        await Agent(model, role=role, memory=memory).run(role)
+        await Agent(model, role=role, memory=memory).run(role or "nobody")
     assert [[message.text for message in messages] for messages in model.requests] == [
         ["You are a poet.", "a poet"],
         ["You are a clerk.", "a poet", "one", "a clerk"],
         ["You are a clerk.", "a poet", "one", "a clerk", "two", "a clerk"],
-        ["a poet", "one", "a clerk", "two", "a clerk", "three", ""],
+        ["a poet", "one", "a clerk", "two", "a clerk", "three", "nobody"],
     ]
     assert {message.role for message in memory.load("default")} == {"user", "assistant"}
 

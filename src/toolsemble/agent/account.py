@@ -9,7 +9,7 @@ from typing import Any, Literal
 from toolsemble.agent.budget import Stop
 from toolsemble.agent.kinds import check_run
 from toolsemble.agent.plan import Plan, RunView
-from toolsemble.agent.prompt import opening
+from toolsemble.agent.prompt import is_blank, opening, parted
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
 from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_id
@@ -45,12 +45,12 @@ class Account:
         # What an agent inside another one talks about is a conversation of its own, also where they share a memory.
         inside = around is not None and memory_id is None
         self._topic = f"{self.context.memory_id}/{self.context.tool_name}" if inside else self.context.memory_id
-        self._prompt = prompt
+        self._system, self._prompt = parted(plan.system, prompt)
         self._goes_on = history is None
         self._kept: Transcript | None = None
         self._saved = 0
         self._question = -1
-        self.messages = opening(plan.system, history or ()).plus(*prompt)
+        self.messages = opening(self._system, history or ()).plus(*self._prompt)
 
     def begin(self) -> None:
         """Start the clock, and take up the conversation that is remembered, unless another one was given."""
@@ -60,12 +60,12 @@ class Account:
         if self._plan.memory is not None:
             kept = self._plan.memory.load(self._topic)
             if self._goes_on:
-                said = kept.under(self._plan.system)
+                said = kept.under(self._system)
                 self._kept, self._saved, self.messages = kept, len(said), said.plus(*self._prompt)
             else:
                 self._saved = _saved(kept, self.messages, len(self.messages) - len(self._prompt))
         self._question = _question(self.messages)
-        if all(message.role == "system" for message in self.messages):
+        if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer: give a prompt, or a history that ends in one")
 
     def shown(self) -> Sequence[Message]:

@@ -38,6 +38,8 @@ class Delegate(Tool):
 
     async def run(self, input: str) -> ToolResult:
         """Let the agent work on the input, inside the context of this call."""
+        if not input.strip():
+            return ToolResult.failure("The input is blank; say what is to be done")
         result = await self._agent.run(input)
         return ToolResult.success(
             result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}

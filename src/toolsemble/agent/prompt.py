@@ -52,6 +52,26 @@ def system_message(role: str, goal: str, background: str) -> SystemMessage | Non
     return SystemMessage(text) if text else None
 
 
+def parted(system: SystemMessage | None, prompt: Sequence[Message]) -> tuple[SystemMessage | None, Sequence[Message]]:
+    """Give the system message of a run, the agent's own before that of the prompt, and the prompt without it.
+
+    >>> parted(None, [SystemMessage("You are wordy."), UserMessage("hello")])
+    (SystemMessage(text='You are wordy.'), [UserMessage(text='hello', images=())])
+    """
+    if not prompt or not isinstance(prompt[0], SystemMessage):
+        return system, prompt
+    return system or prompt[0], prompt[1:]
+
+
+def is_blank(message: Message) -> bool:
+    """Whether a person is made to say nothing at all, which providers refuse.
+
+    >>> is_blank(UserMessage(" ")), is_blank(UserMessage("hello"))
+    (True, False)
+    """
+    return isinstance(message, UserMessage) and not message.text.strip() and not message.images
+
+
 def opening(system: SystemMessage | None, history: Iterable[Message]) -> Transcript:
     """Give a conversation as it was, with the agent's own system message at its beginning.
 
