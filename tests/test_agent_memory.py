@@ -317,6 +317,33 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path):
             ConversationMemory(path)
 
 
+@pytest.mark.parametrize("path", ["", ":memory:", 5, b"talks.db", True])
+def test_what_is_no_path_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ToolDefinitionError) as caught:
+        ConversationMemory(path)
+    assert str(caught.value) == (
+        f"ConversationMemory path must be the path of a file, or None for memory, not {path!r}"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_count_tokens_is_refused():
+    with pytest.raises(ToolDefinitionError, match="count_tokens must be a function of a message, not 5"):
+        ConversationMemory(count_tokens=5)
+
+
+def test_a_file_stays_the_same_when_the_program_changes_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    memory = ConversationMemory("conversations.db")
+    memory.extend("x", None, Transcript([UserMessage("a")]), 1)
+    memory.close()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert memory.load("x") == [UserMessage("a")]
+    memory.close()
+
+
 def test_a_row_that_is_no_message_is_told_of(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
     connection = sqlite3.connect(tmp_path / "conversations.db")

@@ -11,6 +11,7 @@ from toolsemble.agent.window import estimated_tokens, windowed
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.message import Message
 from toolsemble.models.transcript import Transcript
+from toolsemble.number import check_count
 
 
 class ConversationMemory:
@@ -49,12 +50,16 @@ class ConversationMemory:
         :param count_tokens: how many tokens a message takes; by default, a guess
         """
         for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
-            if not _is_count(value, least=1):
-                raise ToolDefinitionError(f"ConversationMemory {name} must be a whole number from 1 on, not {value!r}")
+            if value is not None:
+                check_count(f"ConversationMemory {name}", value, least=1)
+        if not callable(count_tokens):
+            raise ToolDefinitionError(
+                f"ConversationMemory count_tokens must be a function of a message, not {count_tokens!r:.80}"
+            )
         self._max_messages = max_messages
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
-        self._shelf: Shelf = InMemory() if path is None else _in_file(Path(path).absolute())
+        self._shelf: Shelf = InMemory() if path is None else _in_file(_checked(path))
 
     def load(self, memory_id: str) -> Transcript:
         """Give a whole conversation; an empty one when there is none yet."""
@@ -92,8 +97,14 @@ class ConversationMemory:
         self._shelf.close()
 
 
-def _is_count(value: object, *, least: int) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least)
+def _checked(path: object) -> Path:
+    place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(place, str) or place in {"", ":memory:"}:
+        raise ToolDefinitionError(
+            f"ConversationMemory path must be the path of a file, or None for memory, not {path!r:.80}"
+        )
+    # A program may change its folder before the file is opened again.
+    return Path(place).absolute()
 
 
 def _in_file(path: Path) -> Shelf:
