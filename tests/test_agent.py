@@ -18,6 +18,7 @@ from toolsemble import (
     InvocationParameters,
     MaxIterationsExceededError,
     ModelError,
+    Prices,
     Retry,
     Tool,
     Toolbox,
@@ -227,6 +228,7 @@ async def test_what_is_no_prompt_is_refused(prompt):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
+        ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
         ({"memory_id": 7}, "The memory_id of a run must be a text, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
@@ -730,10 +732,10 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be a whole number"),
         (lambda: agent_of(max_depth=1.5), ToolDefinitionError, "max_depth must be a whole number from 0 on, not 1.5"),
         (lambda: agent_of(output_retries=-1), ToolDefinitionError, "output_retries must be a whole number from 0 on"),
-        (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be a whole number above 0, not 0"),
-        (lambda: agent_of(max_tokens="9"), ToolDefinitionError, "max_tokens must be a whole number above 0, not '9'"),
-        (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number above 0, not 1.5"),
-        (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number above 0"),
+        (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be a whole number from 1 on, not 0"),
+        (lambda: agent_of(max_tokens="9"), ToolDefinitionError, "max_tokens must be a whole number from 1 on, not '9'"),
+        (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number from 1 on, not 1.5"),
+        (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number of seconds"),
         (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
         (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a text, not 7"),
         (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a text, not None"),
@@ -755,8 +757,21 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
-        (lambda: Retry(attempts=-1), ToolDefinitionError, "Retry attempts must be a number from 0 on, not -1"),
-        (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number from 0 on"),
+        (lambda: Retry(attempts=-1), ToolDefinitionError, "Retry attempts must be a whole number from 0 on, not -1"),
+        (lambda: Retry(attempts=2.5), ToolDefinitionError, "Retry attempts must be a whole number from 0 on, not 2.5"),
+        (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be a whole number from 0 on"),
+        (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds from 0 on, not '1'"),
+        (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds from 0 on"),
+        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number above"),
+        (lambda: Agent(ScriptedModel([]), [agent_of()]), ToolDefinitionError,
+         r"An Agent is no tool: give agent.as_tool\(name, description\) in its place"),
+        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is no tool"),
+        (lambda: Agent(ScriptedModel([]), [Toolbox([add])]), ToolDefinitionError,
+         r"A Toolbox is no tool: give the box itself, Agent\(model, box\), not a list of it"),
+        (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
+         "Agent tools must be tools, not the class Toolbox; give an object of it"),
+        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function with one parameter"),
+        (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_when_the_agent_is_made(make, error, problem):
@@ -846,3 +861,19 @@ def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
     assert_valid(partial.messages)
     assert (partial.stop_reason, told(partial.messages)[0]) == ("cancelled", "3")
     assert Agent(ScriptedModel(["on"])).run_sync("go on", history=partial.messages).text == "on"
+
+
+class Unknown:
+    """Gives tools; nobody knows of what."""
+
+    @property
+    def __signature__(self):
+        raise ValueError("no signature")
+
+    def __call__(self, view):
+        return [add]
+
+
+async def test_a_function_without_a_signature_may_give_the_tools():
+    result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
+    assert told(result.messages) == ["3"]

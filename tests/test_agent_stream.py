@@ -457,7 +457,7 @@ async def test_what_is_no_prompt_is_refused_before_the_stream_begins():
             way(7)
         with pytest.raises(ToolConfigurationError, match="has no reply"):
             way("go", history=[AssistantMessage("", (sum_of(1, 2),))])
-        with pytest.raises(TypeError, match="unexpected keyword argument 'histori'"):
+        with pytest.raises(TypeError, match="A run has no setting 'histori'"):
             way("go", histori=[])
 
 

@@ -12,7 +12,7 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.delegate import Delegate
 from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.guard import LoopGuard
-from toolsemble.agent.kinds import check_kinds, check_prices
+from toolsemble.agent.kinds import check_keywords, check_kinds, check_prices
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
@@ -203,6 +203,7 @@ class Agent:
         return f"Agent({type(plan.model).__name__}, tools: {tools or 'none'})"
 
     def _account(self, prompt: Prompt, settings: RunSettings) -> Account:
+        check_keywords(settings, RunSettings.__annotations__)
         return Account(self._plan, messages_of(prompt), **settings)
 
     def _followed(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import TokenUsage
+from toolsemble.number import check_count, check_seconds
 
 _MILLION = 1_000_000
 
@@ -30,9 +31,8 @@ class Prices:
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached"):
             value = getattr(self, name)
-            fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not (fits and value >= 0) and not (name == "cached" and value is None):
-                raise ToolDefinitionError(f"Prices {name} must be a number from 0 on, not {value!r}")
+            if not (_is_number(value) and value >= 0) and not (name == "cached" and value is None):
+                raise ToolDefinitionError(f"Prices {name} must be a number from 0 on, not {value!r:.80}")
 
     def cost(self, usage: TokenUsage) -> float:
         """Give the price of these tokens."""
@@ -79,7 +79,7 @@ class Limits:
     >>> Limits(max_tokens=0)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be a whole number above 0, not 0
+    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be a whole number from 1 on, not 0
     """
 
     max_iterations: int = 25
@@ -99,19 +99,20 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "max_depth", "output_retries"):
+            check_count(f"Agent {name}", getattr(self, name), least=0)
+        for name in ("max_turns", "max_tokens"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ToolDefinitionError(f"Agent {name} must be a whole number from 0 on, not {value!r}")
-        for name, kinds, what in (
-            ("max_turns", int, "a whole number"),
-            ("max_tokens", int, "a whole number"),
-            ("max_seconds", (int, float), "a number"),
-            ("max_cost", (int, float), "a number"),
-        ):
-            value = getattr(self, name)
-            fits = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-            if value is not None and not (fits and value > 0):
-                raise ToolDefinitionError(f"Agent {name} must be {what} above 0, not {value!r}")
+            if value is not None:
+                check_count(f"Agent {name}", value, least=1)
+        if self.max_seconds is not None:
+            check_seconds("Agent max_seconds", self.max_seconds)
+        cost = self.max_cost
+        if cost is not None and not (_is_number(cost) and cost > 0):
+            raise ToolDefinitionError(f"Agent max_cost must be a number above 0, not {cost!r:.80}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 class Stop(NamedTuple):

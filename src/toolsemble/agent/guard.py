@@ -8,7 +8,7 @@ from itertools import count
 
 from toolsemble.agent.budget import Stop
 from toolsemble.call import ToolReply
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.number import check_count
 
 _ROUNDS = 2  # how often a pattern of several turns must come to be one
 _ADVICE = "try something else, or answer with what you know."
@@ -36,9 +36,7 @@ class LoopGuard:
 
     def __post_init__(self) -> None:
         for name, least in (("repeats", 2), ("longest", 1), ("patience", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ToolDefinitionError(f"LoopGuard {name} must be a whole number from {least} on, not {value!r:.80}")
+            check_count(f"LoopGuard {name}", getattr(self, name), least=least)
 
     @property
     def stop(self) -> Stop:

@@ -26,6 +26,19 @@ def check_kinds(**settings: object) -> None:
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
 
 
+def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse what cannot be said of a run.
+
+    >>> check_keywords(["memory"], ["history", "memory_id"])
+    Traceback (most recent call last):
+    ...
+    TypeError: A run has no setting 'memory'; it takes history, memory_id
+    """
+    for name in given:
+        if name not in known:
+            raise TypeError(f"A run has no setting '{name}'; it takes {', '.join(known)}")
+
+
 def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
     """Refuse what is said about one run and is of a wrong kind; None is for nothing said."""
     for name, value, kind, expected in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict
@@ -130,17 +131,46 @@ def offered(
     tools: Iterable[object] | DynamicTools, review: ReviewHandler | None, role: str, output: Output | None
 ) -> Toolbox | DynamicTools:
     """Give what an agent offers: a function of the run as it is, anything else as a toolbox."""
+    if isinstance(tools, type):
+        raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; give an object of it")
     if callable(tools) and not isinstance(tools, (Tool, Iterable)):
+        _check_function(tools)
         return tools
     return box_of(tools, review, role, output)
 
 
 def box_of(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
     """Give the toolbox of an agent: one that was given stays as it is, unless it takes the name of the answer."""
+    if not isinstance(tools, Toolbox):
+        _check_each(tools)
     box = tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
     if output is not None and FINAL_ANSWER in box:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is needed for answers of output_type; rename the tool")
     return box
+
+
+def _check_function(tools: Callable[..., object]) -> None:
+    """Refuse a function that cannot be given a view of the run, such as one that was meant as a tool."""
+    try:
+        inspect.signature(tools).bind(None)
+    except TypeError:
+        raise ToolDefinitionError(
+            f"Agent tools must be tools, or a function with one parameter, the view of the run, that gives some; "
+            f"{tools!r:.80} takes something else. To make a tool of it, decorate it with @tool and give [it]"
+        ) from None
+    except ValueError:
+        return  # nobody knows what it takes
+
+
+def _check_each(tools: object) -> None:
+    """Say what to write in place of agents and boxes that stand where tools have to."""
+    from toolsemble.agent.agent import Agent  # noqa: PLC0415 - an agent is made of plans
+
+    for each in tools if isinstance(tools, (list, tuple)) else [tools]:
+        if isinstance(each, Agent):
+            raise ToolDefinitionError("An Agent is no tool: give agent.as_tool(name, description) in its place")
+        if isinstance(each, Toolbox):
+            raise ToolDefinitionError("A Toolbox is no tool: give the box itself, Agent(model, box), not a list of it")
 
 
 def _listed(found: object) -> tuple[object, ...]:

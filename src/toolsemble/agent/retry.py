@@ -5,11 +5,11 @@ A loop of our own: what decides is the provider's word about this one error, and
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass
 
-from toolsemble.errors import ModelError, ToolDefinitionError
+from toolsemble.errors import ModelError
+from toolsemble.number import check_count, check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,9 @@ class Retry:
     """The longest that is waited; a provider that asks for more is not asked again."""
 
     def __post_init__(self) -> None:
-        for name in ("attempts", "wait", "longest"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
-                raise ToolDefinitionError(f"Retry {name} must be a number from 0 on, not {value!r}")
+        check_count("Retry attempts", self.attempts, least=0)
+        check_seconds("Retry wait", self.wait, zero=True)
+        check_seconds("Retry longest", self.longest, zero=True)
 
     def pause(self, error: Exception, tried: int) -> float | None:
         """Give how long to wait before the model is asked again; None for not at all."""
