@@ -605,6 +605,19 @@ async def test_what_is_no_reply_fails_the_run(wrong):
     )
 
 
+@pytest.mark.parametrize(
+    "usage", [None, 7, TokenUsage(-5), TokenUsage(1, None), TokenUsage(1, 1, 0.5), TokenUsage(True)]
+)
+async def test_tokens_that_are_no_numbers_fail_the_run(usage):
+    for way in WAYS:
+        with pytest.raises(AgentExecutionError) as caught:
+            await way(agent_of(ChatReply("x", usage=usage)), "hello")
+        assert str(caught.value) == (
+            f"The model gave {usage!r} as the usage of its reply, in place of a TokenUsage of whole numbers from 0 on; "
+            "leave it out when nobody counts"
+        )
+
+
 async def test_a_list_of_calls_will_do():
     reply = ChatReply("", [sum_of(1, 2)])
     assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]

@@ -13,7 +13,7 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
-from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, closing
+from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")
@@ -94,6 +94,11 @@ def _checked(reply: Any) -> ChatReply:
     """Give a reply that can be sent back to any model, with calls that can be told apart."""
     if not (isinstance(reply, ChatReply) and _is_whole(reply.text, reply.calls)):
         raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls")
+    if not _is_usage(reply.usage):
+        raise TypeError(
+            f"The model gave {reply.usage!r:.80} as the usage of its reply, in place of a TokenUsage of whole numbers "
+            "from 0 on; leave it out when nobody counts"
+        )
     text = sendable(reply.text)
     calls = tuple(map(_sendable_call, reply.calls))
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
@@ -108,6 +113,12 @@ def _is_whole(text: Any, calls: Any) -> bool:
     if not isinstance(text, str) or not isinstance(calls, (tuple, list)):
         return False
     return all(isinstance(call, ToolCall) for call in calls)
+
+
+def _is_usage(usage: Any) -> bool:
+    if not isinstance(usage, TokenUsage):
+        return False
+    return all(type(count) is int and count >= 0 for count in (usage.input, usage.output, usage.cached))
 
 
 def _sendable_call(call: ToolCall) -> ToolCall:
