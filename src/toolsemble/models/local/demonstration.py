@@ -18,8 +18,10 @@ _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"
 class Demonstrations:
     """Makes the examples.
 
-    >>> [turn[0].text for turn in Demonstrations({}, "answer").turns()][2:4]
-    ['Which ocean is the largest?', '{"plan": ["answer"], "name": "answer", "arguments": {"text": "The Pacific."}}']
+    >>> for turn in Demonstrations({}, "answer").turns()[2:4]:
+    ...     print(turn[0].text)
+    Name two birds that cannot fly.
+    {"plan": ["answer"], "name": "answer", "arguments": {"text": "The ostrich and the penguin."}}
 
     :param offered: for each tool that is offered, the names of the arguments that it needs
     :param final: the name by which the model answers
@@ -30,10 +32,13 @@ class Demonstrations:
         self._final = final
 
     def turns(self) -> list[Turn]:
-        """Give five: no tool, no tool for what is known, one, and twice two of which the second needs the first."""
+        """Give six: twice no tool, one, twice two of which the second needs the first, and no tool again.
+
+        The last one weighs most: without it, what everybody knows was looked up or computed.
+        """
         return [
             *self._talk("Hello!", [], "Hello! How can I help you?"),
-            *self._talk("Which ocean is the largest?", [], "The Pacific."),
+            *self._talk("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
             *self._talk(
                 "On which day of the week was 2023-08-06?",
                 [("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
@@ -52,6 +57,7 @@ class Demonstrations:
                 [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "19.90 + 2 * 24.50"}, "68.9")],
                 "One S and two L cost 68.90.",
             ),
+            *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
         ]
 
     def _talk(self, question: str, calls: Sequence[tuple[str, dict[str, Any], str]], answer: str) -> list[Turn]:
