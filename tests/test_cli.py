@@ -325,7 +325,7 @@ def test_misuse_is_told_in_one_line(started, words, line):
         (["ask", " "], 2, "There is no question: write it after 'ask', or '-' to read it from the input"),
         (["ask", "q", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
         (["ask", "q", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
-        (["ask", "q", "-m", "BOT:model", "--memory", "BOT/x"], 2, "The conversations in 'BOT/x' cannot be used: "),
+        (["ask", "q", "-m", "BOT:model", "--memory", "BOT/x"], 2, "The conversation memory 'BOT/x' cannot be used: "),
         (["ask", "q", "--nothing"], 2, "No such option"),
         (["ask"], 2, "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
         (["chat", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),

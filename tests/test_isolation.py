@@ -1,6 +1,7 @@
 """Bodies in worker processes: killed, renewed, and never left behind."""
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -60,6 +61,16 @@ def test_a_body_runs_in_another_process_which_is_used_again():
     assert first == second != os.getpid()
     assert alive(first)
     assert where.execute('{"text": "hello"}').structured_output["text"] == "hello"
+
+
+def test_a_process_finds_modules_that_became_known_after_its_start(tmp_path, monkeypatch):
+    where.execute("{}")  # a process that has started
+    (tmp_path / "later_module.py").write_text(
+        "from toolsemble import tool\n@tool(isolation='process')\ndef late() -> str:\n    return 'found'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("later_module").late.execute("{}").text == "found"
+    del sys.modules["later_module"]
 
 
 def test_objects_and_methods_go_with_their_state():

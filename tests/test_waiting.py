@@ -15,6 +15,7 @@ import pytest
 from tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
 from toolsemble.limits import TABLE
+from toolsemble.review import AutoApprove
 from toolsemble.workers import ContextThreadPool, in_event_loop
 
 
@@ -186,7 +187,7 @@ class Processed(Tool):
 
 def test_no_exception_breaks_a_process_pool(caplog):
     with ProcessPoolExecutor(1) as executor:
-        box = Toolbox([Processed()], executor=executor, review=object(), metrics=InMemoryMetrics())
+        box = Toolbox([Processed()], executor=executor, review=AutoApprove(), metrics=InMemoryMetrics())
         replies = box.execute_all([call("processed", text) for text in ("good", "bad", "known", "good")])
     assert [reply.text for reply in replies] == [
         "good AutoReject SilentMetrics",

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ class Worker:
         self._process = _context.Process(target=serve, args=(far,), name="toolsemble-worker")
         self._lock = threading.RLock()
         self._gone = False
+        self._path = list(sys.path)
         self.ready = False
         try:
             self._process.start()
@@ -54,9 +56,9 @@ class Worker:
         self.pid = self._process.pid or 0
 
     def alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether it can be used: it is there, and finds the modules that are found here by now."""
         with self._lock:
-            return not self._gone and self._process.is_alive()
+            return not self._gone and self._path == sys.path and self._process.is_alive()
 
     def send(self, payload: bytes) -> None:
         """Have it run a body."""

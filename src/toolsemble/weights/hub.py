@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -85,12 +85,13 @@ class HubSource:
             raise _CutError(f"the answer ended after {here:,} of {weights.size:,} bytes")
 
     def _answer(self, weights: Weights, here: int) -> Any:
-        # Names are looked up, and one address tried after the other, without any limit of the client's own.
-        asking = ThreadPerJob(daemon=True).submit(_asked, weights, here, self._endpoint, self._patience)
+        asking = _Asking()
         try:
-            answer = asking.result(self._patience)
+            # Names are looked up, and one address tried after the other, without any limit of the client's own.
+            job = ThreadPerJob(daemon=True).submit(asking.answer, weights, here, self._endpoint, self._patience)
+            answer = job.result(self._patience)
         except BaseException as error:
-            asking.add_done_callback(_closed)
+            asking.give_up()
             if isinstance(error, OSError):
                 raise _CutError(_reason(error, self._patience)) from None
             raise
@@ -99,6 +100,25 @@ class HubSource:
             hint = "; is the token of the hub still valid?" if answer.status_code in _DENIED else ""
             raise _CutError(f"the answer was HTTP {answer.status_code}{hint}")
         return answer
+
+
+class _Asking:
+    """Hangs up on an answer that nobody waits for any more, whenever it comes."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._came = ExitStack()
+
+    def answer(self, weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
+        answer = _asked(weights, here, endpoint, patience)
+        self._came.callback(answer.close)
+        if self._over.is_set():
+            self._came.close()
+        return answer
+
+    def give_up(self) -> None:
+        self._over.set()
+        self._came.close()
 
 
 def _asked(weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
@@ -130,12 +150,6 @@ def _begins(answer: Any, here: int, size: int) -> int:
     if told != str(size):
         raise SourceError(f"what is there has {preview(told) or 'an unknown number of'} bytes in place of {size}")
     return here
-
-
-def _closed(asking: Future[Any]) -> None:
-    """Hang up on an answer that nobody waits for any more."""
-    if asking.exception() is None:
-        asking.result().close()
 
 
 def _chunks(answer: Any) -> Iterator[bytes]:

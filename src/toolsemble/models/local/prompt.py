@@ -19,10 +19,14 @@ from toolsemble.models.message import SystemMessage, ToolMessage
 FINAL = "final_answer"
 """The name by which the model answers, in place of calling a tool."""
 
-Way: TypeAlias = Literal["as it likes", "otherwise", "answer"]
+Way: TypeAlias = Literal["as it likes", "otherwise", "quite otherwise", "answer"]
 """How a step is asked for."""
 
-_UNSURE = {"temperature": 0.8, "seed": 7}  # the same each time
+# The same each time.
+_UNSURE: Mapping[Way, Mapping[str, Any]] = {
+    "otherwise": {"temperature": 0.8, "seed": 7},
+    "quite otherwise": {"temperature": 1.2, "seed": 11},
+}
 _LONGEST_DESCRIPTION = 2000
 _TEXT: dict[str, Any] = {
     "type": "object",
@@ -74,13 +78,13 @@ class Offer:
         """
         if self.is_chat or not self.can_answer:
             return ["as it likes"]
-        return ["as it likes", *(["otherwise"] if self.history.failed else ()), "answer"]
+        return ["as it likes", *(_UNSURE if self.history.failed else ()), "answer"]
 
     def settings(self, way: Way) -> dict[str, Any]:
         """Give what llama.cpp is told."""
         if self.is_chat:
             return {}
-        return {"grammar": self.grammar(way), **(_UNSURE if way == "otherwise" else {})}
+        return {"grammar": self.grammar(way), **_UNSURE.get(way, {})}
 
     def reading(self, way: Way) -> PlainReading | StepReading:
         """Give how the step is read."""
