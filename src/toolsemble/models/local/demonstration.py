@@ -44,6 +44,7 @@ class Demonstrations:
                 [("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
                 "2023-08-06 was a Sunday.",
             ),
+            *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
             *self._talk(
                 "Mail Tom which date is 10 days after today.",
                 [
@@ -57,7 +58,6 @@ class Demonstrations:
                 [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "19.90 + 2 * 24.50"}, "68.9")],
                 "One S and two L cost 68.90.",
             ),
-            *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
         ]
 
     def _talk(self, question: str, calls: Sequence[tuple[str, dict[str, Any], str]], answer: str) -> list[Turn]:
