@@ -32,9 +32,9 @@ class Demonstrations:
         self._final = final
 
     def turns(self) -> list[Turn]:
-        """Give six: twice no tool, one, twice two of which the second needs the first, and no tool again.
+        """Give six: twice no tool, one, no tool again, and twice two of which the second needs the first.
 
-        The last one weighs most: without it, what everybody knows was looked up or computed.
+        Where those without a tool stood only at the beginning, what everybody knows was looked up or computed.
         """
         return [
             *self._talk("Hello!", [], "Hello! How can I help you?"),
