@@ -10,7 +10,6 @@ CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 PATHS = {"chat": CHAT, "responses": RESPONSES}
 KEY = "sk-a-very-secret-key"
-CLOSE = {"Connection": "close"}  # the server of the tests does so after each answer; a client has to know
 
 
 def model_at(web, api="chat", **settings):
@@ -30,7 +29,7 @@ def header(web, name, place=-1):
 
 def whole(body, status=200, headers=()):
     """Give an answer of one JSON value."""
-    return status, {"Content-Type": "application/json", **CLOSE, **dict(headers)}, json.dumps(body)
+    return status, {"Content-Type": "application/json", **dict(headers)}, json.dumps(body)
 
 
 def in_turn(*answers):
@@ -64,7 +63,6 @@ def begin(handler):
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream")
     handler.send_header("Transfer-Encoding", "chunked")
-    handler.send_header("Connection", "close")
     handler.end_headers()
 
 

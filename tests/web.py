@@ -26,6 +26,7 @@ class Web:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    told_of_connection = False
 
     def log_message(self, *args):
         """Stay silent."""
@@ -35,11 +36,21 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         web.requests.append((self.command, self.path, dict(self.headers), body))
         found = web.answers.get(self.path, web.answers.get(self.path.partition("?")[0], (404, {}, b"no such page")))
-        self.close_connection = True
+        self.close_connection, self.told_of_connection = True, False
         with suppress(OSError):  # whoever asked may have gone
             found(self) if callable(found) else self.send(*(found if isinstance(found, tuple) else (200, {}, found)))
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = answer  # noqa: N815 - the library's names
+
+    def send_header(self, keyword, value):
+        self.told_of_connection |= keyword.lower() == "connection"
+        super().send_header(keyword, value)
+
+    def end_headers(self):
+        if self.close_connection and not self.told_of_connection:
+            # Else a client may send its next request just when the connection ends, and gets no answer to it.
+            self.send_header("Connection", "close")
+        super().end_headers()
 
     def send(self, status, headers, body):
         body = body.encode() if isinstance(body, str) else body
