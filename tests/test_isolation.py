@@ -30,25 +30,9 @@ from toolsemble import (
 from toolsemble.processes import WORKERS, Errand, Worker, Workers
 from toolsemble.servant import answered
 from toolsemble.work import Job
+from waiting import LONG, alive, until
 
-LONG = 60.0
 TESTS = Path(__file__).parent
-
-
-def until(true):
-    """Wait until something is so."""
-    ends = time.monotonic() + LONG
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
-
-
-def alive(pid):
-    """Whether a process is there, and is more than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def pid_of(result):

@@ -13,6 +13,7 @@ from toolsemble import Continue, Edit, ExitEarly, OnTimeout, Toolbox, ToolCall, 
 from toolsemble.errors import ReviewTimeoutError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import MemoryStore, QueueReview, ReviewRequest, SQLiteStore
 from toolsemble.review.question import Question
+from waiting import auntil
 
 FAST = 0.005
 
@@ -55,12 +56,6 @@ def asking(**given):
     return ReviewRequest("Deletes a file", "delete", given.pop("arguments", "old.log"), **given)
 
 
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 def mailboxes():
     return [thread for thread in threading.enumerate() if thread.name == "toolsemble-mailbox"]
 
@@ -90,10 +85,10 @@ async def test_each_call_of_a_turn_goes_on_with_its_own_answer_at_once(store):
     box = Toolbox([delete], review=QueueReview(store, poll=FAST))
     calls = [ToolCall("delete", {"path": f"{number}"}, id=f"c{number}") for number in range(2)]
     turn = asyncio.create_task(box.aexecute_all(calls))
-    await until(lambda: len(store.pending()) == 2)
+    await auntil(lambda: len(store.pending()) == 2)
     first, second = store.pending()
     store.answer(second, Continue())
-    await until(lambda: "used" in kinds(store))  # although nobody has answered the first
+    await auntil(lambda: "used" in kinds(store))  # although nobody has answered the first
     store.answer(first, ExitEarly(first.arguments["path"]))
     replies = await turn
     by_path = {reply.call.arguments["path"]: reply.text for reply in replies}
@@ -114,7 +109,7 @@ async def test_concurrent_calls_share_transactions_and_the_thread_ends(number):
         assert decisions == [Edit(f"{n}") for n in range(number)]
         assert sum(transactions) == number
         assert len(transactions) <= max(1, number / 4)
-        await until(lambda: not mailboxes())
+        await auntil(lambda: not mailboxes())
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -144,12 +139,12 @@ async def test_without_a_call_path_a_timeout_is_a_refusal(store):
 async def test_who_is_cancelled_withdraws_the_request(store):
     queue = QueueReview(store, poll=FAST)
     asked = asyncio.create_task(Question(queue, asking()).ado())
-    await until(store.pending)
+    await auntil(store.pending)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert kinds(store) == ["asked", "withdrawn"]
-    await until(lambda: not mailboxes())
+    await auntil(lambda: not mailboxes())
 
 
 async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
@@ -157,26 +152,26 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
         others = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
         queue = QueueReview(store, poll=60)
         first = asyncio.create_task(queue.review(asking(arguments="first")))
-        await until(lambda: len(mailboxes()) == 2)
-        await until(lambda: not queue._mailbox._new)
+        await auntil(lambda: len(mailboxes()) == 2)
+        await auntil(lambda: not queue._mailbox._new)
         second = asyncio.create_task(queue.review(asking(arguments="second")))
-        await until(lambda: queue._mailbox._new)
+        await auntil(lambda: queue._mailbox._new)
         for task in (first, second, others):
             task.cancel()
-        await until(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._mailbox._left)
     await asyncio.wait([first, second, others], timeout=60)
     assert [request.arguments for request in store.pending()] == []
     assert "second" not in [event.detail for event in store.audit()]
-    await until(lambda: not mailboxes())
+    await auntil(lambda: not mailboxes())
 
 
 async def test_a_coroutine_that_is_thrown_away_withdraws_the_request(store):
     coroutine = QueueReview(store, poll=FAST).review(asking())
     future = coroutine.send(None)
-    await until(store.pending)
+    await auntil(store.pending)
     coroutine.close()
     assert not future.done() or not future.cancelled()
-    await until(lambda: kinds(store) == ["asked", "withdrawn"])
+    await auntil(lambda: kinds(store) == ["asked", "withdrawn"])
 
 
 async def test_a_request_that_cannot_be_stored_fails_alone(store):
@@ -210,7 +205,7 @@ async def test_a_store_that_fails_refuses_and_the_queue_goes_on(method):
     with Failing(method) as store:
         queue = QueueReview(store, poll=FAST)
         assert await Question(queue, asking()).ado() == ExitEarly("the reviewer failed to answer")
-        await until(lambda: store.pending() == [])
+        await auntil(lambda: store.pending() == [])
         answering(store, lambda _: Continue())
         assert await Question(queue, asking()).ado() == Continue()
 
@@ -218,17 +213,17 @@ async def test_a_store_that_fails_refuses_and_the_queue_goes_on(method):
 async def test_a_request_that_cannot_be_withdrawn_is_logged_and_nobody_waits(caplog):
     with Failing("withdraw") as store, caplog.at_level(logging.WARNING, "toolsemble.review"):
         asked = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
-        await until(store.pending)
+        await auntil(store.pending)
         asked.cancel()
         await asyncio.wait([asked], timeout=60)
         assert [record.getMessage() for record in caplog.records] == ["Requests could not be withdrawn"]
-        await until(lambda: not mailboxes())
+        await auntil(lambda: not mailboxes())
 
 
 async def test_a_store_that_is_closed_refuses(store):
     queue = QueueReview(store, poll=FAST)
     asked = asyncio.create_task(Question(queue, asking()).ado())
-    await until(store.pending)
+    await auntil(store.pending)
     store.close()
     assert await asked == ExitEarly("the reviewer failed to answer")
     with pytest.raises(ToolConfigurationError, match=r"^The review store is closed"):
@@ -249,11 +244,11 @@ async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
 
         store.take = slow
         asked = asyncio.create_task(queue.review(asking()))
-        await until(store.pending)
+        await auntil(store.pending)
         store.answer(store.pending()[0], Continue())
-        await until(taken.is_set)
+        await auntil(taken.is_set)
         asked.cancel()
-        await until(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._mailbox._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
@@ -272,9 +267,9 @@ async def test_who_leaves_in_the_moment_of_a_failure_gets_none():
 
         store.take = failing
         asked = asyncio.create_task(queue.review(asking()))
-        await until(inside.is_set)
+        await auntil(inside.is_set)
         asked.cancel()
-        await until(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._mailbox._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
@@ -290,7 +285,7 @@ async def test_a_process_that_died_is_continued_by_another(tmp_path):
         if child == 0:
             Toolbox([delete], review=QueueReview(store, poll=FAST)).execute(call, run_id="r1")
             os._exit(1)  # never reached: nobody answers in time
-        await until(store.pending)
+        await auntil(store.pending)
         os.kill(child, 9)
         await asyncio.to_thread(os.waitpid, child, 0)
         store.answer(store.pending()[0], Continue(), person="ada")
@@ -305,7 +300,7 @@ async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
     with SQLiteStore(tmp_path / "reviews.db") as store:
         queue = QueueReview(store, poll=FAST)
         asked = asyncio.create_task(queue.review(asking(arguments="parent")))
-        await until(store.pending)
+        await auntil(store.pending)
         child = os.fork()
         if child == 0:
             threading.Thread(
@@ -313,7 +308,7 @@ async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
             ).start()
             threading.Event().wait(60)
             os._exit(1)
-        await until(lambda: len(store.pending()) == 2)
+        await auntil(lambda: len(store.pending()) == 2)
         for request in store.pending():
             store.answer(request, Edit(request.arguments))
         assert await asked == Edit("parent")

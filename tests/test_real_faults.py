@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,25 +17,9 @@ from toolsemble.limits import TABLE
 from toolsemble.processes import WORKERS
 from toolsemble.table import Table
 from toolsemble.workers import sweep
+from waiting import LONG, alive, until
 
-BOUND = 60.0
 TESTS = Path(__file__).parent
-
-
-def until(true):
-    """Wait until something is so."""
-    ends = time.monotonic() + BOUND
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
-
-
-def alive(pid):
-    """Whether a process is there, and is more than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @tool
@@ -135,7 +118,7 @@ def test_workers_that_are_killed_fail_their_own_calls_alone(way, tmp_path):
     killer.start()
     calls = among_siblings(*(ToolCall("wait_for", {"file": str(file)}) for file in files))
     replies = way(Toolbox([*SIBLINGS, wait_for]), calls)
-    killer.join(BOUND)
+    killer.join(LONG)
     died = "Error: The worker process was killed by SIGKILL before the tool had ended"
     assert told(replies, calls) == [died, died]
     assert not any(alive(int(file.read_text())) for file in files)
@@ -158,7 +141,7 @@ def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
     opened, late, seen = threading.Event(), [], []
 
     def blocks(event):
-        assert opened.wait(BOUND)
+        assert opened.wait(LONG)
         late.append(event)
 
     box = Toolbox(SIBLINGS, sinks=[blocks, seen.append])
@@ -169,7 +152,7 @@ def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
         assert late == []
     finally:
         opened.set()
-    assert box.flush(BOUND)
+    assert box.flush(LONG)
     assert late == seen
     kinds = {
         kind: sorted(event.call_id for event in seen if event.kind == kind)
@@ -186,12 +169,12 @@ def test_tools_that_ignore_their_cancellation_are_left_behind_alone(way):
     async def stubborn() -> str:
         while not opened.is_set():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(BOUND)
+                await asyncio.sleep(LONG)
         return "late"
 
     @tool(timeout=0.05, inline=False)
     def stuck() -> str:
-        assert opened.wait(BOUND)
+        assert opened.wait(LONG)
         return "late"
 
     metrics = InMemoryMetrics()

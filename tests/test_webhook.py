@@ -19,6 +19,7 @@ from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookRe
 from toolsemble.review.listener import listening
 from toolsemble.review.question import Question
 from toolsemble.review.signature import check_signature, signed_headers, webhook_key
+from waiting import auntil
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
 KEY = webhook_key(SECRET)
@@ -33,12 +34,6 @@ def delete(path: str) -> str:
 
 def asking(arguments="old.log", **given):
     return ReviewRequest("Deletes a file", "delete", arguments, **given)
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @contextmanager
@@ -309,7 +304,7 @@ async def test_a_call_is_posted_and_answered_by_callback(decision, more, text):
     with listening(inbox, "127.0.0.1", 0) as url, opened(url) as webhook, webhook.listen() as callback:
         box = Toolbox([delete], review=webhook)
         reply = asyncio.create_task(box.aexecute(ToolCall("delete", {"path": "old.log"}, id="c1")))
-        await until(lambda: inbox.requests)
+        await auntil(lambda: inbox.requests)
         (message,) = inbox.messages
         (request,) = message["requests"]
         assert (message["callback_url"], message["type"]) == (callback, "review.requested")
@@ -330,7 +325,7 @@ async def test_requests_of_one_moment_go_into_one_message_and_each_gets_its_answ
     inbox = Inbox()
     with listening(inbox, "127.0.0.1", 0) as url, opened(url) as webhook:
         asked = [asyncio.create_task(webhook.review(asking(f"{number}"))) for number in range(250)]
-        await until(lambda: len(inbox.requests) == 250)
+        await auntil(lambda: len(inbox.requests) == 250)
         for request in inbox.requests:
             assert webhook.receive(*signed(answer_to(request, "edit", revised=request["arguments"])))[0] == 200
         assert await asyncio.gather(*asked) == [Edit(f"{number}") for number in range(250)]
@@ -342,7 +337,7 @@ async def test_a_request_that_json_cannot_hold_fails_alone():
     with listening(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
         bad = asyncio.create_task(Question(webhook, asking({"x": float("nan")})).ado())
         good = asyncio.create_task(Question(webhook, asking()).ado())
-        await until(lambda: inbox.requests)
+        await auntil(lambda: inbox.requests)
         webhook.receive(*signed(answer_to(inbox.requests[0])))
         assert (await bad, await good) == (ExitEarly("the reviewer failed to answer"), Continue())
 
@@ -351,7 +346,7 @@ async def test_a_request_that_json_cannot_hold_fails_alone():
 async def test_a_reviewer_who_is_busy_is_asked_again_under_the_same_id(statuses):
     with listening(inbox := Inbox(*statuses), "127.0.0.1", 0) as url, opened(url) as webhook:
         asked = asyncio.create_task(webhook.review(asking()))
-        await until(lambda: len(inbox.messages) == 3)
+        await auntil(lambda: len(inbox.messages) == 3)
         webhook.receive(*signed(answer_to(inbox.requests[0])))
         assert await asked == Continue()
     assert len({headers["webhook-id"] for headers in inbox.headers}) == 1
@@ -436,7 +431,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch):
     monkeypatch.setenv("no_proxy", "")
     with listening(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
         asked = asyncio.create_task(webhook.review(asking()))
-        await until(lambda: inbox.requests)
+        await auntil(lambda: inbox.requests)
         webhook.receive(*signed(answer_to(inbox.requests[0])))
         assert await asked == Continue()
 
@@ -465,9 +460,9 @@ async def test_a_delivered_message_that_nobody_answers_approves_nothing():
 async def test_who_is_cancelled_leaves_the_message_to_the_others():
     with listening(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
         first, second = (asyncio.create_task(webhook.review(asking(name))) for name in ("first", "second"))
-        await until(lambda: len(webhook.store.pending()) == 2)
+        await auntil(lambda: len(webhook.store.pending()) == 2)
         first.cancel()
-        await until(lambda: "second" in [request["arguments"] for request in inbox.requests])
+        await auntil(lambda: "second" in [request["arguments"] for request in inbox.requests])
         (request,) = (request for request in inbox.requests if request["arguments"] == "second")
         webhook.receive(*signed(answer_to(request)))
         assert await second == Continue()
@@ -480,7 +475,7 @@ def test_a_loop_that_ends_takes_its_message_along():
 
         async def ends_too_soon():
             task = asyncio.create_task(webhook.review(asking()))
-            await until(lambda: webhook._bundles)
+            await auntil(lambda: webhook._bundles)
             return task
 
         assert asyncio.run(ends_too_soon()).cancelled()
@@ -576,10 +571,10 @@ async def test_a_client_that_breaks_off_harms_nobody(caplog):
         client = socket.create_connection(("127.0.0.1", urlsplit(url).port))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset when it is closed
         client.sendall(b"POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
-        await until(taken.is_set)
+        await auntil(taken.is_set)
         client.close()
         go_on.set()
-        await until(lambda: any(message.endswith("broke off") for message in caplog.messages))
+        await auntil(lambda: any(message.endswith("broke off") for message in caplog.messages))
 
 
 def test_it_listens_on_the_newer_internet_too():
