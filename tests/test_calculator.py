@@ -228,6 +228,13 @@ def test_numbers_and_signs_are_read_as_people_write_them(expression, result):
         ("min(5)", "5"),
         ("sum(1, 2, 3.5)", "6.5"),
         ("sum(0.1, 0.1, 0.1)", "0.3"),
+        ("sum([34, 41, 29]) / 3", "34.6666666666667"),
+        ("sum([1,200, 3])", "204"),
+        ("max([2 * 3, (4 + 5)])", "9"),
+        ("sqrt([16])", "4"),
+        ("mean(1, 2, 6)", "3"),
+        ("average([0.1, 0.2])", "0.15"),
+        ("avg(7)", "7"),
         ("log(1000)", "3"),
         ("log(0.01)", "-2"),
         ("log10(2)", "0.301029995663981"),
@@ -353,7 +360,29 @@ def test_what_has_no_value_is_refused_in_words(expression, message):
         ("10% - ", "a number is missing before the end at position 6"),
         ("sum(1,000, 2,000)", "'1,000' can be one number or two; write 1000 or 1, 000 at position 4"),
         ("5!", "unexpected '!'; write factorial(5) for 5!, at position 1"),
-        ("2 + $", "unexpected '$' at position 4"),
+        ("2 + #", "unexpected '#' at position 4"),
+        ("3 * $20", "unexpected '$'; write numbers without a currency, at position 4"),
+        ("20 €", "unexpected '€'; write numbers without a currency, at position 3"),
+        ("40 g * 3", "write 40 * 3, without units: 'g' is no operator at position 3"),
+        ("(1.5kg + 2 kg) * 3", "write (1.5 + 2) * 3, without units: 'kg' is no operator at position 4"),
+        ("12 eggs", "write 12, without units: 'eggs' is no operator at position 3"),
+        ("1" + "0" * 80 + " m", f"write 1{'0' * 59}..., without units: 'm' is no operator at position 82"),
+        ("sum(total)", "unknown name 'total' (write the number itself, or several as in sum(1, 2, 3)) at position 4"),
+        (
+            "quux(3)",
+            (
+                "unknown name 'quux' (functions are sqrt, abs, round, floor, ceil, min, max, sum, mean, average, avg, "
+                "log, ln, log10, exp, sin, cos, tan, factorial, gcd) at position 0"
+            ),
+        ),
+        ("[1, 2]", "a number is missing before '[' at position 0"),
+        ("sum([])", "a number is missing before ']' at position 5"),
+        ("sum([1, 2", "this bracket is never closed at position 4"),
+        ("sum([1, 2]", "this parenthesis is never closed at position 3"),
+        ("sum([1, 2)", "an operator or ']' is missing before ')' at position 9"),
+        ("sum([1, 2], 3)", "an operator or ')' is missing before ',' at position 10"),
+        ("sqrt([4, 9])", "sqrt takes one argument, not 2, at position 0"),
+        ("1]", "an operator is missing before ']' at position 1"),
         ("1 = 1", "unexpected '=' at position 2"),
         (".", "unexpected '.' at position 0"),
         ("__import__('os').system('id')", "unexpected '_' at position 0"),
@@ -362,10 +391,7 @@ def test_what_has_no_value_is_refused_in_words(expression, message):
     ],
 )
 def test_what_is_no_expression_is_refused_with_its_position(expression, message):
-    known = (
-        "write the number itself; known are sqrt, abs, round, floor, ceil, min, max, sum, log, ln, log10, exp, sin, "
-        "cos, tan, factorial, gcd, pi, e, tau"
-    )
+    known = "write the number itself, or several as in sum(1, 2, 3)"
     message = message or f"unknown name {expression.split()[0]!r} ({known}) at position 0"
     assert CALCULATOR.execute(expression).error_message == f"Invalid expression: {message}"
 

@@ -392,6 +392,20 @@ def test_what_is_no_moment_is_not_taken_for_a_zone(question, part):
     assert TOOL.execute(question).error_message.startswith(f"Not a date or time: {part!r}; write ")
 
 
+@pytest.mark.parametrize(
+    ("question", "part"),
+    [
+        ("next service - last service", "last service"),
+        ("weekday of departure", "departure"),
+        ("days between 2024-01-01 and delivery", "delivery"),
+        ("arrival + 3 days", "arrival"),
+    ],
+)
+def test_a_word_in_place_of_a_date_is_told_to_be_written_as_a_date(question, part):
+    message = TOOL.execute(question).error_message
+    assert message == f"Not a date or time: {part!r}; write the date itself, as in 2024-03-15"
+
+
 @pytest.mark.parametrize("question", ["", "hello", "2024-03-15T12:00:60Z", "3 days", "\u0661\u0662\u0663\u0664-03-15"])
 def test_what_is_not_understood_is_told_all_forms_and_each_of_them_works(question):
     message = TOOL.execute(question).error_message

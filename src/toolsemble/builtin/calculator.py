@@ -37,8 +37,8 @@ class CalculatorTool(Tool):
         "expression.\n"
         "Operators: + - * / // (rounds down) % (modulo, with the sign of the dividend) ^ or ** (power), parentheses.\n"
         "Percent: 15% of 840 is 126, 50% is 0.5, 200 + 10% is 220, 200 - 10% is 180.\n"
-        "Functions: sqrt, abs, round(x) or round(x, places), floor, ceil, min, max, sum, log (base 10), log(x, base), "
-        "ln, log10, exp, sin, cos, tan (radians), factorial(5) for 5!, gcd. Constants: pi, e, tau.\n"
+        "Functions: sqrt, abs, round(x) or round(x, places), floor, ceil, min, max, sum, mean, log (base 10), "
+        "log(x, base), ln, log10, exp, sin, cos, tan (radians), factorial(5) for 5!, gcd. Constants: pi, e, tau.\n"
         "Write multiplication out (2 * pi). Numbers may be 1,000 or 1.5e-3, but among the arguments of a function a "
         "comma separates: max(1000, 2000). No units, no words, no variables."
     )

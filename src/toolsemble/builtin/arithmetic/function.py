@@ -53,6 +53,10 @@ def _sum(*values: Number) -> Number:
     return reduce(added, values)
 
 
+def _mean(*values: Number) -> Number:
+    return divided(_sum(*values), Fraction(len(values)))
+
+
 def _least(*values: Number) -> Number:
     return min(values, key=_exactly)
 
@@ -123,6 +127,9 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "min": Function(_least, None),
         "max": Function(_greatest, None),
         "sum": Function(_sum, None),
+        "mean": Function(_mean, None),
+        "average": Function(_mean, None),
+        "avg": Function(_mean, None),
         "log": Function(_logarithm, 2),
         "ln": Function(_natural_logarithm),
         "log10": Function(_logarithm),

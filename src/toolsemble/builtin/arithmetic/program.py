@@ -41,6 +41,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.steps: list[Step] = []
+        self._text = text
         self._tokens = list(tokens(text))
         self._place = 0
         self._depth = 0
@@ -143,34 +144,70 @@ class _Reader:
         elif token.text in CONSTANTS:
             self.steps.append(CONSTANTS[token.text])
         else:
-            near = get_close_matches(token.text, [*FUNCTIONS, *CONSTANTS], 1)
-            known = ", ".join([*FUNCTIONS, "pi", "e", "tau"])
-            hint = f"did you mean {near[0]}?" if near else f"write the number itself; known are {known}"
-            refuse(f"unknown name {preview(token.text, 20)!r} ({hint})", token.start)
+            refuse(f"unknown name {preview(token.text, 20)!r} ({self._hint(token.text)})", token.start)
+
+    def _hint(self, name: str) -> str:
+        """Give what to write in place of a name that is not known."""
+        if near := get_close_matches(name, [*FUNCTIONS, *CONSTANTS], 1):
+            return f"did you mean {near[0]}?"
+        if self._now.text == "(":
+            return f"functions are {', '.join(FUNCTIONS)}"
+        return "write the number itself, or several as in sum(1, 2, 3)"
 
     def _call(self, name: Token) -> None:
         function = FUNCTIONS[name.text]
         opening = self._next()
         if opening.text != "(":
             refuse(f"{name.text} needs its arguments in parentheses", opening.start)
-        given = 0
-        while not given or self._now.text == ",":
-            self._place += bool(given)
-            self._expression(0)
-            given += 1
+        given = self._list() if self._now.text == "[" else self._several()
         self._close(opening)
         if function.most is not None and given > function.most:
             refuse(f"{name.text} takes {function.arity}, not {given},", name.start)
         self.steps.append(Operation(function.body, given))
 
+    def _list(self) -> int:
+        """Read arguments in brackets: models write sum([1, 2]) as often as sum(1, 2)."""
+        opening = self._next()
+        given = self._several()
+        self._close(opening)
+        return given
+
+    def _several(self) -> int:
+        """Read what commas separate, and give how many they are."""
+        self._expression(0)
+        given = 1
+        while self._now.text == ",":
+            self._place += 1
+            self._expression(0)
+            given += 1
+        return given
+
     def _close(self, opening: Token) -> None:
+        closing, what = (")", "parenthesis") if opening.text == "(" else ("]", "bracket")
         if self._now.kind == "end":
-            refuse("this parenthesis is never closed", opening.start)
-        if self._now.text != ")":
-            self._refuse_now("an operator or ')' is missing")
+            refuse(f"this {what} is never closed", opening.start)
+        if self._now.text != closing:
+            self._refuse_now(f"an operator or '{closing}' is missing")
         self._place += 1
+
+    def _is_unit(self, place: int) -> bool:
+        """Whether a word stands here that belongs to the number before it, as in 40 g."""
+        token = self._tokens[place]
+        known = token.text in FUNCTIONS or token.text in CONSTANTS or token.text in INFIX
+        return place > 0 and token.kind == "name" and not known and self._tokens[place - 1].kind == "number"
+
+    def _without_units(self) -> str:
+        pieces, begin = [], 0
+        for place, token in enumerate(self._tokens):
+            if self._is_unit(place):
+                pieces.append(self._text[begin : self._tokens[place - 1].end])
+                begin = token.end
+        return "".join([*pieces, self._text[begin:]]).strip()
 
     def _refuse_now(self, what: str) -> None:
         token = self._now
+        if self._is_unit(self._place):
+            unit, plain = preview(token.text, 20), preview(self._without_units(), 60)
+            refuse(f"write {plain}, without units: {unit!r} is no operator", token.start)
         found = f"before {preview(token.text, 20)!r}" if token.kind != "end" else "before the end"
         refuse(f"{what} {found}", token.start)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
+from unicodedata import category
 
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
@@ -22,7 +23,7 @@ _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(
     rf"(?P<number>(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+){_EXPONENT})"
     r"|(?P<name>[A-Za-z][A-Za-z0-9]*|[πτ])"
-    r"|(?P<sign>\*\*|//|[-+*/%^(),])"
+    r"|(?P<sign>\*\*|//|[-+*/%^(),\[\]])"
 )
 _GROUPED = re.compile(rf"[0-9]{{1,3}}(?:,[0-9]{{3}})++(?!,?[0-9_])(?:\.[0-9]*)?{_EXPONENT}")
 _ZEROS = re.compile(r"[0-9]{1,3},0[0-9]{2}(?![0-9])")
@@ -57,20 +58,20 @@ def refuse(what: str, place: int) -> NoReturn:
 def tokens(text: str) -> Iterator[Token]:
     """Give the words of an expression and an end; refuse what is none.
 
-    A comma groups digits, except among the arguments of a function, where it separates them.
+    A comma groups digits, except among the arguments of a function and in a list, where it separates them.
 
     >>> [token.text for token in tokens("max(1,200) + 1,200")]
     ['max', '(', '1', ',', '200', ')', '+', '1200', '']
     """
     text = text.translate(_SPELLINGS)
-    among_arguments: list[bool] = []  # for each parenthesis that is open
+    among_arguments: list[bool] = []  # for each parenthesis or bracket that is open
     named = False
     place = _after_spaces(text, 0)
     while place < len(text):
         token = _token_at(text, place, separates=among_arguments[-1:] == [True])
-        if token.text == "(":
-            among_arguments.append(named)
-        elif token.text == ")" and among_arguments:
+        if token.text in {"(", "["}:
+            among_arguments.append(named or token.text == "[")
+        elif token.text in {")", "]"} and among_arguments:
             among_arguments.pop()
         named = token.kind == "name"
         yield token
@@ -90,8 +91,13 @@ def _token_at(text: str, place: int, *, separates: bool) -> Token:
         refuse(f"{found[0]!r} can be one number or two; write {number}{group} or {number}, {group}", place)
     found = (None if separates else _GROUPED.match(text, place)) or _TOKEN.match(text, place)
     if found is None:
-        hint = "; write factorial(5) for 5!," if text[place] == "!" else ""
-        refuse(f"unexpected {preview(text[place], 1)!r}{hint}", place)
+        refuse(f"unexpected {preview(text[place], 1)!r}{_hint(text[place])}", place)
     kind = found.lastgroup or "number"
     spelled = found[0].replace(",", "") if kind == "number" else found[0].lower()
     return Token(kind, spelled, place, found.end())
+
+
+def _hint(character: str) -> str:
+    if character == "!":
+        return "; write factorial(5) for 5!,"
+    return "; write numbers without a currency," if category(character) == "Sc" else ""

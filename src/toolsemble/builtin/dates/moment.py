@@ -15,12 +15,6 @@ from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, at, offset_o
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
 
-_FORMS = (
-    "write 2024-03-15, 2024-03-15T12:00:00Z, now, today, next friday, in 3 days or 2 weeks ago, or ask like: "
-    "now in Asia/Tokyo; 2024-01-31 + 1 month; convert 2024-03-15T12:00:00 from UTC to America/Chicago; "
-    "2024-03-01 to 2024-03-15; business days between 2024-03-01 and 2024-03-15; weekday of today; week of today; "
-    "epoch 1710504000; epoch of 2024-03-15T12:00:00Z"
-)
 _SHOWN = 60
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -28,6 +22,17 @@ _NEAR = {"today": 0, "tomorrow": 1, "yesterday": -1, "day after tomorrow": 2, "d
 NOW = r"(?:right )?now|(?:(?:what is |what's )?the )?(?:current )?time|what time is it(?: now)?"
 _TODAY = r"(?:(?:what is |what's )?the )?(?:current )?date|(?:what is |what's )?today's date"
 _SHIFT = re.compile(rf"([+-]) ?(-?)({AMOUNTS})", re.IGNORECASE | re.ASCII)
+
+
+class UnknownMomentError(ToolExecutionError):
+    """A text means no moment.
+
+    :param text: the text
+    """
+
+    def __init__(self, text: str, forms: str = "write the date itself, as in 2024-03-15") -> None:
+        super().__init__(f"Not a date or time: {preview(text, _SHOWN)!r}; {forms}")
+        self.text = text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Reader:
         for pattern, reading in _READINGS:
             if found := pattern.fullmatch(text):
                 return reading(self, found)
-        raise ToolExecutionError(f"Not a date or time: {preview(text, _SHOWN)!r}; {_FORMS}")
+        raise UnknownMomentError(text)
 
     @property
     def present(self) -> Aware:

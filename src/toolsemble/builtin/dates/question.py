@@ -12,11 +12,17 @@ from typing import NamedTuple, TypeAlias
 from whenever import Date, Instant
 
 from toolsemble.builtin.dates.difference import apart
-from toolsemble.builtin.dates.moment import NOW, Reader
+from toolsemble.builtin.dates.moment import NOW, Reader, UnknownMomentError
 from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, midnight, unit_of
 from toolsemble.builtin.dates.zone import UTC, Moment, at, offset_of, written, zone_of
 from toolsemble.errors import ToolExecutionError
 
+_FORMS = (
+    "write 2024-03-15, 2024-03-15T12:00:00Z, now, today, next friday, in 3 days or 2 weeks ago, or ask like: "
+    "now in Asia/Tokyo; 2024-01-31 + 1 month; convert 2024-03-15T12:00:00 from UTC to America/Chicago; "
+    "2024-03-01 to 2024-03-15; business days between 2024-03-01 and 2024-03-15; weekday of today; week of today; "
+    "epoch 1710504000; epoch of 2024-03-15T12:00:00Z"
+)
 _LAST_SECOND = 253_402_300_799
 _Found: TypeAlias = re.Match[str]
 
@@ -43,6 +49,10 @@ def answer(text: str, now: Instant) -> Answer:
             if found := pattern.fullmatch(question):
                 return answering(reader, found)
         return _moment(reader.read(question))
+    except UnknownMomentError as problem:
+        if problem.text != question:
+            raise
+        raise UnknownMomentError(question, _FORMS) from None
     except (ValueError, OverflowError):  # what is left for the library to refuse are numbers beyond its calendar
         raise ToolExecutionError(OUT_OF_RANGE) from None
 
