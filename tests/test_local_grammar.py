@@ -153,11 +153,19 @@ def test_what_is_shown_and_what_may_be_written_have_the_same_separators():
 
 
 def test_the_first_step_has_a_plan_that_begins_with_what_is_called_and_ends_with_the_answer():
-    grammar = step_grammar({"a": None, "z": None}, "z", planned=True)
+    grammar = step_grammar({"a": None, "z": None}, "z", "plan")
     lines = dict(line.split(" ::= ", 1) for line in grammar.splitlines())
     assert lines["tool"] == '"\\"a\\""'
     assert lines["root"].replace("\\", "") == (
         '"{"plan": ["a"" (", " tool){0,3} ", "z"], "name": "a", "arguments": " "{}" "}" | '
         '"{"plan": ["z"], "name": "z", "arguments": " "{}" "}"'
     )
-    assert "tool ::=" not in step_grammar({"z": None}, "z", planned=True)
+    assert "tool ::=" not in step_grammar({"z": None}, "z", "plan")
+
+
+def test_a_later_call_has_a_note_of_bounded_length_and_the_answer_has_none():
+    grammar = step_grammar({"a": None, "z": None}, "z", "note")
+    assert grammar.splitlines()[0].replace("\\", "") == (
+        'root ::= "{"note": "" note "", "name": "a", "arguments": " "{}" "}" | "{"name": "z", "arguments": " "{}" "}"'
+    )
+    assert 'note ::= [^"\\\\\\x00-\\x1F\\x7F]{1,160}' in grammar.splitlines()

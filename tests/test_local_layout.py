@@ -189,6 +189,16 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
     }
 
 
+def test_a_later_step_is_shown_with_the_note_that_the_model_wrote():
+    messages = [UserMessage("do")]
+    for call, note in [(FIRST, "not of a first step"), (SECOND, "x is 1"), (FIRST, 7)]:
+        messages += [AssistantMessage("", (call,), {"local_note": note}), ToolMessage(ToolReply(call, FILE))]
+    first, second, third = texts(messages)[1::2]
+    assert first == '{"plan": ["a", "b", "a", "final_answer"], "name": "a", "arguments": {"x": 1}}'
+    assert second == '{"note": "x is 1", "name": "b", "arguments": "no json"}'
+    assert third == '{"name": "a", "arguments": {"x": 1}}'
+
+
 @pytest.mark.parametrize(
     ("plan", "results", "left"),
     [

@@ -87,18 +87,33 @@ def test_an_answer_that_is_cut_anywhere_is_the_beginning_of_it(length):
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_a_plan_comes_before_the_first_step_and_is_not_told(size):
-    reading = StepReading(["weather", "a]b"], "final_answer", planned=True)
+    reading = StepReading(["weather", "a]b"], "final_answer")
     text = '{"plan": ["weather", "a]b"], ' + CALL[1:]
     assert told(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
     assert reading.plan == ["weather", "a]b"]
-    reading = StepReading(["weather"], "final_answer", planned=True)
+    reading = StepReading(["weather"], "final_answer")
     assert told(reading, '{"plan": [], ' + ANSWER[1:], size) == ([], "", 'It\'s "4" é\n\\ /')
     assert reading.plan == []
 
 
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_note_comes_before_a_later_step_and_is_not_told(size):
+    reading = StepReading(["weather"], "final_answer")
+    text = '{"note": "Rome, 2 days", ' + CALL[1:]
+    assert told(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
+    assert (reading.note, reading.plan) == ("Rome, 2 days", ())
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_call_is_the_same_as_before_whatever_note_it_has(size):
+    reading = StepReading(["weather"], "final_answer", made={CALL})
+    told(reading, '{"note": "Rome, at noon", ' + CALL[1:], size)
+    assert reading.repeated
+
+
 @pytest.mark.parametrize("length", range(20))
 def test_a_plan_that_is_cut_tells_nothing(length):
-    reading = StepReading(["weather"], "final_answer", planned=True)
+    reading = StepReading(["weather"], "final_answer")
     assert told(reading, '{"plan": ["weather"]'[:length], 3) == ([], "", "")
 
 

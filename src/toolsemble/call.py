@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult
 
 
+# Made once: an encoder takes longer to make than to use.
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
 def new_id() -> str:
     """Give an id that no other process makes, not even a fork of this one."""
     return os.urandom(8).hex()
@@ -68,7 +72,7 @@ class ToolCall:
         '{"from":"Bonn","to":"Rome"}'
         """
         try:
-            return json.dumps(json.loads(self._json), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            return _CANONICAL.encode(json.loads(self._json))
         except (ValueError, RecursionError):
             return self._json
 

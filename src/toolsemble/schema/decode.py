@@ -82,32 +82,35 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
     except UnfitError as problem:  # the rare way, on which time is spent to help
         unfit = problem
     value, made = decode_object(text, arguments.owner, steps)
-    for key in arguments.ignored & value.keys():
+    injected = arguments.ignored & value.keys()
+    for key in injected:
         value.pop(key)
-    if made or unfit is None:  # it is another text by now
-        fitting = json_text(value, arguments.owner)
+    if made or injected or unfit is None:  # it is another text by now
+        text = json_text(value, arguments.owner)
         try:
-            return arguments.validate(fitting), made
+            return arguments.validate(text), made
         except UnfitError as problem:
             unfit = problem
-    return _repaired(value, arguments, steps, unfit, made)
+    return _repaired(text, value, arguments, steps, unfit, made)
 
 
 def _repaired(
-    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
+    text: str, value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
 ) -> Decoded:
-    """Give what values that do not fit become, or refuse them."""
+    """Give what a text and its values that do not fit become, or refuse them."""
     # What fits is left alone, whatever is wrong beside it.
     repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(unfit))
     try:
         mended = repairs.mend(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
-    fitting = plain_input(mended, arguments.owner)
-    try:
-        return arguments.validate(fitting), (*made, *repairs.made)
-    except UnfitError as problem:
-        problems, more = arguments.problems(fitting, mended, problem)
+    problems, more = ([], 0) if repairs.changed else arguments.problems(text, value, unfit)
+    if not problems:
+        fitting = plain_input(mended, arguments.owner)
+        try:
+            return arguments.validate(fitting), (*made, *repairs.made)
+        except UnfitError as problem:
+            problems, more = arguments.problems(fitting, mended, problem)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     raise report(arguments.owner, problems, more)

@@ -133,10 +133,11 @@ class TypedArguments:
 
     def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
+        errors = _errors(unfit)
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
-        if len(text) <= _LONG_TEXT:
-            unfit = self._looked_through(text)
-        errors = [each for each in _errors(unfit) if each["type"] != "json_invalid"]
+        if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
+            errors = _errors(self._looked_through(text))
+        errors = [each for each in errors if each["type"] != "json_invalid"]
         return problems_in(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
     def _looked_through(self, text: str) -> UnfitError:

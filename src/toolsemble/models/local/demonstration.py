@@ -6,13 +6,20 @@ Tools that are offered stand in them by their own names where it is known how th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolsemble.models.local.grammar import opening, written
 from toolsemble.models.local.history import Next, Said, Turn, call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
+
+
+class _Step(NamedTuple):
+    name: str
+    arguments: Mapping[str, Any]
+    result: str
+    note: str | None = None
 
 
 class Demonstrations:
@@ -41,34 +48,36 @@ class Demonstrations:
             *self._talk("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
             *self._talk(
                 "On which day of the week was 2023-08-06?",
-                [("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
+                [_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
                 "2023-08-06 was a Sunday.",
             ),
             *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
             *self._talk(
                 "Mail Tom which date is 10 days after today.",
                 [
-                    ("calendar", {"input": "today + 10 days"}, "2023-08-19"),
-                    ("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent"),
+                    _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
+                    _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
                 ],
                 "I mailed Tom that it is 2023-08-19.",
             ),
             *self._talk(
                 "What do one S and two L of the lamps in lamps.json cost?",
-                [("open_file", {"path": "lamps.json"}, _LAMPS), ("compute", {"input": "19.90 + 2 * 24.50"}, "68.9")],
+                [
+                    _Step("open_file", {"path": "lamps.json"}, _LAMPS),
+                    _Step("compute", {"input": "19.90 + 2 * 24.50"}, "68.9", "One S is 19.90, one L is 24.50."),
+                ],
                 "One S and two L cost 68.90.",
             ),
         ]
 
-    def _talk(self, question: str, calls: Sequence[tuple[str, dict[str, Any], str]], answer: str) -> list[Turn]:
-        names = [self._name(name) for name, _, _ in calls]
+    def _talk(self, question: str, steps: Sequence[_Step], answer: str) -> list[Turn]:
+        names = [self._name(step.name) for step in steps]
         turns: list[Turn] = [(Said("user", question),)]
-        for index, (_, arguments, result) in enumerate(calls):
-            begin = opening(names[index], [*names, self._final] if index == 0 else None)
-            turns.append(
-                call_turn(f"{begin}{written(arguments)}}}", names[index], result, Next(question, names[index + 1 :]))
-            )
-        begin = opening(self._final, None if calls else [self._final])
+        for index, step in enumerate(steps):
+            begin = opening(names[index], None if index else [*names, self._final], step.note)
+            following = Next(question, names[index + 1 :])
+            turns.append(call_turn(f"{begin}{written(step.arguments)}}}", names[index], step.result, following))
+        begin = opening(self._final, None if steps else [self._final])
         return [*turns, (Said("assistant", f"{begin}{written({'text': answer})}}}"),)]
 
     def _name(self, made_up: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 Schema = Mapping[str, Any] | bool
 
@@ -20,6 +20,7 @@ _MOST_RULES = 800
 _MOST_ITEMS = 16
 _DEEPEST = 24
 _MOST_PLANNED = 4
+_LONGEST_NOTE = 160
 
 _ANY: dict[str, str] = {
     "value": "object | array | string | number | boolean | null",
@@ -75,17 +76,20 @@ def written(value: Any) -> str:
     return text
 
 
-def opening(name: str, plan: Sequence[str] | None = None) -> str:
-    """Give what stands before the arguments of a call; the first one for a question has a plan.
+def opening(name: str, plan: Sequence[str] | None = None, note: str | None = None) -> str:
+    """Give what stands before the arguments of a call: for a question the first has a plan, the others have a note.
 
     >>> opening("weather", ["weather", "final_answer"])
     '{"plan": ["weather", "final_answer"], "name": "weather", "arguments": '
     """
     planned = "" if plan is None else f'"plan": {written(list(plan))}, '
-    return f'{{{planned}"name": {written(name)}, "arguments": '
+    noted = "" if note is None else f'"note": {written(note)}, '
+    return f'{{{planned}{noted}"name": {written(name)}, "arguments": '
 
 
-def step_grammar(arguments: Mapping[str, Schema | None], final: str = "", *, planned: bool = False) -> str:
+def step_grammar(
+    arguments: Mapping[str, Schema | None], final: str = "", thought: Literal["plan", "note"] | None = None
+) -> str:
     r"""Give the grammar of one step: a call of one of the tools, with arguments that fit its schema.
 
     A schema that a grammar cannot express, or not in a bounded size, leaves that tool's arguments free: an object.
@@ -95,21 +99,30 @@ def step_grammar(arguments: Mapping[str, Schema | None], final: str = "", *, pla
 
     :param arguments: for each tool, the schema of its arguments; None when it takes none
     :param final: the name that is an answer, and no tool
-    :param planned: whether the step begins with a plan: the tools to call, this one first, and then the answer
+    :param thought: what stands before a call: the plan, which names this tool first and then all others, or a note of
+        what the results say that the call needs
     """
     grammar = _Grammar(LONGEST // max(1, len(arguments)))
-    tools = [name for name in arguments if name != final]
-    if planned and tools:
-        grammar.add("tool", " | ".join(_literal(written(name)) for name in tools))
+    tools = [_literal(written(name)) for name in arguments if name != final]
+    if thought == "plan" and tools:
+        grammar.add("tool", " | ".join(tools))
+    if thought == "note":
+        grammar.add("note", f'[^"\\\\\\x00-\\x1F\\x7F]{{1,{_LONGEST_NOTE}}}')
 
     def begin(name: str) -> str:
-        if not planned or name == final:
-            return _literal(opening(name, [final] if planned else None))
-        head, tail = f'{{"plan": [{written(name)}', f", {written(final)}], {opening(name)[1:]}"
+        if thought is None or name == final:
+            return _literal(opening(name, [final] if thought == "plan" else None))
+        rest = opening(name)[1:]
+        if thought == "note":
+            return f"{_literal(_NOTE)} note {_literal(_AFTER_NOTE + rest)}"
+        head, tail = f'{{"plan": [{written(name)}', f", {written(final)}], {rest}"
         return f'{_literal(head)} (", " tool){{0,{_MOST_PLANNED - 1}}} {_literal(tail)}'
 
     heads = [f'{begin(name)} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]
     return grammar.text(" | ".join(heads))
+
+
+_NOTE, _AFTER_NOTE = '{"note": "', '", '
 
 
 class _Grammar:

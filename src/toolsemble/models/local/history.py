@@ -15,6 +15,8 @@ from toolsemble.models.message import AssistantMessage, Message, ToolMessage, Us
 
 PLAN = "local_plan"
 """Where the plan stands in the details of a message."""
+NOTE = "local_note"
+"""Where the note stands."""
 
 _MOST_TRIES = 2
 _SHORT = 300  # letters
@@ -57,6 +59,7 @@ class History:
         self._final, self._structured, self._plain = final, structured, plain
         self._tried: Counter[str] = Counter()
         self._plan: list[str] | None = None
+        self._note: str | None = None
         self._question = ""
         for index, message in enumerate(messages):
             if isinstance(message, UserMessage):
@@ -81,6 +84,8 @@ class History:
             if self.is_new:
                 self._plan = _planned(message.details) or _done(following)
                 self.left = list(self._plan)
+            note = (message.details or {}).get(NOTE)
+            self._note = note if isinstance(note, str) and not self.is_new else None
             return
         if self._plain:
             text = message.text
@@ -94,7 +99,8 @@ class History:
         call, arguments = message.call, written(_read(message.call.json))
         self.made.add(f"{opening(call.name)}{arguments}}}")
         plan = None if self._plan is None else [*self._plan, self._final]
-        step = f"{opening(call.name, plan)}{arguments}}}"
+        step = f"{opening(call.name, plan, self._note)}{arguments}}}"
+        self._note = None
         self._plan, self.is_new, self.failed = None, False, message.reply.is_error
         self._tick(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]

@@ -22,7 +22,7 @@ from toolsemble.models.chat import (
     TokenUsage,
 )
 from toolsemble.models.local.engine import Engine, Setup, shared_engine
-from toolsemble.models.local.history import PLAN
+from toolsemble.models.local.history import NOTE, PLAN
 from toolsemble.models.local.layout import Prompt, laid_out
 from toolsemble.models.local.location import weights
 from toolsemble.models.local.prompt import Offer
@@ -138,8 +138,13 @@ def _ended(reading: PlainReading | StepReading, end: Mapping[str, Any], spent: i
     cut = end["stop_type"] == "limit"
     reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
     usage = TokenUsage(end["tokens_evaluated"], spent + reading.tokens, end["timings"]["cache_n"])
-    # The last of a plan is the answer, which need not be kept.
-    yield StreamEnd(usage, reason, {PLAN: list(reading.plan[:-1])} if reading.plan and reading.called else None)
+    yield StreamEnd(usage, reason, _details(reading) if reading.called else None)
+
+
+def _details(reading: PlainReading | StepReading) -> dict[str, Any] | None:
+    """Give what the model thought before a call; the last of a plan is the answer, which need not be kept."""
+    thoughts = {PLAN: list(reading.plan[:-1]), NOTE: reading.note}
+    return {name: thought for name, thought in thoughts.items() if thought} or None
 
 
 def _check(name: str, value: object, least: int) -> None:

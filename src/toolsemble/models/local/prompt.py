@@ -91,7 +91,7 @@ class Offer:
         if self.is_chat:
             return PlainReading()
         made = self.history.made if self.can_answer and way != "answer" else ()
-        return StepReading(self.names, self.final, structured=self.structured, planned=self.plans, made=made)
+        return StepReading(self.names, self.final, structured=self.structured, made=made)
 
     def grammar(self, way: Way = "as it likes") -> str:
         """Give the grammar of the next step."""
@@ -100,7 +100,7 @@ class Offer:
             arguments |= {each.name: each.parameters for each in self._specifications}
         if way == "answer" or self.may_answer:
             arguments[self.final] = self._answer_schema
-        return step_grammar(arguments, self.final, planned=self.plans)
+        return step_grammar(arguments, self.final, "plan" if self.plans else "note")
 
     def opening(self) -> list[Turn]:
         """Give what the model is shown before the conversation."""
@@ -127,6 +127,7 @@ _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
     "The first step begins with a plan: all tools that the task needs, in order, and final_answer at the end. "
+    "A later step begins with a note: what the results say that it needs. "
     "Small talk and what everybody knows need no tool. But you do not know today's date or what is in a file: look it "
     "up with a tool before you use it. Never compute or count days by yourself. "
     "When nothing is left to do, call final_answer with the whole answer."

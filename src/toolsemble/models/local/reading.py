@@ -11,8 +11,8 @@ from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, TextDelta
 from toolsemble.models.local.grammar import opening
 
 _TEXT = '{"text": "'
-_PLAN = '{"plan": '
-_AFTER_PLAN = ", "
+_BEFORE = ('{"plan": ', '{"note": ')
+_AFTER = ", "
 _DECODER = json.JSONDecoder()
 _ESCAPED = re.compile(r'\\(?:u[0-9a-fA-F]{4}|[^u])|[^"\\]')
 
@@ -23,6 +23,7 @@ class PlainReading:
     called = False
     repeated = False
     plan: Sequence[str] = ()
+    note = ""
     tokens = 0
 
     def add(self, piece: str) -> Iterator[Chunk]:
@@ -45,7 +46,6 @@ class StepReading:
     :param tools: the names of the tools
     :param final: the name by which the model answers
     :param structured: whether the answer is the JSON text of the arguments; else it is their one text
-    :param planned: whether the step begins with a plan
     :param made: calls that were made before, as the model would write them; such a one is held back until it differs
     """
 
@@ -55,7 +55,6 @@ class StepReading:
         final: str,
         *,
         structured: bool = False,
-        planned: bool = False,
         made: Collection[str] = (),
     ) -> None:
         self._openings = {opening(name): name for name in tools}
@@ -66,8 +65,9 @@ class StepReading:
         self._read = 0
         self._name: str | None = None
         self._final = False
-        self._planned = planned
+        self._thinks = True
         self.plan: Sequence[str] = ()
+        self.note = ""
         self.tokens = 0
 
     @property
@@ -83,7 +83,7 @@ class StepReading:
     def add(self, piece: str) -> Iterator[Chunk]:
         """Take the next piece, and give what can be told of it."""
         self._text += piece
-        if not self._plan_read() or any(made.startswith(self._text) for made in self._made):
+        if not self._thought() or any(made.startswith(self._text) for made in self._made):
             return
         yield from self._begin()
         if self._name is not None:
@@ -94,18 +94,26 @@ class StepReading:
         if self._name is not None and (self._structured or not self._final):
             yield from self._given(len(self._text) - _is_whole(self._text))
 
-    def _plan_read(self) -> bool:
-        """Whether the plan is known; it is taken off, and the rest is a step like any other."""
-        if not self._planned:
+    def _thought(self) -> bool:
+        """Whether what stands before the call is known; it is taken off, and the rest is a step like any other."""
+        if not self._thinks:
             return True
+        head = next((head for head in _BEFORE if self._text.startswith(head)), None)
+        if head is None:
+            self._thinks = any(head.startswith(self._text) for head in _BEFORE)
+            return not self._thinks
         try:
-            plan, end = _DECODER.raw_decode(self._text, len(_PLAN))
+            thought, end = _DECODER.raw_decode(self._text, len(head))
         except ValueError:
             return False
-        if len(self._text) < end + len(_AFTER_PLAN):
+        if len(self._text) < end + len(_AFTER):
             return False
-        self.plan, self._planned = plan, False
-        self._text = "{" + self._text[end + len(_AFTER_PLAN) :]
+        if isinstance(thought, str):
+            self.note = thought
+        else:
+            self.plan = thought
+        self._thinks = False
+        self._text = "{" + self._text[end + len(_AFTER) :]
         return True
 
     def _begin(self) -> Iterator[Chunk]:
