@@ -114,6 +114,16 @@ def test_a_person_approves_at_the_terminal_while_the_answer_goes_elsewhere(bot, 
     assert "  ok delete: approved\n  -> deleted x\n" in person.plain()
 
 
+@pytest.mark.parametrize(("given", "colored"), [([], True), (["--no-color"], False)])
+def test_a_person_is_asked_in_colors_unless_they_are_not_wanted(bot, person, given, colored):
+    path = bot('ToolCall("delete", {"path": "x"}), "Done."')
+    started = person.starts(*given, "ask", "q", "-m", f"{path}:model", "-t", path)
+    person.until("[c]ontinue")
+    assert bool(re.search(r"\x1b\[[0-9;]*m", person.seen)) is colored
+    person.types("c\n")
+    assert started.wait(WAIT) == 0
+
+
 def test_a_conversation_is_held_with_the_keys_of_an_editor(bot, person):
     path = bot("lambda messages: f'You said: {messages[-1].text}', lambda messages: f'And: {messages[-1].text}'")
     started = person.starts("chat", "-m", f"{path}:model")

@@ -492,6 +492,15 @@ def test_colors_are_used_where_they_are_wanted(person, monkeypatch, settings, co
     assert answer.result(WAIT) == Continue()
 
 
+@pytest.mark.parametrize("colors", [True, False])
+def test_who_asks_can_decide_about_colors(person, monkeypatch, colors):
+    monkeypatch.setenv("NO_COLOR", "1" if colors else "")
+    answer = person.asked(request(), ConsoleReview(person.stream, person.output, colors=colors))
+    assert ("\x1b[" in person.prompt()) is colors
+    person.types("c\n")
+    assert answer.result(WAIT) == Continue()
+
+
 class File(io.StringIO):
     """Is no terminal, and tells when a prompt has been written to it."""
 

@@ -247,6 +247,13 @@ class TestOneCall:
         box = Toolbox([bad(name=f"tool_{number}") for number in range(1000)])
         assert box.execute(ToolCall("weather")).text.endswith("tool_49 and 950 more")
 
+    @pytest.mark.parametrize(
+        ("name", "near"), [("tool_9x87", "tool_987"), ("TOOL-12", "tool_12"), ("tol_999", "tool_999")]
+    )
+    def test_the_nearest_of_many_names_is_found(self, name, near):
+        box = Toolbox([bad(name=f"tool_{number}") for number in range(1000)])
+        assert box.execute(ToolCall(name)).text.endswith(f". Did you mean '{near}'?")
+
     def test_unknown_names_do_not_fill_the_metrics(self):
         metrics = InMemoryMetrics()
         Toolbox([], metrics=metrics).execute(ToolCall("made_up"))

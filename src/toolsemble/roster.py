@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from toolsemble.collection import collected
@@ -17,6 +18,7 @@ from toolsemble.shape import described
 
 _NAMES_SHOWN = 50
 _LONGEST_NAME = 64
+_MOST_COMPARED = 200
 _UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
 
 Defined: TypeAlias = tuple[object, ToolDefinition]
@@ -135,7 +137,15 @@ def _unknown_tool(name: str, known: Sequence[str]) -> str:
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
     # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
-    folded = {each.casefold(): each for each in reversed(known)}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1) if len(name) <= _LONGEST_NAME else []
+    folded = {each.casefold(): each for each in reversed(known)} if len(name) <= _LONGEST_NAME else {}
+    near = difflib.get_close_matches(name.casefold(), _likely(name.casefold(), folded), n=1)
     hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
     return f"Unknown tool '{preview(name, _LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
+
+
+def _likely(name: str, known: Iterable[str]) -> list[str]:
+    """Give the names whose pairs of letters are most like those of one, out of many: comparing with all takes long."""
+    pairs, found = set(pairwise(name)), list(known)
+    if len(found) > _MOST_COMPARED:
+        found.sort(key=lambda each: len(pairs.intersection(pairwise(each))) / (len(name) + len(each)), reverse=True)
+    return found[:_MOST_COMPARED]

@@ -28,7 +28,8 @@ class AtTerminal:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._console = ConsoleReview()
+        shown = screen.out if screen.out.is_terminal else screen.err
+        self._console = ConsoleReview(colors=shown.colors)
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the person's decision."""

@@ -28,15 +28,22 @@ class ConsoleReview:
     One question at a time is on the terminal, however many calls, toolboxes and handlers ask. What is typed before a
     question appears answers nothing. Where nobody sits at a terminal, every call is refused at once.
 
+    :param input: where the person types; standard input by default
+    :param output: where the question is shown; standard output or standard error by default, whichever is a terminal
+    :param colors: whether it is shown in colors; by default where the terminal has some and ``NO_COLOR`` is not set
+
     >>> import io
     >>> reviewer = ConsoleReview(input=io.StringIO("c"), output=io.StringIO())
     >>> reviewer.review(ReviewRequest("Deletes a file", "delete", "old.log")).reason
     'standard input is not a terminal, so nobody can be asked'
     """
 
-    def __init__(self, input: TextIO | None = None, output: TextIO | None = None) -> None:
+    def __init__(
+        self, input: TextIO | None = None, output: TextIO | None = None, *, colors: bool | None = None
+    ) -> None:
         self._input = input
         self._output = output
+        self._colors = colors
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the person's decision; everything unclear is an :class:`ExitEarly`."""
@@ -52,7 +59,8 @@ class ConsoleReview:
 
         try:
             with TURNS.turn(abandoned):
-                return _Dialog(Terminal(source, target, abandoned), request).held(len(TURNS) - 1)
+                terminal = Terminal(source, target, abandoned, colors=self._colors)
+                return _Dialog(terminal, request).held(len(TURNS) - 1)
         except NobodyWaitsError:
             return ExitEarly("no answer in time", timed_out=True)
         except EOFError:

@@ -73,7 +73,9 @@ with suppress(AttributeError):  # not every system can fork
 class Terminal:
     """A person at a terminal, who is shown texts and types lines for as long as somebody waits for them."""
 
-    def __init__(self, input: TextIO, output: TextIO, abandoned: Callable[[], bool]) -> None:
+    def __init__(
+        self, input: TextIO, output: TextIO, abandoned: Callable[[], bool], *, colors: bool | None = None
+    ) -> None:
         source = terminal_of(input)
         if source is None:
             raise EOFError("the input is no terminal any more")
@@ -86,7 +88,7 @@ class Terminal:
         self._termios = _termios()
         self._failures = (OSError, ValueError, getattr(self._termios, "error", OSError))
         self._moves = self.streams[1] is not None and os.environ.get("TERM", "dumb") != "dumb"
-        self._colors = self._moves and not os.environ.get("NO_COLOR")
+        self._colors = self._moves and not os.environ.get("NO_COLOR") if colors is None else colors
 
     @property
     def width(self) -> int:
