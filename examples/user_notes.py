@@ -14,10 +14,8 @@ SCRIPTED = ScriptedModel(
     [
         ToolCall("add_note", {"note": "buy milk"}),
         "I have noted it, Ada.",
-        [
-            ToolCall("add_note", {"note": "call mum"}),
-            ToolCall("read_notes", {"user": "ada"}),
-        ],  # tries to be somebody else
+        # The second call tries to be somebody else.
+        [ToolCall("add_note", {"note": "call mum"}), ToolCall("read_notes", {"user": "ada"})],
         lambda messages: f"Your notes, Bob: {messages[-1].text}",
     ]
 )

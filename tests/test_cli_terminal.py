@@ -190,6 +190,45 @@ def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
     assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(told) + re.sub(r"[\d.]+ s,", "N s,", spent)
 
 
+@pytest.fixture
+def shop(tmp_path):
+    """Give the folder of whoever follows the quickstart, and the sessions that it shows: words and what is written."""
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    (tmp_path / "shop.py").write_text(re.search(r"^```python\n(.+?)^```", page, re.DOTALL | re.MULTILINE)[1])
+    shown = "".join(re.findall(r"^```console\n(.+?)^```", page, re.DOTALL | re.MULTILINE))
+    return tmp_path, re.findall(r"^\$ toolsemble ((?:call|ask) .+)\n((?:[^$\n].*\n|\n)+)", shown, re.MULTILINE)
+
+
+def test_the_quickstart_shows_what_the_program_writes(shop):
+    folder, (*calls, (question, expected), _) = shop
+    assert len(calls) == 2
+    for words, written in calls:
+        assert "".join(child(*shlex.split(words), cwd=folder)[1:]) == written
+    *told, answer, spent = expected.splitlines(keepends=True)
+    write_bot(folder, f'ToolCall("in_stock", {{"tea": "black tea"}}), {answer.strip()!r}')
+    code, out, err = child(*shlex.split(question), "--model", "bot.py:model", cwd=folder)
+    assert (code, out) == (0, answer)
+    assert without_figures(err) == without_figures("".join([*told, spent]))
+
+
+def test_the_quickstart_shows_how_a_person_is_asked(shop, person):
+    folder, (*_, (question, expected)) = shop
+    file = folder / "shop.py"
+    file.write_text(file.read_text().replace("@tool\ndef order", "@tool(requires_approval=True)\ndef order"))
+    answer = expected.splitlines()[-2]
+    write_bot(folder, f'ToolCall("order", {{"tea": "mint tea", "boxes": 5}}), {answer!r}')
+    started = person.starts("--no-color", *shlex.split(question), "--model", "bot.py:model", cwd=folder)
+    person.until("> ")
+    person.types("c\n")
+    assert started.wait(WAIT) == 0
+    assert without_figures(person.plain()) == without_figures(expected)
+
+
+def without_figures(text):
+    """Give a text without what differs from run to run: ids, times and tokens."""
+    return re.sub(r"\b(?:[0-9a-f]{16}|\d[\d,.:]*(?= s\b| tokens\b| out\b|\)))", "N", text)
+
+
 def test_the_page_names_every_command_and_exit_code():
     for name in (*app.commands, *(f"models {name}" for name in app.commands["models"].commands)):
         assert re.search(rf"^\| `{name}\b", PAGE, re.MULTILINE), name
