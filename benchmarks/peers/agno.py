@@ -24,7 +24,7 @@ from peers.task import (
 
 NAME = "agno"
 DISTRIBUTION = "agno"
-IMPORT = "from agno.tools import Toolkit, tool"
+IMPORT = "from agno.agent import Agent; from agno.tools import Toolkit, tool"
 VALIDATES = True
 
 

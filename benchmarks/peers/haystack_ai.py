@@ -27,7 +27,7 @@ from peers.task import (
 
 NAME = "haystack-ai"
 DISTRIBUTION = "haystack-ai"
-IMPORT = "from haystack.tools import Toolset, create_tool_from_function"
+IMPORT = "from haystack.components.agents import Agent; from haystack.tools import Toolset, create_tool_from_function"
 VALIDATES = False
 
 

@@ -27,8 +27,8 @@ VALIDATES = True
 
 
 def define() -> object:
-    """Define the tool, and give its specification."""
-    return Toolbox([tool(new_search())]).specifications[0].parameters
+    """Define the tool, and give it in OpenAI's form."""
+    return Toolbox([tool(new_search())]).to_openai()
 
 
 def make_call(arguments: str = ARGUMENTS) -> Call:
@@ -40,7 +40,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into one toolbox."""
     box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
-    return box, [specification.parameters for specification in box.specifications]
+    return box, box.to_openai()
 
 
 def make_look_up(count: int) -> Call:
