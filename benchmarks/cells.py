@@ -11,6 +11,8 @@ MISSING = "none"
 """What stands where there is no figure."""
 MOST = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 """The units of time, the smallest first."""
+FEW = {1: "one pair", 2: "two pairs"}
+"""How many pairs are so few that it must be said."""
 ALIGNED = {"l": "---", "r": "---:"}
 
 
@@ -37,9 +39,10 @@ def times(ratio: float) -> str:
 
 
 def spread_of(found: Row | Figure) -> str:
-    """Give what the middle of the ratios spans, in brackets; nothing where they are all the same."""
+    """Give, in brackets, what the middle of the ratios spans unless they are all the same, and that pairs are few."""
     low, high = f"{found['low']:.2f}", f"{found['high']:.2f}"
-    return f"({low} to {high})" if low != high else ""
+    said = [f"{low} to {high}" if low != high else "", FEW.get(found.get("pairs", 0), "")]
+    return f"({', '.join(filter(None, said))})" if any(said) else ""
 
 
 def aim_of(row: Row) -> str:

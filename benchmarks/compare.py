@@ -2,7 +2,11 @@
 
 Each participant works in a process and an environment of its own. Each figure of a peer is measured in pairs with one
 of toolsemble, right after each other, peer by peer and round by round; what counts is the ratio within the pairs.
-The outcome is printed, and written to `results/peers.json`; rows of peers that were not asked for stay as they are.
+With fourteen peers it takes about a quarter of an hour, most of it for many tools and imports.
+
+The outcome is written to `results/peers.json` after each figure, so that what was measured stays when the rest is
+interrupted. Rows of peers that were not asked for stay in the file only where toolsemble's version, Python, the
+machine and the day are the same; otherwise they are dropped, as they could not be compared.
 """
 
 from __future__ import annotations
@@ -10,39 +14,50 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from pathlib import Path
 
+import versus
 from comparison import results
-from comparison.figure import FIGURES
+from comparison.figure import FIGURES, number
 from comparison.participant import Participant
-
-HERE = Path(__file__).parent
+from findings import HERE, Peers, known
 
 
 def participants(only: list[str]) -> list[Participant]:
     """Give toolsemble, the floor, and the peers whose environments exist."""
     ours = [Participant(module, sys.executable) for module in ("toolsemble", "floor")]
-    peers = sorted(path.stem for path in (HERE / "peers" / "requirements").glob("*.txt"))
-    installed = [peer for peer in peers if (HERE / ".envs" / peer / ".installed").exists() and peer in (only or peers)]
-    pythons = {peer: str(HERE / ".envs" / peer / "bin" / "python") for peer in installed}
-    return ours + [Participant(peer.replace("-", "_"), python) for peer, python in pythons.items()]
+    asked = [peer for peer in known() if peer in (only or known())]
+    homes = {peer: HERE / ".envs" / peer for peer in asked}
+    installed = {peer: home for peer, home in homes.items() if (home / ".installed").exists()}
+    return ours + [Participant(peer.replace("-", "_"), str(home / "bin/python")) for peer, home in installed.items()]
 
 
-def measure(everyone: list[Participant], what: str, rounds: int) -> None:
-    """Go round by round through the participants that have the figure and no problem with it."""
+def measure(everyone: list[Participant], what: str, pairs: int) -> None:
+    """Go round by round through the participants that have the figure and no problem with it.
+
+    The reference is half of every pair; by itself it is measured only where nobody else has the figure.
+    """
     reference = everyone[0]
     if not reference.ready(what):
         sys.exit(f"toolsemble cannot be measured: {reference.problems or what}")
-    able = [each for each in everyone if each is reference or each.ready(what)]
-    for _ in range(rounds):
+    able = [each for each in everyone[1:] if each.ready(what)] or [reference]
+    for _ in range(pairs):
         for each in able:
             if not each.done(what):
                 each.measure(what, reference)
 
 
+def measured(everyone: list[Participant], rounds: int) -> Peers:
+    """Measure figure after figure, write what there is after each, and give all of it."""
+    for what in FIGURES:
+        print(f"measuring {what}", file=sys.stderr, flush=True)
+        measure(everyone, what, number(what, rounds))
+        found = results.write([each.row() for each in everyone if each.facts])
+    return found
+
+
 def main() -> None:
     """Introduce, measure, write, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peers", nargs="*", help="names of requirements files; all whose environments exist if none")
     parser.add_argument("--rounds", type=int, default=40, help="pairs for each peer's definitions and calls")
     options = parser.parse_args()
@@ -51,14 +66,11 @@ def main() -> None:
         for each in everyone:
             each.introduce()
             processes.callback(each.close)
-        for what, share in FIGURES.items():
-            print(f"measuring {what}", file=sys.stderr, flush=True)
-            measure(everyone, what, max(1, round(options.rounds * share)))
-    found = results.write([each.row() for each in everyone if each.facts])
-    print(*results.table(found), sep="\n")
+        found = measured(everyone, options.rounds)
+    print(*versus.part(found), sep="\n")
     for each in everyone:
         if not each.facts:
-            print(f"\n**{each.module} is missing**: {each.problems['introduction']}")
+            print(f"{each.module} is missing: {each.problems['introduction']}")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,22 @@ from typing import Any, Literal, NotRequired, TypedDict
 HERE = Path(__file__).parent
 OWN = HERE / "results" / "own.json"
 PEERS = HERE / "results" / "peers.json"
+REQUIREMENTS = HERE / "peers" / "requirements"
 
 
-class Row(TypedDict):
-    """Two ways to do the same, compared."""
+class Ratio(TypedDict):
+    """What pairs of measurements say."""
+
+    ratio: float
+    """The median of the ratios within the pairs."""
+    low: float
+    """The ratio that 10 % of the pairs stay below."""
+    high: float
+    """The ratio that 10 % of the pairs exceed."""
+
+
+class Row(Ratio):
+    """Two ways to do the same, compared; a ratio above 1 says that toolsemble takes more."""
 
     group: str
     """Which table it belongs to."""
@@ -32,12 +44,6 @@ class Row(TypedDict):
     """The median of toolsemble."""
     other: float
     """The median of the other."""
-    ratio: float
-    """The median of the ratios within the pairs."""
-    low: float
-    """The ratio that 10 % of the pairs stay below."""
-    high: float
-    """The ratio that 10 % of the pairs exceed."""
     pairs: int
     """How many pairs were measured."""
     aim: str
@@ -86,17 +92,13 @@ class Own(Setting):
     """What `pip install toolsemble` takes."""
 
 
-class Figure(TypedDict):
-    """How a library did at one thing."""
+class Figure(Ratio):
+    """How a library did at one thing; a ratio above 1 says that it takes more than toolsemble."""
 
     seconds: float
     """The median."""
-    ratio: float
-    """The median of the ratios to toolsemble within the pairs: above 1 is slower."""
-    low: float
-    """The ratio that 10 % of the pairs stay below."""
-    high: float
-    """The ratio that 10 % of the pairs exceed."""
+    pairs: NotRequired[int]
+    """How many pairs were measured; of toolsemble, in how many it was measured. Older files do not say."""
     bytes: NotRequired[int]
     """The memory that it took, where that was measured."""
 
@@ -125,6 +127,11 @@ class Peers(Setting):
 
     libraries: list[Library]
     """Every library that was measured, toolsemble and the floor among them."""
+
+
+def known() -> list[str]:
+    """Give the names of the libraries that can be compared with."""
+    return sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 
 
 def read(path: Path) -> Any:

@@ -10,6 +10,7 @@ from findings import Library, Peers
 CHOSEN = ("toolsemble", "pydantic-ai", "langchain", "openai-agents", "smolagents")
 ROWS: dict[str, Callable[[Library], str]] = {
     "a call, from JSON text to reply text": lambda library: _time(library, "call"),
+    "a refused call, up to the text for the model": lambda library: _time(library, "refused"),
     "a turn of an agent, with a scripted model": lambda library: _time(library, "agent"),
     "200 async calls at once": lambda library: _time(library, "async_200"),
     "import of what an agent needs": lambda library: _time(library, "import"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cells import MISSING, memory, seconds, setting_of, spread_of, table, times
-from findings import Library, Peers
+from findings import Library, Peers, known
 
 OURS = "toolsemble"
 FLOOR = "floor"
@@ -16,7 +16,8 @@ TABLES: dict[str, dict[str, str]] = {
         "import": "cold import",
         "define": "define, and the specification",
         "call": "valid call",
-        "repaired": "repaired call",
+        "number_as_text": "a number as text",
+        "broken_json": "broken JSON",
         "refused": "refused call",
     },
     "Many tools": {
@@ -34,6 +35,19 @@ TABLES: dict[str, dict[str, str]] = {
 }
 """The titles of the tables, and of their columns by the key of the figure."""
 LABELS = {key: title for columns in TABLES.values() for key, title in columns.items()}
+
+
+def _held(figure: str) -> Callable[[Library], int]:
+    return lambda library: library["figures"].get(figure, {}).get("bytes", 0)
+
+
+WEIGHTS: tuple[tuple[str, Callable[[Library], int], Callable[[int], str]], ...] = (
+    ("memory of 1,000 tools", _held("thousand"), memory),
+    ("memory of 10,000 tools", _held("ten_thousand"), memory),
+    ("installed", lambda library: library["bytes"], memory),
+    ("distributions", lambda library: library["distributions"], str),
+)
+"""What else less of is better: what it is, how much a library takes, and how that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +104,23 @@ def part(peers: Peers | None) -> Iterator[str]:
         return
     yield (
         f"{setting_of(peers)} Bold: how many times toolsemble's time a library takes; below 1, it is faster. "
-        f"Where it says {MISSING}, a library does not do that, or could not be measured.\n"
+        f"Where it says {MISSING}, a library does not do that, or could not be measured. Where there were just one or "
+        "two pairs, that stands behind the ratio: it can be far off.\n"
     )
     libraries = ordered(peers["libraries"])
     yield table(
         ("library", "version", "checks arguments", "installed", "distributions"), "lllrr", map(_about, libraries)
     )
     for title, columns in TABLES.items():
-        yield f"### {title}\n"
-        rows = [(_name(each), *(_figure(each, key) for key in columns)) for each in libraries]
-        yield table(("library", *columns.values()), "l" + "r" * len(columns), rows)
+        yield from _table(title, columns, libraries)
     yield "### Aims\n"
     yield table(("figure", "ahead of", "aim", "nearest", "reached"), "llrlr", map(_judged, verdicts(peers)))
     for each in libraries:
         if each["problem"]:
             yield f"{each['name']} is missing or incomplete: {each['problem']}\n"
+    names = {each["name"] for each in libraries}
+    if unmeasured := [name for name in known() if name not in names]:
+        yield f"Not measured this time: {', '.join(unmeasured)}.\n"
 
 
 def ordered(libraries: Sequence[Library]) -> list[Library]:
@@ -115,11 +131,12 @@ def ordered(libraries: Sequence[Library]) -> list[Library]:
 
 
 def behind(peers: Peers | None) -> Iterator[str]:
-    """Give what another library is faster at, and the aims that were missed."""
+    """Give what another library is faster at or takes less for, and the aims that were missed."""
     for each in _others(peers):
-        for key, figure in each["figures"].items():
-            if figure["ratio"] < 1:
-                yield f"{LABELS.get(key, key)}: {each['name']} takes {times(figure['ratio'])} toolsemble's time"
+        for key, title in LABELS.items():
+            if key in each["figures"] and each["figures"][key]["ratio"] < 1:
+                yield f"{title}: {each['name']} takes {times(each['figures'][key]['ratio'])} toolsemble's time"
+    yield from _lighter(peers)
     for verdict in verdicts(peers):
         if not verdict.is_met:
             aim = verdict.aim
@@ -137,6 +154,25 @@ def verdicts(peers: Peers | None) -> Iterator[Verdict]:
         if reached:
             nearest = min(reached, key=reached.__getitem__)
             yield Verdict(aim, nearest, reached[nearest])
+
+
+def _lighter(peers: Peers | None) -> Iterator[str]:
+    """Give what another library takes less memory, disk or distributions for."""
+    ours = next((each for each in peers["libraries"] if each["name"] == OURS), None) if peers else None
+    for what, weigh, write in WEIGHTS:
+        for each in _others(peers) if ours else ():
+            theirs, own = weigh(each), weigh(ours)
+            if theirs and own and theirs < own:
+                yield f"{what}: {each['name']} takes {write(theirs)}, toolsemble {write(own)}"
+
+
+def _table(title: str, columns: dict[str, str], libraries: Sequence[Library]) -> Iterator[str]:
+    """Give a table of the figures that were measured; nothing where none of them was."""
+    found = [key for key in columns if any(key in each["figures"] for each in libraries)]
+    if found:
+        yield f"### {title}\n"
+        rows = [(_name(each), *(_figure(each, key) for key in found)) for each in libraries]
+        yield table(("library", *(columns[key] for key in found)), "l" + "r" * len(found), rows)
 
 
 def _others(peers: Peers | None) -> list[Library]:

@@ -3,19 +3,18 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
+import compare
+import findings
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
 from comparison import results, weight
-from comparison.figure import FIGURES, FRESH, figure
+from comparison.figure import FIGURES, FRESH, LEAST, ONCE, figure, number
 from comparison.participant import Participant
 from comparison.preparation import MissingError, Preparation
 from peers import floor, task
 from peers import toolsemble as ours
+from peers.task import new_search
 
 SLOW = {"async_2000"}
 """What takes long, and differs from others by a number only."""
@@ -32,15 +31,75 @@ def peer(**functions):
     return SimpleNamespace(**{"VALIDATES": True} | functions)
 
 
+class Pretender(Participant):
+    """Takes the seconds that it was told, in no process."""
+
+    def __init__(self, taken, name, *, ready):
+        facts = {"name": name, "version": "1", "validates": "yes", "bytes": 1, "distributions": 1}
+        super().__init__(name, sys.executable, facts=facts)
+        self.taken, self.is_ready, self.interrupted = taken, ready, None
+
+    def ready(self, what):
+        return self.is_ready
+
+    def seconds(self, what):
+        if what == self.interrupted:
+            raise KeyboardInterrupt
+        return self.taken
+
+
+def pretender(taken, name="some", *, ready=True):
+    return Pretender(taken, name, ready=ready)
+
+
 def row(name, ratio):
-    found = {"seconds": 1.0, "ratio": ratio, "low": ratio, "high": ratio}
+    found = {"seconds": 1.0, "ratio": ratio, "low": ratio, "high": ratio, "pairs": 3}
     facts = {"name": name, "version": "1", "validates": "yes", "bytes": 2_000_000, "distributions": 1}
     return facts | {"figures": {"call": found}, "problem": ""}
 
 
 def test_a_figure_is_the_median_of_the_pairs_with_the_spread_of_their_ratios():
-    pairs = [(1.0, float(number)) for number in range(1, 12)]
-    assert figure(pairs) == {"seconds": 6.0, "ratio": 6.0, "low": 2.0, "high": 10.0}
+    pairs = [(float(number), 1.0) for number in range(1, 12)]
+    assert figure(pairs) == {"seconds": 6.0, "ratio": 6.0, "low": 2.0, "high": 10.0, "pairs": 11}
+
+
+@pytest.mark.parametrize("what", FIGURES)
+def test_every_figure_gets_enough_pairs_but_what_takes_longest(what):
+    assert number(what, 40) >= (1 if what in ONCE else LEAST)
+    assert number(what, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("taken", "pairs"), [(0.4, 5), (2.0, 3), (60.0, 3)], ids=["short", "longer than a second", "long"]
+)
+def test_what_takes_long_gets_fewer_pairs(taken, pairs):
+    other, reference = pretender(taken), pretender(0.1)
+    compare.measure([reference, other], "call", LEAST)
+    assert (len(other.pairs["call"]), len(reference.pairs["call"])) == (pairs, pairs)
+
+
+def test_the_reference_is_known_by_all_its_measurements():
+    reference, *others = everyone = [pretender(1e-3), pretender(2e-3), pretender(4e-3)]
+    compare.measure(everyone, "call", 2)
+    assert reference.pairs == {"call": [(1e-3, 1e-3)] * 4}
+    assert [each.pairs for each in others] == [{"call": [(taken, 1e-3)] * 2} for taken in (2e-3, 4e-3)]
+
+
+def test_the_reference_is_measured_alone_where_nobody_else_has_the_figure():
+    reference = pretender(1e-3)
+    compare.measure([reference, pretender(2e-3, ready=False)], "call", 2)
+    assert reference.pairs == {"call": [(1e-3, 1e-3)] * 2}
+
+
+def test_what_was_measured_is_written_after_each_figure(tmp_path, monkeypatch):
+    monkeypatch.setattr(findings, "PEERS", tmp_path / "peers.json")
+    _, other = everyone = [pretender(1e-3, "toolsemble"), pretender(2e-3, "other")]
+    other.interrupted = "refused"
+    with pytest.raises(KeyboardInterrupt):
+        compare.measured(everyone, 1)
+    kept = findings.read(tmp_path / "peers.json")["libraries"]
+    done = [*FIGURES][: [*FIGURES].index("refused")]
+    assert [(each["name"], [*each["figures"]]) for each in kept] == [("toolsemble", done), ("other", done)]
 
 
 @pytest.mark.parametrize("what", TIMED)
@@ -49,10 +108,17 @@ def test_toolsemble_has_every_figure_and_proves_it(what, runner):
     assert work.batch() > 0
 
 
-@pytest.mark.parametrize("what", ["repaired", "pipeline", "agent"])
+@pytest.mark.parametrize("what", ["broken_json", "pipeline", "agent"])
 def test_what_a_library_does_not_have_is_missing(what, runner):
     with pytest.raises(MissingError):
         getattr(Preparation(floor, runner), what)()
+
+
+def test_a_number_as_text_counts_where_the_body_gets_a_number(runner):
+    assert Preparation(floor, runner).number_as_text().batch() > 0
+    careless = peer(make_call=lambda arguments: lambda: new_search()(**json.loads(arguments)))
+    with pytest.raises(MissingError, match="'5' results for weather"):
+        Preparation(careless, runner).number_as_text()
 
 
 def test_a_library_that_takes_any_type_has_no_refusal(runner):
@@ -118,7 +184,7 @@ def test_a_participant_is_measured_in_its_own_process():
         other.close()
     written = other.row()
     assert written["figures"].keys() == {"call"}
-    assert written["figures"]["call"].keys() == {"seconds", "ratio", "low", "high"}
+    assert written["figures"]["call"].keys() == {"seconds", "ratio", "low", "high", "pairs"}
     assert written["problem"] == ""
 
 
@@ -142,11 +208,3 @@ def test_rows_of_other_circumstances_do_not_stay(tmp_path):
     before = results.write([row("toolsemble", 1.0), row("slow", 9.0)], file)
     file.write_text(json.dumps({**before, "date": "2020-01-01"}))
     assert results.write([row("toolsemble", 1.0)], file)["libraries"] == [row("toolsemble", 1.0)]
-
-
-def test_the_table_shows_a_dash_for_what_is_missing(tmp_path):
-    found = results.write([row("toolsemble", 1.0) | {"problem": "agent: too tired"}], tmp_path / "peers.json")
-    *_, line, problem = results.table(found)
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == ["toolsemble", "1", "yes", "2.0", "1", "—", "—", "1.00", *["—"] * 10]
-    assert problem == "\n**toolsemble is incomplete**: agent: too tired"

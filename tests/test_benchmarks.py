@@ -28,7 +28,8 @@ from own import (
     scale,
     telemetry,
 )
-from own.measure import Comparison, Repeated, Subject, awaited, computed, once, pairs, rounded, settled, spread
+from own.measure import Comparison, Repeated, Subject, awaited, computed, once, pairs, settled
+from ratio import rounded, spread
 
 SMALL = {
     imports: {},
@@ -59,7 +60,7 @@ def own(*rows, growth=(("tools in a toolbox", (3e-3, 2e-3, 2e-3, 2e-3)),)):
 
 def library(name, validates="yes", problem="", **ratios):
     figures = {
-        figure: {"seconds": ratio * 1e-5, "ratio": ratio, "low": ratio, "high": ratio * 2}
+        figure: {"seconds": ratio * 1e-5, "ratio": ratio, "low": ratio, "high": ratio * 2, "pairs": 3}
         for figure, ratio in ratios.items()
     }
     facts = {"version": "1.0", "validates": validates, "bytes": 12_340_000, "distributions": 3}
@@ -276,9 +277,48 @@ def test_the_page_shows_libraries_by_the_time_of_a_call():
         "slow",
         "broken",
     ]
-    assert "| none | none | 60.0 µs, **6.00** (6.00 to 12.00), 5.00 MB | none | none |" in page
+    assert "| none | 60.0 µs, **6.00** (6.00 to 12.00), 5.00 MB |" in page
     assert "| quick | 1.0 | yes | 12.3 MB | 3 |" in page
     assert "broken is missing or incomplete: no wheel" in page
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"low": 1.0, "high": 2.0, "pairs": 3}, "(1.00 to 2.00)"),
+        ({"low": 1.0, "high": 1.0, "pairs": 3}, ""),
+        ({"low": 1.0, "high": 2.0, "pairs": 2}, "(1.00 to 2.00, two pairs)"),
+        ({"low": 1.0, "high": 1.0, "pairs": 1}, "(one pair)"),
+        ({"low": 1.0, "high": 2.0}, "(1.00 to 2.00)"),
+    ],
+)
+def test_few_pairs_are_said_beside_the_ratio(found, expected):
+    assert cells.spread_of(found) == expected
+
+
+def test_the_page_has_no_column_for_what_was_not_measured():
+    page = report.page(own(), peers(library("rival", call=2)))
+    assert "| library | cold import | valid call |" in page
+    assert "### Many tools" not in page
+
+
+def test_the_page_names_what_another_library_takes_less_of():
+    light, heavy = library("light", call=9, thousand=9), library("heavy", call=9, thousand=9)
+    light |= {"bytes": 1_000_000, "distributions": 1}
+    compared = peers(light, heavy)
+    sizes = (9_000_000, 4_000_000, 9_500_000)
+    for each, held in zip((compared["libraries"][0], light, heavy), sizes, strict=True):
+        each["figures"].setdefault("thousand", dict(each["figures"]["call"]))["bytes"] = held
+    assert [*versus.behind(compared)] == [
+        "memory of 1,000 tools: light takes 4.00 MB, toolsemble 9.00 MB",
+        "installed: light takes 1.00 MB, toolsemble 12.3 MB",
+        "distributions: light takes 1, toolsemble 3",
+    ]
+
+
+def test_the_page_names_the_libraries_that_were_not_measured(monkeypatch):
+    monkeypatch.setattr(versus, "known", lambda: ["lost", "rival", "tired"])
+    assert "Not measured this time: lost, tired." in report.page(own(), peers(library("rival", call=2)))
 
 
 def test_aims_are_judged_by_the_library_that_comes_closest():
@@ -293,7 +333,7 @@ def test_aims_are_judged_by_the_library_that_comes_closest():
 def test_tables_of_the_page_have_as_many_cells_in_every_line():
     page = report.page(own(), peers(library("rival", call=2, agent=3)))
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 7
+    assert len(tables) == 6
     for lines in map(str.splitlines, tables):
         assert {line.count("|") for line in lines} == {lines[0].count("|")}
 
@@ -330,7 +370,7 @@ def test_a_few_figures_stand_on_the_first_page():
     assert (lines[0], lines[-1]) == ("Before", "after")
     assert [cell.split()[0] for cell in lines[2].split("|")[2:-1]] == ["toolsemble", "pydantic-ai"]
     assert lines[4] == "| a call, from JSON text to reply text | 10.0 µs | 40.0 µs (4.0) |"
-    assert lines[5].endswith("| 10.0 µs | none |")
+    assert lines[6].endswith("| 10.0 µs | none |")
     assert summary.placed("no marks", compared) == "no marks"
 
 

@@ -7,13 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from comparison.figure import FRESH, Pair, figure
+from ratio import Pair
+
+from comparison.figure import FRESH, LEAST, figure
 from comparison.process import Worker, WorkerError, imported
 
 FEW = 3
-"""Pairs that are measured however long they take."""
-ENOUGH = 20
-"""Seconds of a participant's own, after which a figure gets no more pairs than these."""
+"""Pairs that are measured even of what takes long."""
+LONG = 1.0
+"""Seconds of a pair from which on these few are enough."""
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Participant:
     facts: dict[str, object] = field(default_factory=dict)
     """How it introduced itself, and what it weighs."""
     pairs: dict[str, list[Pair]] = field(default_factory=dict)
-    """What was measured, by figure."""
+    """What it took and what the reference took, by figure; of the reference, all that it took in anybody's pairs."""
     memory: dict[str, int] = field(default_factory=dict)
     """Bytes of many tools, by figure."""
     problems: dict[str, str] = field(default_factory=dict)
@@ -62,16 +64,19 @@ class Participant:
         return False
 
     def done(self, what: str) -> bool:
-        """Tell whether a figure has a problem, or has taken long enough to be known."""
+        """Tell whether a figure has a problem, or has taken as long as the least number of pairs of some length."""
         pairs = self.pairs.get(what, [])
-        return what in self.problems or (len(pairs) >= FEW and sum(own for _, own in pairs) > ENOUGH)
+        return what in self.problems or (len(pairs) >= FEW and sum(map(sum, pairs)) >= LEAST * LONG)
 
     def measure(self, what: str, reference: Participant) -> None:
         """Measure the reference, then itself, and keep both."""
         first = reference.seconds(what)
+        reference.pairs.setdefault(what, []).append((first, first))
+        if self is reference:
+            return
         with self._noted(what):
-            own = first if self is reference else self.seconds(what)
-            self.pairs.setdefault(what, []).append((first, own))
+            own = self.seconds(what)
+            self.pairs.setdefault(what, []).append((own, first))
 
     def seconds(self, what: str) -> float:
         """Measure once."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from peers.task import (
     ANSWER,
-    DEFECTIVE,
+    BROKEN,
+    COERCED,
     FOUND,
     LINED,
     RAN,
@@ -46,12 +47,13 @@ class Preparation:
         """Prepare a valid call."""
         return self._answering(self._peer.make_call())
 
-    def repaired(self) -> Work:
-        """Prepare a call with small defects, which the body must not notice."""
-        try:
-            return self._answering(self._peer.make_call(DEFECTIVE))
-        except Exception as error:
-            raise MissingError(f"defective arguments are answered {error!r:.200}") from error
+    def number_as_text(self) -> Work:
+        """Prepare a call with a number as text, which the body must get as a number."""
+        return self._mended(COERCED)
+
+    def broken_json(self) -> Work:
+        """Prepare a call whose JSON text has a comma too many."""
+        return self._mended(BROKEN)
 
     def refused(self) -> Work:
         """Prepare a call with a wrong type, up to the text for the model."""
@@ -109,6 +111,13 @@ class Preparation:
         RAN.clear()
         work.once()
         return _proved(work, meeting.held == 1 and set(map(repr, RAN)) == {"5"}, f"{meeting.held} meetings")
+
+    def _mended(self, arguments: str) -> Work:
+        """Prepare a call with a defect; who refuses it, in whatever way, does not give the reply of a valid one."""
+        try:
+            return self._answering(self._peer.make_call(arguments))
+        except Exception as error:
+            raise MissingError(f"{arguments} is answered: {error}") from error
 
     def _answering(self, call: Call) -> Work:
         work = self._work(call)

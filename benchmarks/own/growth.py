@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from findings import Growth
+from ratio import rounded
 
 from own.agents import converse, sums, work
 from own.job import add
-from own.measure import computed, rounded, settled
+from own.measure import computed, settled
 from toolsemble import Toolbox
 
 SIZES = (10, 100, 1000, 10_000)

@@ -8,7 +8,6 @@ the processor's clock, which stands still while other programs run; work that wa
 from __future__ import annotations
 
 import asyncio
-import math
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from findings import Row
+from ratio import Pair, compared, rounded
 
 BATCH = 0.004
 """Seconds that one measurement takes, about: long enough for the clock, short enough to alternate often."""
@@ -29,8 +29,6 @@ Clock = Callable[[], float]
 """Gives seconds; what matters is the difference."""
 Go = Callable[[], float]
 """Does something, and gives the seconds that one of it took."""
-Pair = tuple[float, float]
-"""What ours and the other took, right after each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,6 @@ class Subject:
 
     def row(self, pairs: Sequence[Pair]) -> Row:
         """Give what the pairs say."""
-        ratios = [ours / other for ours, other in pairs]
-        low, high = spread(ratios)
         return Row(
             group=self.group,
             what=self.what,
@@ -62,11 +58,8 @@ class Subject:
             unit=self.unit,
             ours=rounded(statistics.median(ours for ours, _ in pairs)),
             other=rounded(statistics.median(other for _, other in pairs)),
-            ratio=rounded(statistics.median(ratios)),
-            low=rounded(low),
-            high=rounded(high),
-            pairs=len(pairs),
             aim=self.aim,
+            **compared(pairs),
         )
 
 
@@ -164,15 +157,3 @@ def settled(go: Go, seconds: float) -> float:
     while WALL() < end:
         found.append(go())
     return statistics.median(found)
-
-
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Give the values that the lowest and the highest tenth lie beyond."""
-    ordered = sorted(values)
-    tenth = len(ordered) // 10
-    return ordered[tenth], ordered[-1 - tenth]
-
-
-def rounded(number: float) -> float:
-    """Give four digits of a number: the others are noise."""
-    return round(number, 3 - math.floor(math.log10(abs(number)))) if number else 0.0

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from findings import HERE, Growth, Row
+from ratio import Pair, rounded
 
-from own.measure import Pair, Subject, rounded
+from own.measure import Subject
 
 
 class Build(TypedDict, total=False):
