@@ -9,7 +9,7 @@ from findings import Figure, Row, Setting
 
 MISSING = "none"
 """What stands where there is no figure."""
-MOST = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 """The units of time, the smallest first."""
 FEW = {1: "one pair", 2: "two pairs"}
 """How many pairs are so few that it must be said."""
@@ -18,8 +18,8 @@ ALIGNED = {"l": "---", "r": "---:"}
 
 def seconds(taken: float) -> str:
     """Give a time with three digits, in the unit that suits it."""
-    unit = next(reversed([name for name, size in MOST.items() if taken >= size * 0.9995]), "ns")
-    return f"{_digits(taken / MOST[unit])} {unit}"
+    unit = next(reversed([name for name, size in UNITS.items() if taken >= size * 0.9995]), "ns")
+    return f"{_digits(taken / UNITS[unit])} {unit}"
 
 
 def memory(taken: float) -> str:
@@ -58,7 +58,7 @@ def is_met(row: Row) -> bool:
     if parts is None:
         raise ValueError(f"An aim is written '< 4' or '< 8 µs more', not {row['aim']!r}: {row['what']}")
     most = float(parts["most"])
-    return row["ours"] - row["other"] < most * MOST[parts["unit"]] if parts["unit"] else row["ratio"] < most
+    return row["ours"] - row["other"] < most * UNITS[parts["unit"]] if parts["unit"] else row["ratio"] < most
 
 
 def setting_of(found: Setting) -> str:
@@ -72,7 +72,7 @@ def table(headings: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) 
     return "".join(f"| {' | '.join(cell.strip() for cell in line)} |\n" for line in lines)
 
 
-def linked(title: str, path: str) -> str:
+def picture(title: str, path: str) -> str:
     """Give a picture with its title."""
     return f"![{title}]({path})\n"
 

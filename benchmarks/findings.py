@@ -37,7 +37,9 @@ class Row(Ratio):
     against: str
     """What it is compared with."""
     figure: str
-    """The key of the same figure of the peers; empty where they have none."""
+    """The key of the peers' figure that a picture shows this one in place of, where no peer was measured; or empty."""
+    itself: bool
+    """Whether the other is toolsemble, too: nothing that a user could take instead."""
     unit: Literal["s", "B"]
     """What is counted: seconds or bytes."""
     ours: float

@@ -104,8 +104,7 @@ def part(peers: Peers | None) -> Iterator[str]:
         return
     yield (
         f"{setting_of(peers)} Bold: how many times toolsemble's time a library takes; below 1, it is faster. "
-        f"Where it says {MISSING}, a library does not do that, or could not be measured. Where there were just one or "
-        "two pairs, that stands behind the ratio: it can be far off.\n"
+        f"Where it says {MISSING}, a library does not do that, or could not be measured.\n"
     )
     libraries = ordered(peers["libraries"])
     yield table(

@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import TextIO
 
 from comparison import weight
 from comparison.preparation import MissingError, Preparation
-from comparison.work import Work
-from memory import resident
+from memory import weighed
 from peers.task import ARGUMENTS, FOUND, OUT_OF_BOUNDS, WRONG_TYPE, Participant
+from timing import WALL, Repeated
 
 
 class Worker:
@@ -27,7 +26,7 @@ class Worker:
     def __init__(self, participant: Participant) -> None:
         self._participant = participant
         self._runner = asyncio.Runner()
-        self._work: Work | None = None
+        self._work: Repeated | None = None
 
     def introduce(self) -> dict[str, object]:
         """Give what the table says beside the figures."""
@@ -55,28 +54,23 @@ class Worker:
             self._work = getattr(Preparation(self._participant, self._runner), figure)()
         except MissingError as error:
             return {"missing": str(error)}
-        self._work.calibrate()
+        self._work()  # which finds out how many make a batch
         return {}
 
     def time(self) -> dict[str, object]:
         """Time a batch of what was prepared."""
-        return {"seconds": self._work.batch()}
+        return {"seconds": self._work()}
 
     def many(self, count: int) -> dict[str, object]:
-        """Time that many tools, and weigh them; a small go before loads what is loaded late."""
-        self._participant.many(2)
-        gc.collect()
-        before, started = resident(), time.perf_counter()
-        container, specifications = self._participant.many(count)
-        seconds = time.perf_counter() - started
-        gc.collect()
+        """Time that many tools, and weigh them."""
+        (container, specifications), facts = weighed(self._participant.many, count, WALL)
         if len(specifications) != count:
             raise AssertionError(f"{type(container).__name__} gave {len(specifications)} of {count} specifications")
-        return {"seconds": seconds, "bytes": max(0, resident() - before)}
+        return facts
 
     def _reply(self, arguments: str) -> str:
         """Give what such a call is answered."""
-        return str(Work(self._participant.make_call(arguments), self._runner).once())
+        return str(Repeated(self._participant.make_call(arguments), runner=self._runner).once())
 
     def _refuses(self, arguments: str) -> bool:
         """Tell whether such a call is kept from the body."""

@@ -105,7 +105,7 @@ def test_what_was_measured_is_written_after_each_figure(tmp_path, monkeypatch):
 @pytest.mark.parametrize("what", TIMED)
 def test_toolsemble_has_every_figure_and_proves_it(what, runner):
     work = getattr(Preparation(ours, runner), what)()
-    assert work.batch() > 0
+    assert work() > 0
 
 
 @pytest.mark.parametrize("what", ["broken_json", "pipeline", "agent"])
@@ -115,7 +115,7 @@ def test_what_a_library_does_not_have_is_missing(what, runner):
 
 
 def test_a_number_as_text_counts_where_the_body_gets_a_number(runner):
-    assert Preparation(floor, runner).number_as_text().batch() > 0
+    assert Preparation(floor, runner).number_as_text()() > 0
     careless = peer(make_call=lambda arguments: lambda: new_search()(**json.loads(arguments)))
     with pytest.raises(MissingError, match="'5' results for weather"):
         Preparation(careless, runner).number_as_text()
@@ -152,7 +152,7 @@ def test_blocking_calls_in_one_thread_are_not_measured(runner):
 
 
 def test_async_calls_one_after_the_other_are_not_measured(runner, monkeypatch):
-    monkeypatch.setattr("comparison.work.PATIENCE", 0.05)
+    monkeypatch.setattr("timing.PATIENCE", 0.05)
 
     def make_parallel(search, count):
         async def turn():

@@ -22,14 +22,17 @@ from own import (
     definitions,
     growth,
     imports,
+    job,
     measure,
     parallel,
     pipelines,
     scale,
     telemetry,
 )
-from own.measure import Comparison, Repeated, Subject, awaited, computed, once, pairs, settled
+from own.measure import Comparison, Subject, awaited, computed, once, pairs, settled
+from peers import task
 from ratio import rounded, spread
+from timing import Repeated
 
 SMALL = {
     imports: {},
@@ -79,6 +82,7 @@ def test_a_comparison_is_the_median_of_ratios_within_pairs():
         "what": "ours",
         "against": "other",
         "figure": "call",
+        "itself": False,
         "unit": "s",
         "ours": 9.0,
         "other": 3.0,
@@ -115,6 +119,18 @@ def test_a_comparison_warms_up_before_it_is_measured():
     ours, other = iter([9.0, 2.0, 4.0]), iter([9.0, 1.0, 1.0])
     found = Comparison(Subject("call", "ours", "other"), ours.__next__, other.__next__).measured(0, 2)
     assert (found["ratio"], found["pairs"]) == (3.0, 2)
+
+
+def test_sizes_of_growth_go_by_turns():
+    went, taken = [], iter([3.0, 30.0, 1.0, 10.0, 2.0, 20.0])
+    goes = {size: lambda size=size: went.append(size) or next(taken) for size in (1, 10)}
+    assert growth.by_turns(goes, 0) == [[1, 2.0], [10, 20.0]]
+    assert went == [1, 10] * growth.ROUNDS
+
+
+def test_the_import_of_what_a_user_needs_has_an_aim_too():
+    aims = [(each.subject.what, each.subject.aim) for each in imports.comparisons()]
+    assert aims[:2] == [("`import toolsemble`", "< 0.2"), (f"`{imports.NEEDED}`", "< 0.25")]
 
 
 def test_goes_without_time_settle_on_one():
@@ -165,7 +181,7 @@ def test_rows_are_measured_part_by_part_and_told(monkeypatch, capsys):
     assert capsys.readouterr().out.split() == f"{words} {words}".split(" ")
 
 
-@pytest.mark.parametrize(("arguments", "ran"), [(calls.COERCED, True), (calls.FENCED, True), (calls.WRONG_TYPE, False)])
+@pytest.mark.parametrize(("arguments", "ran"), [(task.COERCED, True), (job.FENCED, True), (task.WRONG_TYPE, False)])
 def test_calls_are_repaired_and_refused_as_their_names_say(arguments, ran):
     reply = build.toolbox(1).execute(build.ToolCall("search_0", arguments))
     assert ("results for weather in Rome" in reply.text) == ran
@@ -246,16 +262,18 @@ def test_the_page_of_the_floor_alone_says_how_to_get_the_rest():
     assert "| tools in a toolbox | 3.00 ms | 2.00 ms | 2.00 ms | 2.00 ms | yes |" in page
     assert "takes 25.1 MB in 9 distributions." in page
     assert "Not measured here yet: `make bench-peers`" in page
-    assert page.endswith("Every aim is met, and no library that was measured is faster.\n")
+    assert page.endswith("Every aim is met, and no library that was measured takes less.\n")
 
 
 def test_the_page_names_what_toolsemble_is_not_ahead_in():
-    slow = row(ratio=5, what="a slow call")
-    found = own(slow, growth=[("turns", (1, 1, 2, 4))])
+    slow, large = row(ratio=5, what="a slow call"), row(ratio=2, what="a large call", aim="")
+    itself = row(ratio=2, what="a limited call", aim="", itself=True)
+    found = own(slow, large, itself, row(ratio=0.9, aim=""), growth=[("turns", (1, 1, 2, 4))])
     rival = library("rival", call=0.8, agent=12, **{"import": 6})
     page = report.page(found, peers(rival, library("loose", validates="no", call=0.5)))
     assert page.partition("## Where toolsemble is not ahead\n\n")[2].splitlines() == [
         "- a slow call / `validate_json`: 5.0 times, 8.00 µs / 2.00 µs; the aim is < 4",
+        "- a large call / `validate_json`: 2.0 times, 8.00 µs / 2.00 µs; no aim",
         "- turns: each costs more when there are many",
         "- valid call: rival takes 0.80 times toolsemble's time",
         "- valid call: loose takes 0.50 times toolsemble's time",

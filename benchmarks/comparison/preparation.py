@@ -21,8 +21,7 @@ from peers.task import (
     new_search,
     one_by_one,
 )
-
-from comparison.work import Work
+from timing import WALL, Repeated
 
 NAP = 0.005
 """Seconds that a blocking body takes."""
@@ -39,23 +38,23 @@ class Preparation:
         self._peer = peer
         self._runner = runner
 
-    def define(self) -> Work:
+    def define(self) -> Repeated:
         """Prepare a definition with its specification."""
         return self._work(self._peer.define)
 
-    def call(self) -> Work:
+    def call(self) -> Repeated:
         """Prepare a valid call."""
         return self._answering(self._peer.make_call())
 
-    def number_as_text(self) -> Work:
+    def number_as_text(self) -> Repeated:
         """Prepare a call with a number as text, which the body must get as a number."""
         return self._mended(COERCED)
 
-    def broken_json(self) -> Work:
+    def broken_json(self) -> Repeated:
         """Prepare a call whose JSON text has a comma too many."""
         return self._mended(BROKEN)
 
-    def refused(self) -> Work:
+    def refused(self) -> Repeated:
         """Prepare a call with a wrong type, up to the text for the model."""
         if not self._peer.VALIDATES:
             raise MissingError("wrong types are not refused")
@@ -64,16 +63,16 @@ class Preparation:
         text = str(work.once())
         return _proved(work, bool(text) and "results for" not in text, text)
 
-    def look_up(self) -> Work:
+    def look_up(self) -> Repeated:
         """Prepare a call of one tool among a thousand."""
         return self._answering(self._offered("make_look_up")(1000))
 
-    def pipeline(self) -> Work:
+    def pipeline(self) -> Repeated:
         """Prepare a pipeline of three."""
         work = self._work(self._offered("make_pipeline")())
         return _proved(work, LINED in (text := str(work.once())), text)
 
-    def agent(self) -> Work:
+    def agent(self) -> Repeated:
         """Prepare an agent's run, timed by turn; the body must have been given every turn's limit, as a number."""
         work = self._work(self._offered("make_agent")(one_by_one()), parts=TURNS)
         RAN.clear()
@@ -82,15 +81,15 @@ class Preparation:
             work, text == ANSWER and repr([*RAN]) == repr([*range(1, TURNS + 1)]), f"{text!r} after {[*RAN]}"
         )
 
-    def async_200(self) -> Work:
+    def async_200(self) -> Repeated:
         """Prepare 200 async calls side by side."""
         return self._parallel(200)
 
-    def async_2000(self) -> Work:
+    def async_2000(self) -> Repeated:
         """Prepare 2,000 async calls side by side."""
         return self._parallel(2000)
 
-    def blocking_200(self) -> Work:
+    def blocking_200(self) -> Repeated:
         """Prepare 200 blocking calls; they must have run in several threads."""
         make, threads = self._offered("make_blocking"), []
 
@@ -98,13 +97,14 @@ class Preparation:
             time.sleep(NAP)
             threads.append(threading.get_ident())
 
-        work = self._work(make(new_search(pause=nap), 200))
+        count = 200
+        work = self._work(make(new_search(pause=nap), count))
         RAN.clear()
         work.once()
-        proved = len(threads) == 200 and len(set(threads)) > 1 and set(map(repr, RAN)) == {"5"}  # noqa: PLR2004 - as above
+        proved = len(threads) == count and len(set(threads)) > 1 and set(map(repr, RAN)) == {"5"}
         return _proved(work, proved, f"{len(threads)} bodies in {len(set(threads))} threads with {set(RAN)}")
 
-    def _parallel(self, count: int) -> Work:
+    def _parallel(self, count: int) -> Repeated:
         """Prepare calls that wait for each other: who runs them one after the other never ends."""
         make, meeting = self._offered("make_parallel"), Meeting(count)
         work = self._work(make(new_async_search(pause=meeting.attend), count))
@@ -112,19 +112,19 @@ class Preparation:
         work.once()
         return _proved(work, meeting.held == 1 and set(map(repr, RAN)) == {"5"}, f"{meeting.held} meetings")
 
-    def _mended(self, arguments: str) -> Work:
+    def _mended(self, arguments: str) -> Repeated:
         """Prepare a call with a defect; who refuses it, in whatever way, does not give the reply of a valid one."""
         try:
             return self._answering(self._peer.make_call(arguments))
         except Exception as error:
             raise MissingError(f"{arguments} is answered: {error}") from error
 
-    def _answering(self, call: Call) -> Work:
+    def _answering(self, call: Call) -> Repeated:
         work = self._work(call)
         return _proved(work, FOUND in (text := str(work.once())), text)
 
-    def _work(self, call: Call, parts: int = 1) -> Work:
-        return Work(call, self._runner, parts)
+    def _work(self, call: Call, parts: int = 1) -> Repeated:
+        return Repeated(call, WALL, runner=self._runner, parts=parts)
 
     def _offered(self, function: str) -> Callable[..., Call]:
         try:
@@ -167,13 +167,13 @@ def _told(call: Call) -> Call:
     async def awaited() -> object:
         try:
             return await call()
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - every library refuses with errors of its own
             return str(error)
 
     return awaited if inspect.iscoroutinefunction(call) else called
 
 
-def _proved(work: Work, proof: bool, seen: str) -> Work:  # noqa: FBT001 - what was found out is handed over
+def _proved(work: Repeated, proof: bool, seen: str) -> Repeated:  # noqa: FBT001 - what was found out is handed over
     """Give the work, or refuse it."""
     if not proof:
         raise AssertionError(f"it gives {seen!r:.200}")

@@ -22,7 +22,7 @@ QUIET = {
 }
 """Nobody calls home during a benchmark."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | QUIET
-"""Everybody may keep compiled bytecode: installers compile the peers, but not a source that is only linked."""
+"""Everybody may keep compiled bytecode, as users have it: where it is not kept, an import would compile each time."""
 
 
 class WorkerError(Exception):
@@ -76,9 +76,9 @@ class Worker:
             self._process.stdin.close()
 
 
-def imported(python: str, statement: str) -> float:
-    """Give the seconds of an import in a fresh process."""
-    code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+def imported(python: str, statements: str) -> float:
+    """Give the seconds of imports, and what else there is to run, in a fresh process."""
+    code = f"import time; t = time.perf_counter()\n{statements}\nprint(time.perf_counter() - t)"
     run = subprocess.run(  # noqa: S603 - our own code
         [python, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=PATIENCE
     )

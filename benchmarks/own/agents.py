@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from peers.task import ARGUMENTS, new_async_search
+from peers.task import ARGUMENTS, gathered, new_async_search
 
 from own.job import Nap, adapter, add
 from own.measure import Comparison, Subject, awaited, computed
@@ -81,9 +81,7 @@ def _many_calls(runner: asyncio.Runner, count: int) -> Comparison:
     """Compare a turn of an agent with many waiting calls with a bare gather."""
     nap = Nap()
     box, calls = Toolbox([nap]), calls_of("nap", count)
-
-    async def bare() -> None:
-        await asyncio.gather(*(nap.run("x") for _ in range(count)))
+    bare = gathered(lambda: nap.run("x"), count)
 
     async def ours() -> None:
         await Agent(ScriptedModel([calls, "done"]), box, max_iterations=count).run("go")
@@ -95,9 +93,8 @@ def _many_calls(runner: asyncio.Runner, count: int) -> Comparison:
 
 def _conversation(runner: asyncio.Runner, long: int, short: int) -> Comparison:
     """Compare a turn of a long conversation with one of a short one."""
-    subject = Subject(
-        "agent", f"a turn of a conversation of {long:,} turns", f"a turn of one of {short:,} turns", "< 1.2"
-    )
+    what, against = f"a turn of a conversation of {long:,} turns", f"a turn of one of {short:,} turns"
+    subject = Subject("agent", what, against, "< 1.2", itself=True)
     return Comparison(
         subject, computed(runner, lambda: converse(long), long), computed(runner, lambda: converse(short), short)
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Callable
 
-from memory import resident
+from memory import weighed
 from peers.task import ARGUMENTS, new_search
+from timing import PROCESSOR, Repeated
 
 from own.job import adapter
-from own.measure import PROCESSOR, Repeated, pairs
+from own.measure import pairs
 from toolsemble import Toolbox, ToolCall, tool
 
 
@@ -33,13 +33,7 @@ MAKERS: dict[str, Callable[[int], object]] = {"toolsemble": toolbox, "bare": bar
 
 def built(kind: str, count: int) -> dict[str, object]:
     """Give the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
-    MAKERS[kind](2)  # what is loaded or built on first use is no part of a tool
-    gc.collect()
-    before, started = resident(), PROCESSOR()
-    made = MAKERS[kind](count)
-    seconds = PROCESSOR() - started
-    gc.collect()
-    facts: dict[str, object] = {"seconds": seconds, "bytes": max(1, resident() - before)}
+    made, facts = weighed(MAKERS[kind], count, PROCESSOR)
     return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
 
 

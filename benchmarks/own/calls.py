@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 
-from peers.task import new_search
+from peers.task import ARGUMENTS, COERCED, WRONG_TYPE, new_search
 from pydantic import ValidationError
+from timing import PROCESSOR, WALL, Clock, Repeated
 
-from own.job import ARGUMENTS, COERCED, FENCED, TEXT, WRONG_TYPE, Echo, bare_search
-from own.measure import PROCESSOR, WALL, Clock, Comparison, Repeated, Subject
+from own.job import FENCED, TEXT, Echo, bare_search
+from own.measure import Comparison, Subject
 from toolsemble import RateLimit, Toolbox, ToolCall, tool
 
 FLOOR = "pydantic-core's `validate_json` and the function"
@@ -18,9 +19,9 @@ FLOOR = "pydantic-core's `validate_json` and the function"
 def comparisons() -> Iterator[Comparison]:
     """Give the comparisons of single calls."""
     yield _typed("a valid call", ARGUMENTS, FLOOR, aim="< 4", figure="call")
-    yield _typed("a repaired call: a number as text", COERCED, f"{FLOOR}, lax", figure="repaired")
+    yield _typed("a repaired call: a number as text", COERCED, f"{FLOOR}, lax")
     yield _typed("a repaired call: a code block with single quotes", FENCED, f"{FLOOR}, of valid JSON", bare=ARGUMENTS)
-    yield _typed("a refused call", WRONG_TYPE, "`validate_json` and the error's text", figure="refused")
+    yield _typed("a refused call", WRONG_TYPE, "`validate_json` and the error's text")
     yield _plain()
     yield _limited()
     yield _timed()
@@ -67,7 +68,7 @@ def _timed() -> Comparison:
 def _against_plain(limited: Echo, what: str, clock: Clock = PROCESSOR) -> Comparison:
     call = ToolCall("echo", TEXT, id="call_1")
     ours, other = (Repeated(_executed(Toolbox([each]), call), clock) for each in (limited, Echo()))
-    return Comparison(Subject("call", what, "a call without"), ours, other)
+    return Comparison(Subject("call", what, "a call without", itself=True), ours, other)
 
 
 def _executed(box: Toolbox, call: ToolCall) -> Callable[[], str]:

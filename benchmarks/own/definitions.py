@@ -7,9 +7,10 @@ from typing import Annotated
 
 from peers.task import ARGUMENTS, Order, new_search
 from pydantic import BaseModel, Field
+from timing import Repeated
 
 from own.job import adapter
-from own.measure import Comparison, Repeated, Subject
+from own.measure import Comparison, Subject
 from toolsemble import Toolbox, ToolCall, tool
 
 
@@ -17,7 +18,7 @@ def comparisons() -> Iterator[Comparison]:
     """Give the comparisons of definitions."""
     what = "a tool from a function, and its specification"
     model = "a pydantic model of the same fields, and its JSON schema"
-    yield Comparison(Subject("define", what, model, figure="define"), Repeated(_tool), Repeated(_model))
+    yield Comparison(Subject("define", what, model), Repeated(_tool), Repeated(_model))
     function = "a pydantic `TypeAdapter` of the function, and its JSON schema"
     yield Comparison(Subject("define", what, function), Repeated(_tool), Repeated(_adapter))
     first = Subject("define", f"{what}, and a first call", f"{model}, and a first `validate_json`")

@@ -7,34 +7,17 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from peers.task import ARGUMENTS, WRONG_TYPE, new_search
+from peers.task import ARGUMENTS, new_search
 from pydantic import TypeAdapter
 
 from toolsemble import Tool, tool
 
-COERCED = ARGUMENTS.replace("5,", '"5",', 1)
-"""A number as text, which both toolsemble and pydantic take."""
 FENCED = f"```json\n{ARGUMENTS.replace(chr(34), chr(39))}\n```"
 """What a careless model writes: a code block with single quotes."""
 TEXT = '{"input": "what is the weather in Rome?"}'
 """A call of a tool whose input is one text."""
 NAP = 0.01
 """Seconds that a waiting tool waits."""
-
-__all__ = [
-    "ARGUMENTS",
-    "COERCED",
-    "FENCED",
-    "NAP",
-    "TEXT",
-    "WRONG_TYPE",
-    "Doze",
-    "Echo",
-    "Nap",
-    "adapter",
-    "add",
-    "bare_search",
-]
 
 
 class Echo(Tool):

@@ -9,24 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from findings import Row
 from ratio import Pair, compared, rounded
+from timing import PROCESSOR, WALL
 
-BATCH = 0.004
-"""Seconds that one measurement takes, about: long enough for the clock, short enough to alternate often."""
-
-PROCESSOR = time.process_time
-"""Counts the seconds that this process computes, in all its threads."""
-WALL = time.perf_counter
-"""Counts the seconds that pass."""
-
-Clock = Callable[[], float]
-"""Gives seconds; what matters is the difference."""
 Go = Callable[[], float]
 """Does something, and gives the seconds that one of it took."""
 
@@ -44,7 +34,9 @@ class Subject:
     aim: str = ""
     """What to stay below: a ratio such as "< 4", or a time on top of the other such as "< 8 µs more"."""
     figure: str = ""
-    """The key of the same figure of the peers."""
+    """The key of the peers' figure that a picture shows this one in place of, where no peer was measured."""
+    itself: bool = False
+    """Whether the other is toolsemble, too: nothing that a user could take instead."""
     unit: Literal["s", "B"] = "s"
     """What is counted: seconds or bytes."""
 
@@ -55,6 +47,7 @@ class Subject:
             what=self.what,
             against=self.against,
             figure=self.figure,
+            itself=self.itself,
             unit=self.unit,
             ours=rounded(statistics.median(ours for ours, _ in pairs)),
             other=rounded(statistics.median(other for _, other in pairs)),
@@ -78,34 +71,6 @@ class Comparison:
         """Measure pairs until the time is over, but at least some, after a go that warms up."""
         self.ours(), self.other()
         return self.subject.row(pairs(self.ours, self.other, seconds, least))
-
-
-class Repeated:
-    """One go of work that is too short for the clock: the average over a batch."""
-
-    def __init__(self, work: Callable[[], object], clock: Clock = PROCESSOR) -> None:
-        self._work = work
-        self._clock = clock
-        self._number = 0
-
-    def __call__(self) -> float:
-        """Give the seconds of one; the first time, find out how many make a batch."""
-        if not self._number:
-            self._calibrate()
-        return self._batch() / self._number
-
-    def _calibrate(self) -> None:
-        self._work()  # what is built on first use is no part of it
-        self._number = 1
-        while self._batch() < BATCH / 2:
-            self._number *= 2
-
-    def _batch(self) -> float:
-        work, clock, times = self._work, self._clock, range(self._number)
-        started = clock()
-        for _ in times:
-            work()
-        return clock() - started
 
 
 def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> Go:

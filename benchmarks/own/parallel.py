@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from peers.task import gathered
+
 from own.job import TEXT, Doze, Nap
 from own.measure import Comparison, Subject, awaited, once
 from toolsemble import Toolbox, ToolCall
@@ -30,12 +32,9 @@ def _waiting(runner: asyncio.Runner, count: int) -> Comparison:
     """Compare waiting calls with a bare gather."""
     nap = Nap()
     box, calls = Toolbox([nap]), calls_of("nap", count)
-
-    async def bare() -> None:
-        await asyncio.gather(*(nap.run("x") for _ in range(count)))
-
+    bare = gathered(lambda: nap.run("x"), count)
     what = f"`aexecute_all` of {count:,} calls that sleep 10 ms"
-    subject = Subject("parallel", what, "`asyncio.gather`", "< 1.5", f"async_{count}")
+    subject = Subject("parallel", what, "`asyncio.gather`", "< 1.5")
     return Comparison(subject, awaited(runner, lambda: box.aexecute_all(calls)), awaited(runner, bare))
 
 
@@ -47,7 +46,7 @@ def _with_timeouts(runner: asyncio.Runner, count: int) -> Comparison:
     calls = calls_of("nap", count)
     what = f"`aexecute_all` of {count:,} calls that sleep 10 ms, with a timeout"
     return Comparison(
-        Subject("parallel", what, "the same without"),
+        Subject("parallel", what, "the same without", itself=True),
         awaited(runner, lambda: first.aexecute_all(calls)),
         awaited(runner, lambda: second.aexecute_all(calls)),
     )
@@ -58,7 +57,7 @@ def _blocking(pool: ThreadPoolExecutor, count: int) -> Comparison:
     doze = Doze()
     box, calls = Toolbox([doze], executor=pool), calls_of("doze", count)
     what = f"`execute_all` of {count:,} calls that block 10 ms, as many threads"
-    subject = Subject("parallel", what, "`ThreadPoolExecutor.map`", "< 1.5", f"blocking_{count}")
+    subject = Subject("parallel", what, "`ThreadPoolExecutor.map`", "< 1.5")
     return Comparison(
         subject, once(lambda: box.execute_all(calls)), once(lambda: list(pool.map(doze.run, ["x"] * count)))
     )

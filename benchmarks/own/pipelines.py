@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from timing import Repeated
+
 from own.job import TEXT, Echo, Nap
-from own.measure import Comparison, Repeated, Subject, awaited
+from own.measure import Comparison, Subject, awaited
 from toolsemble import Toolbox, ToolCall, ToolPipeline, map_over
 
 
@@ -23,9 +25,9 @@ def comparisons(items: int = 1000, places: int = 100) -> Iterator[Comparison]:
 
     ours = Repeated(lambda: box.execute(three))
     yield Comparison(
-        Subject("pipeline", what, "a toolbox call of one", "< 4"), ours, Repeated(lambda: box.execute(one))
+        Subject("pipeline", what, "a toolbox call of one", "< 4", itself=True), ours, Repeated(lambda: box.execute(one))
     )
-    yield Comparison(Subject("pipeline", what, "three toolbox calls", figure="pipeline"), ours, Repeated(by_hand))
+    yield Comparison(Subject("pipeline", what, "three toolbox calls"), ours, Repeated(by_hand))
     with asyncio.Runner() as runner:
         yield _mapped(runner, [str(number) for number in range(items)], places)
 

@@ -7,12 +7,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from findings import HERE, Growth, Row
 from ratio import Pair, rounded
 
 from own.measure import Subject
+
+Fact = Literal["seconds", "bytes", "unknown"]
+"""What is known of each build as a number."""
 
 
 class Build(TypedDict, total=False):
@@ -37,7 +40,7 @@ def build(kind: str, count: int) -> Build:
 
 
 class Scale:
-    """The builds of some sizes; the largest is made once, the others some times."""
+    """The builds of some sizes, by turns; the largest takes long, and is made once, after the others."""
 
     def __init__(self, sizes: Sequence[int] = (10, 100, 1000, 10_000), rounds: int = 3) -> None:
         self._thousand, self._most = sizes[-2:]
@@ -51,22 +54,19 @@ class Scale:
         thousand, most = f"{self._thousand:,} tools in a toolbox", f"{self._most:,} tools in a toolbox"
         bare = "as many pydantic `TypeAdapter`s of the functions, and their JSON schemas"
         each = f"as many times one out of {self._thousand:,}"
-        ours, largest = self._ours[self._thousand], self._ours[self._most][0]
-        more = self._most / self._thousand
+        ours, [largest] = self._ours[self._thousand], self._ours[self._most]
         return [
-            Subject("scale", thousand, bare, figure="thousand").row(
+            Subject("scale", thousand, bare).row(
                 [(own["seconds"], other["seconds"]) for own, other in zip(ours, self._bare, strict=True)]
             ),
             Subject("scale", f"the memory of {thousand}", bare, unit="B").row(
                 [(own["bytes"], other["bytes"]) for own, other in zip(ours, self._bare, strict=True)]
             ),
-            Subject("scale", most, each, "< 1.2", "ten_thousand").row(
-                [(largest["seconds"], own["seconds"] * more) for own in ours]
+            Subject("scale", most, each, "< 1.2", itself=True).row([(largest["seconds"], self._expected("seconds"))]),
+            Subject("scale", f"the memory of {most}", each, "< 1.2", itself=True, unit="B").row(
+                [(largest["bytes"], self._expected("bytes"))]
             ),
-            Subject("scale", f"the memory of {most}", each, "< 1.2", unit="B").row(
-                [(largest["bytes"], own["bytes"] * more) for own in ours]
-            ),
-            Subject("scale", f"a call of one of {most}", "a call in a toolbox of one", "< 1.2", "look_up").row(
+            Subject("scale", f"a call of one of {most}", "a call in a toolbox of one", "< 1.2", itself=True).row(
                 largest["look_up"]
             ),
         ]
@@ -81,8 +81,12 @@ class Scale:
     def _builds(self, sizes: Sequence[int]) -> dict[int, Build]:
         return {size: build("toolsemble", size) for size in sizes}
 
-    def _points(self, fact: str) -> list[list[float]]:
-        return [
-            [size, rounded(statistics.median(each[fact] for each in builds) / size)]  # type: ignore[literal-required]  # one of the two above
-            for size, builds in self._ours.items()
-        ]
+    def _points(self, fact: Fact) -> list[list[float]]:
+        return [[size, rounded(self._median(fact, size) / size)] for size in self._ours]
+
+    def _expected(self, fact: Fact) -> float:
+        """Give what the most would take if each of them took what one out of a thousand takes."""
+        return self._median(fact, self._thousand) / self._thousand * self._most
+
+    def _median(self, fact: Fact, size: int) -> float:
+        return statistics.median(build[fact] for build in self._ours[size])

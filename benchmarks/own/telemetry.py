@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from timing import Repeated
 
 from own.job import TEXT, Echo
-from own.measure import Comparison, Repeated, Subject
+from own.measure import Comparison, Subject
 from toolsemble import Toolbox, ToolCall
 from toolsemble.telemetry import OpenTelemetry
 
@@ -44,7 +45,7 @@ def comparisons() -> Iterator[Comparison]:
     what, ours = "a call with OpenTelemetry and an exporter that does nothing", Repeated(lambda: traced.execute(call))
     plain, spanned = "a call without", "a call inside a span of the program's own"
     bare, inside = Repeated(lambda: box.execute(call)), Repeated(by_hand)
-    yield Comparison(Subject("telemetry", what, plain, "< 30 µs more"), ours, bare)
+    yield Comparison(Subject("telemetry", what, plain, "< 30 µs more", itself=True), ours, bare)
     yield Comparison(Subject("telemetry", what, spanned), ours, inside)
-    yield Comparison(Subject("telemetry", spanned, plain), inside, bare)
+    yield Comparison(Subject("telemetry", spanned, plain, itself=True), inside, bare)
     provider.shutdown()
