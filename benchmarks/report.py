@@ -30,8 +30,8 @@ $ make bench-peers   # measures the other libraries, too, and rewrites this page
 ```
 
 The job is a search with five parameters: a text, a whole number, a number from 0 to 1, a list of texts and a choice of
-two. A call goes from the JSON text that a model writes to the text that it is told. Models follow a script, so that
-only the library is measured.
+two. A call goes from the JSON text that a model writes to the text that it is told. What takes arguments that were
+read already gets them from `json.loads`. Models follow a script, so that only the library is measured.
 
 Machines are noisy, so the two halves of a comparison alternate: A B A B and so on. What counts is the ratio within each
 pair. The tables give its median, and in brackets what lies between the 10th and the 90th percentile; where there were

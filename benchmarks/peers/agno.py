@@ -16,9 +16,9 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
-    new_async_search,
+    by_agent,
     new_search,
+    numbered,
     script,
 )
 
@@ -47,29 +47,14 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a toolkit."""
-    functions = _functions([f"search_{number}" for number in range(count)])
+    functions = _functions(numbered(count))
     return functions, [{"type": "function", "function": each.to_dict()} for each in functions.values()]
 
 
 def make_look_up(count: int) -> Call:
     """Execute a call of one of many functions."""
-    names = [f"search_{number}" for number in range(count)]
+    names = numbered(count)
     return _executed(_functions(names), names[-1], ARGUMENTS)
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(new_async_search(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
 
 
 def _executed(functions: dict[str, Function], name: str, arguments: str) -> Call:
@@ -90,10 +75,7 @@ class Scripted(Model):
     def invoke(self, *_: object, **__: object) -> ModelResponse:
         """Give the next reply."""
         turn = next(self.lines)
-        calls = [
-            {"id": asked.id, "type": "function", "function": {"name": "search", "arguments": asked.arguments}}
-            for asked in turn
-        ]
+        calls = [asked.to_openai() for asked in turn]
         return ModelResponse(role="assistant", content=None if turn else ANSWER, tool_calls=calls)
 
     async def ainvoke(self, *_: object, **__: object) -> ModelResponse:
@@ -122,3 +104,6 @@ def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
         return (await agent.arun(PROMPT)).content
 
     return run
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)

@@ -5,7 +5,7 @@ import json
 
 from autogen_core.tools import FunctionTool, StaticWorkbench
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, described, gathered, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, described, gathered, new_async_search, numbered
 
 NAME = "autogen-core"
 DISTRIBUTION = "autogen-core"
@@ -18,7 +18,7 @@ def _tool(search: Search | AsyncSearch) -> FunctionTool:
 
 
 def _bench(count: int) -> StaticWorkbench:
-    return StaticWorkbench([_tool(new_async_search(f"search_{number}")) for number in range(count)])
+    return StaticWorkbench([_tool(new_async_search(name)) for name in numbered(count)])
 
 
 def define() -> object:

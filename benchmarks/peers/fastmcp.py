@@ -6,7 +6,7 @@ import json
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_async_search, numbered
 
 NAME = "fastmcp"
 DISTRIBUTION = "fastmcp"
@@ -33,7 +33,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools on one server."""
-    server = _server(*(new_async_search(f"search_{number}") for number in range(count)))
+    server = _server(*(new_async_search(name) for name in numbered(count)))
     return server, [tool.to_mcp_tool() for tool in asyncio.run(server.list_tools())]
 
 

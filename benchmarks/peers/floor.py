@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pydantic_core import SchemaValidator, core_schema
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_search, numbered
 
 NAME = "floor (pydantic-core)"
 DISTRIBUTION = "pydantic-core"
@@ -40,7 +40,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Keep the validators by name."""
-    tools = {name: _validator(new_search(name)) for name in (f"search_{number}" for number in range(count))}
+    tools = {name: _validator(new_search(name)) for name in numbered(count)}
     return tools, list(tools.values())
 
 

@@ -9,7 +9,7 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.tools import FunctionTool, ToolContext
 from google.genai import types
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, gathered, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, gathered, new_async_search, numbered
 
 NAME = "google-adk"
 DISTRIBUTION = "google-adk"
@@ -37,7 +37,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Give the tools to an agent."""
-    tools = [FunctionTool(new_async_search(f"search_{number}")) for number in range(count)]
+    tools = [FunctionTool(new_async_search(name)) for name in numbered(count)]
     agent = LlmAgent(name="searcher", tools=tools)
     return agent, [each._get_declaration() for each in tools]  # noqa: SLF001 - no public method gives it
 

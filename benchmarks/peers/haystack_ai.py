@@ -17,11 +17,11 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
+    by_agent,
     described,
-    new_async_search,
     new_search,
     new_step,
+    numbered,
     script,
 )
 
@@ -48,7 +48,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a toolset."""
-    tools = Toolset([_tool(f"search_{number}") for number in range(count)])
+    tools = Toolset([_tool(name) for name in numbered(count)])
     return tools, [each.tool_spec for each in tools]
 
 
@@ -60,21 +60,6 @@ def make_pipeline() -> Call:
     line.connect("first.text", "second.text")
     line.connect("second.text", "third.text")
     return lambda: line.run({"first": json.loads(LINE)})["third"]["text"]
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(new_async_search(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
 
 
 @component
@@ -119,3 +104,6 @@ def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
         return (await agent.run_async([ChatMessage.from_user(PROMPT)]))["last_message"].text
 
     return run
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)

@@ -5,7 +5,7 @@ import json
 from langchain_core.tools import BaseTool, BaseToolkit, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from peers.task import ARGUMENTS, LINE, AsyncSearch, Call, Search, gathered, new_search, new_step
+from peers.task import ARGUMENTS, LINE, AsyncSearch, Call, Search, gathered, new_search, new_step, numbered
 
 NAME = "langchain-core"
 DISTRIBUTION = "langchain-core"
@@ -40,7 +40,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a toolkit."""
-    kit = Kit(tools=[_tool(f"search_{number}") for number in range(count)])
+    kit = Kit(tools=[_tool(name) for name in numbered(count)])
     return kit, [convert_to_openai_tool(each) for each in kit.get_tools()]
 
 

@@ -6,7 +6,7 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import FunctionTool
 from llama_index.core.tools.calling import acall_tool_with_selection, call_tool_with_selection
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_search, numbered
 
 NAME = "llama-index-core"
 DISTRIBUTION = "llama-index-core"
@@ -31,7 +31,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Keep the tools in a list: the library's agents take no other container."""
-    tools = [_tool(f"search_{number}") for number in range(count)]
+    tools = [_tool(name) for name in numbered(count)]
     return tools, [each.metadata.to_openai_tool() for each in tools]
 
 

@@ -7,7 +7,7 @@ from mcp import types
 from mcp.server import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, gathered, new_async_search, numbered
 
 NAME = "mcp"
 DISTRIBUTION = "mcp"
@@ -35,7 +35,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools on one server."""
-    server = _server(*(new_async_search(f"search_{number}") for number in range(count)))
+    server = _server(*(new_async_search(name) for name in numbered(count)))
     return server, list(asyncio.run(server.list_tools()))
 
 

@@ -27,8 +27,9 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
+    by_agent,
     new_async_search,
+    numbered,
     script,
 )
 
@@ -59,7 +60,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Give the tools to an agent."""
-    agent = Agent("searcher", tools=[_tool(f"search_{number}") for number in range(count)])
+    agent = Agent("searcher", tools=[_tool(name) for name in numbered(count)])
     return agent, [Converter.tool_to_openai(each) for each in agent.tools]
 
 
@@ -72,21 +73,6 @@ def make_refusal() -> Call:
             return await _invoked(search, WRONG_TYPE)
 
     return call
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(_tool(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(function_tool(search), all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(function_tool(search), all_at_once(count))
 
 
 async def _invoked(search: FunctionTool, arguments: str) -> str:
@@ -119,11 +105,14 @@ def _said(text: str) -> TResponseOutputItem:
     return ResponseOutputMessage(id="1", content=[content], role="assistant", status="completed", type="message")
 
 
-def _run(tool: FunctionTool, turns: Sequence[Turn]) -> Call:
-    agent = Agent("searcher", model=Scripted(turns), tools=[tool])
+def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
+    agent = Agent("searcher", model=Scripted(turns), tools=[function_tool(search)])
     config = RunConfig(tracing_disabled=True)
 
     async def run() -> str:
         return (await Runner.run(agent, PROMPT, max_turns=len(turns) + 1, run_config=config)).final_output
 
     return run
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)

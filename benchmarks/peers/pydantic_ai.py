@@ -30,8 +30,9 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
+    by_agent,
     new_async_search,
+    numbered,
     script,
 )
 
@@ -62,7 +63,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a toolset."""
-    toolset = _toolset([f"search_{number}" for number in range(count)])
+    toolset = _toolset(numbered(count))
     return toolset, [tool.tool_def for tool in toolset.tools.values()]
 
 
@@ -81,23 +82,8 @@ def make_refusal() -> Call:
 
 def make_look_up(count: int) -> Call:
     """Let the manager of many tools handle the call."""
-    names = [f"search_{number}" for number in range(count)]
+    names = numbered(count)
     return _handled(_manager(names), names[-1], ARGUMENTS)
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(new_async_search(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
 
 
 def _handled(manager: ToolManager, name: str, arguments: str) -> Call:
@@ -122,3 +108,6 @@ def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
         return (await agent.run(PROMPT)).output
 
     return run
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)

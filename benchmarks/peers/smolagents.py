@@ -10,7 +10,7 @@ from smolagents.models import (
     parse_json_if_needed,
 )
 
-from peers.task import ANSWER, ARGUMENTS, PROMPT, Call, Search, Turn, all_at_once, new_search, script
+from peers.task import ANSWER, ARGUMENTS, PROMPT, Call, Search, Turn, all_at_once, new_search, numbered, script
 
 NAME = "smolagents"
 DISTRIBUTION = "smolagents"
@@ -39,13 +39,13 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Give the tools to an agent; it adds one of its own, which is left out."""
-    agent = _agent([f"search_{number}" for number in range(count)])
+    agent = _agent(numbered(count))
     return agent, [get_tool_json_schema(each) for each in agent.tools.values() if each.name != "final_answer"]
 
 
 def make_look_up(count: int) -> Call:
     """Let an agent with many tools execute the call."""
-    names = [f"search_{number}" for number in range(count)]
+    names = numbered(count)
     agent = _agent(names)
     return lambda: str(agent.execute_tool_call(names[-1], parse_json_if_needed(ARGUMENTS)))
 

@@ -16,9 +16,10 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
+    by_agent,
     described,
     new_async_search,
+    numbered,
     script,
 )
 
@@ -46,29 +47,14 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a registry."""
-    registry = _registry([f"search_{number}" for number in range(count)])
+    registry = _registry(numbered(count))
     return registry, list(registry.get_all_tool_specs())
 
 
 def make_look_up(count: int) -> Call:
     """Stream one of many registered tools to its end."""
-    names = [f"search_{number}" for number in range(count)]
+    names = numbered(count)
     return _streamed(_registry(names), names[-1], ARGUMENTS)
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(new_async_search(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
 
 
 def _streamed(registry: ToolRegistry, name: str, arguments: str) -> Call:
@@ -122,3 +108,6 @@ def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
         return str(await agent.invoke_async(PROMPT)).strip()
 
     return run
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)

@@ -55,6 +55,10 @@ class Asked(NamedTuple):
     arguments: str
     """The JSON text."""
 
+    def to_openai(self) -> dict[str, object]:
+        """Give it as OpenAI's interface has it, which some libraries took over."""
+        return {"id": self.id, "type": "function", "function": {"name": "search", "arguments": self.arguments}}
+
 
 Turn = Sequence[Asked]
 """The calls of one reply of a model."""
@@ -146,6 +150,11 @@ def new_async_search(name: str = "search", pause: Callable[[], Awaitable[None]] 
     return search
 
 
+def numbered(count: int) -> list[str]:
+    """Give the names of that many tools."""
+    return [f"search_{number}" for number in range(count)]
+
+
 def described(search: AnySearch) -> AnySearch:
     """Move the descriptions into the annotations, for libraries that take plain text there and nothing else."""
     search.__annotations__ = {
@@ -188,6 +197,21 @@ def all_at_once(count: int) -> list[Turn]:
 def script(turns: Sequence[Turn]) -> Iterator[Turn]:
     """Give the turns of a model that is asked over and over; a turn without calls is the end of a run."""
     return cycle([*turns, []])
+
+
+def by_agent(run: Callable[[Search | AsyncSearch, Sequence[Turn]], Call]) -> tuple[Callable[..., Call], ...]:
+    """Give `make_agent`, `make_parallel` and `make_blocking` where agents make all calls of a turn at once.
+
+    What is handed over runs an agent with one tool, whose model asks for the calls of some turns.
+    """
+
+    def make_agent(turns: Sequence[Turn]) -> Call:
+        return run(new_async_search(), turns)
+
+    def make_turn(search: Search | AsyncSearch, count: int) -> Call:
+        return run(search, all_at_once(count))
+
+    return make_agent, make_turn, make_turn
 
 
 def gathered(call: Callable[[], Coroutine[None, None, object]], count: int) -> Call:

@@ -4,7 +4,7 @@ import json
 
 from toolregistry import Tool, ToolRegistry
 
-from peers.task import ARGUMENTS, AsyncSearch, Call, Search, all_at_once, gathered, new_async_search
+from peers.task import ARGUMENTS, AsyncSearch, Call, Search, all_at_once, gathered, new_async_search, numbered
 
 NAME = "toolregistry"
 DISTRIBUTION = "toolregistry"
@@ -31,7 +31,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into a registry."""
-    registry = _registry(*(new_async_search(f"search_{number}") for number in range(count)))
+    registry = _registry(*(new_async_search(name) for name in numbered(count)))
     return registry, list(registry.get_schemas())
 
 
@@ -49,10 +49,7 @@ def make_parallel(search: AsyncSearch, count: int) -> Call:
 def make_blocking(search: Search, count: int) -> Call:
     """Execute all calls of a turn through a registry, in threads instead of processes."""
     registry, [asked] = _registry(search), all_at_once(count)
-    calls = [
-        {"id": id, "type": "function", "function": {"name": "search", "arguments": arguments}}
-        for id, arguments in asked  # noqa: A001 - the name of the field
-    ]
+    calls = [each.to_openai() for each in asked]
 
     async def turn() -> list[object]:
         return list(await registry.aexecute_tool_calls(calls, execution_mode="thread"))

@@ -11,10 +11,10 @@ from peers.task import (
     Call,
     Search,
     Turn,
-    all_at_once,
-    new_async_search,
+    by_agent,
     new_search,
     new_step,
+    numbered,
     script,
 )
 from toolsemble import Agent, Toolbox, ToolCall, ToolPipeline, tool
@@ -39,13 +39,13 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 def many(count: int) -> tuple[object, list[object]]:
     """Put the tools into one toolbox."""
-    box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
+    box = Toolbox([tool(new_search(name)) for name in numbered(count)])
     return box, box.to_openai()
 
 
 def make_look_up(count: int) -> Call:
     """Call through a toolbox of many."""
-    box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
+    box = Toolbox([tool(new_search(name)) for name in numbered(count)])
     return lambda: box.execute(ToolCall(f"search_{count - 1}", ARGUMENTS, "call_1")).text
 
 
@@ -54,21 +54,6 @@ def make_pipeline() -> Call:
     steps = [tool(new_step(name)) for name in ("first", "second", "third")]
     box = Toolbox([ToolPipeline("three", "Adds three words", steps)])
     return lambda: box.execute(ToolCall("three", LINE, "call_1")).text
-
-
-def make_agent(turns: Sequence[Turn]) -> Call:
-    """Run an agent."""
-    return _run(new_async_search(), turns)
-
-
-def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
-
-
-def make_blocking(search: Search, count: int) -> Call:
-    """Let an agent's model ask for all calls at once."""
-    return _run(search, all_at_once(count))
 
 
 def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
@@ -84,3 +69,6 @@ def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
 
 def _calls(turn: Turn) -> list[ToolCall]:
     return [ToolCall("search", asked.arguments, asked.id) for asked in turn]
+
+
+make_agent, make_parallel, make_blocking = by_agent(_run)
