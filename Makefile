@@ -56,12 +56,13 @@ docs: $(VENV)/.docs
 	@echo "docs: build/docs/index.html"
 
 # Both keep what they find in benchmarks/results, and write benchmarks/README.md and its plots from all of it.
+# The second does what the first does, and then compares with the peers.
 bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
 
-bench-peers: $(VENV)/.bench $(PEERS)
+bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/compare.py
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py

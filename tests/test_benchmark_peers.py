@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 import sys
 from types import SimpleNamespace
 
 import compare
 import findings
+import freeze
 import pytest
 from comparison import results, weight
 from comparison.figure import FIGURES, FRESH, LEAST, ONCE, figure, number
@@ -193,6 +195,20 @@ def test_a_participant_that_cannot_start_says_why():
     lost.introduce()
     lost.close()
     assert lost.problems == {"introduction": "ModuleNotFoundError: No module named 'peers.nowhere'"}
+
+
+def test_an_environment_is_pinned_with_what_is_compared_first():
+    found = [SimpleNamespace(name=name, version="1.0") for name in ("zlib-ng", "Rival", "anyio", "anyio")]
+    expected = [freeze.COMMENT, "Rival==1.0", "anyio==1.0", "zlib-ng==1.0", ""]
+    assert freeze.frozen("# old\nRival==0.9\nother==2\n", found) == "\n".join(expected)
+
+
+@pytest.mark.parametrize("name", findings.known())
+def test_all_that_a_peer_needs_is_pinned(name):
+    comment, first, *others = (findings.REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert (comment, others) == (freeze.COMMENT, sorted(others, key=str.lower))
+    assert first.startswith(name)
+    assert [line for line in (first, *others) if not re.fullmatch(r"[\w.-]+==[\w.+]+", line)] == []
 
 
 def test_rows_that_were_not_measured_again_stay_in_the_file(tmp_path):

@@ -12,9 +12,12 @@ INSTALLERS = {"pip", "setuptools", "wheel"}
 
 def of_environment() -> dict[str, int]:
     """Weigh everything that is installed here, which is the library with what it needs."""
-    return _weight(
-        [each for each in distributions(path=[sysconfig.get_path("purelib")]) if each.name not in INSTALLERS]
-    )
+    return _weight(installed(Path(sysconfig.get_path("purelib"))))
+
+
+def installed(place: Path) -> list[Distribution]:
+    """Give what is installed at a place, without what brought it there."""
+    return [each for each in distributions(path=[str(place)]) if each.name not in INSTALLERS]
 
 
 def of_distribution(name: str) -> dict[str, int]:
