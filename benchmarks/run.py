@@ -39,7 +39,7 @@ def main() -> None:
     found = [told(row) for row in rows(seconds)]
     scale = Scale()
     found += [told(row) for row in scale.rows()]
-    grown = scale.growth() + growth.growths(seconds=seconds / 5)
+    grown = scale.growth() + growth.growths(seconds=seconds / 10)
     write(OWN, Own(**setting(), rows=found, growth=grown, size=weight.of_distribution("toolsemble")))
 
 

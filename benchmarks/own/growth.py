@@ -19,7 +19,7 @@ ROUNDS = 3
 """How many times each size has its turn."""
 
 
-def growths(sizes: Sequence[int] = SIZES, seconds: float = 0.1) -> list[Growth]:
+def growths(sizes: Sequence[int] = SIZES, seconds: float = 0.05) -> list[Growth]:
     """Measure each line of growth, every size for some seconds whenever it has its turn."""
     kinds: dict[str, Callable[[int], Awaitable[object]]] = {
         "turns of a conversation": converse,
