@@ -271,7 +271,9 @@ def test_the_page_names_what_toolsemble_is_not_ahead_in():
     found = own(slow, large, itself, row(ratio=0.9, aim=""), growth=[("turns", (1, 1, 2, 4))])
     rival = library("rival", call=0.8, agent=12, **{"import": 6})
     page = report.page(found, peers(rival, library("loose", validates="no", call=0.5)))
-    assert page.partition("## Where toolsemble is not ahead\n\n")[2].splitlines() == [
+    listed, _, reasons = page.partition("## Where toolsemble is not ahead\n\n")[2].partition("\n### Why\n")
+    assert reasons
+    assert listed.splitlines() == [
         "- a slow call / `validate_json`: 5.0 times, 8.00 µs / 2.00 µs; the aim is < 4",
         "- a large call / `validate_json`: 2.0 times, 8.00 µs / 2.00 µs; no aim",
         "- turns: each costs more when there are many",

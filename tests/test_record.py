@@ -180,3 +180,42 @@ def test_what_is_noted_counts_although_the_log_is_broken(log):
         logger.removeFilter(explode)
     assert metrics.counter("timeouts", "echo") == 1
     assert lines(log) == [("WARNING", "toolsemble.tool", "The log line of the timeouts of 'echo' was lost")]
+
+
+class Counted(logging.Filter):
+    """Counts the records that are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = 0
+
+    def filter(self, _record):
+        self.made += 1
+        return True
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "propagates", "made"),
+    [
+        ((), (), True, 1),  # the last resort of logging hears it
+        ((logging.NullHandler,), (), True, 0),
+        ((), (logging.NullHandler,), True, 0),
+        ((logging.NullHandler,), (logging.StreamHandler,), True, 1),
+        ((logging.NullHandler,), (logging.StreamHandler,), False, 0),
+        ((logging.NullHandler, logging.StreamHandler), (), True, 1),
+    ],
+)
+def test_a_line_that_nobody_hears_is_not_made(capsys, own, around, propagates, made):
+    # Made apart from those of the process, to which the listener of the tests belongs.
+    outer, inner = logging.Logger("outer"), logging.Logger("inner")  # noqa: LOG001 - as said above
+    counted = Counted()
+    inner.setLevel(logging.WARNING)
+    inner.parent, inner.propagate = outer, propagates
+    inner.addFilter(counted)
+    for logger, handlers in ((inner, own), (outer, around)):
+        for handler in handlers:
+            logger.addHandler(handler())
+    failing = Function(lambda _: ToolResult.failure("no"))
+    assert failing.execute("x", ToolContext(logger=inner)).error_message == "no"
+    assert counted.made == made
+    assert ("no" in capsys.readouterr().err) is bool(made)

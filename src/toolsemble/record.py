@@ -41,7 +41,7 @@ def record(
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         level = _level(outcome, error)
-        if context.logger.isEnabledFor(level):
+        if context.logger.isEnabledFor(level) and _is_heard(context.logger):
             _log(level, context, given, result, error, outcome, duration, log_limit)
     except Exception:  # noqa: BLE001 - nor may a log that is broken, or an input whose text cannot be made
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
@@ -103,6 +103,18 @@ def _level(outcome: Outcome, error: BaseException | None) -> int:
     if outcome == "success":
         return logging.INFO
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
+
+
+def _is_heard(logger: logging.Logger | None) -> bool:
+    """Whether anybody listens: making a record takes longer than most refusals, and a library often has no listener."""
+    silent = False
+    while isinstance(logger, logging.Logger):
+        for handler in logger.handlers:
+            if type(handler) is not logging.NullHandler:
+                return True
+            silent = True
+        logger = logger.parent if logger.propagate else None
+    return not silent  # without any handler at all, the last resort of logging is one
 
 
 def _log(

@@ -191,7 +191,7 @@ def json_text(value: object, owner: str) -> str:
     '{"a":[1]}'
     """
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(value)
     except RecursionError:
         raise _invalid(owner, _TOO_DEEP) from None
     except (TypeError, ValueError) as problem:
@@ -233,4 +233,5 @@ def _refuse_constant(name: str) -> NoReturn:
 # Python's own reader takes NaN and Infinity, which JSON does not have.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat)
 _PLAIN_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _LONG_TEXT = 50_000  # of more, numbers do not remember how they were written: it would take too long
