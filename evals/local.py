@@ -32,7 +32,7 @@ from toolsemble.builtin import (
     SearchHit,
     WebSearchTool,
 )
-from toolsemble.models import LocalModel
+from toolsemble.models import AssistantMessage, LocalModel
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "models" / "local.md"
@@ -116,8 +116,9 @@ async def outcome(model: LocalModel, kind: str, task: dict[str, Any], *, told: b
         wrong = "; ".join(problems(task, result, folder))
     if told:
         print(f"{'no ' if wrong else 'yes'} {seconds:5.1f} s  {kind}: {task['prompt']}  {wrong}", flush=True)
-        for record in result.tool_calls if wrong else ():
-            print(f"        {record.call.name} {record.call.json} -> {record.reply.text!r:.200}")
+        thoughts = [message.details for message in result.messages if isinstance(message, AssistantMessage)]
+        for record, thought in zip(result.tool_calls if wrong else (), thoughts, strict=False):
+            print(f"        {thought} {record.call.name} {record.call.json} -> {record.reply.text!r:.200}")
         if wrong:
             print(f"        answer: {result.text!r:.300}", flush=True)
     return Outcome(kind, wrong, seconds, result.usage.model_calls)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from toolsemble.models.local.grammar import LONGEST, opening, step_grammar, written
+from toolsemble.models.local.grammar import LONGEST, begun_otherwise, opening, step_grammar, written
 
 
 def rules(schema) -> dict[str, str]:
@@ -168,4 +168,34 @@ def test_a_later_call_has_a_note_of_bounded_length_and_the_answer_has_none():
     assert grammar.splitlines()[0].replace("\\", "") == (
         'root ::= "{"note": "" note "", "name": "a", "arguments": " "{}" "}" | "{"name": "z", "arguments": " "{}" "}"'
     )
-    assert 'note ::= [^"\\\\\\x00-\\x1F\\x7F]{1,160}' in grammar.splitlines()
+    assert 'note ::= [^"=\\\\\\x00-\\x1F\\x7F]{1,160}' in grammar.splitlines()
+
+
+ONE = {"type": "object", "properties": {"input": {"type": "string"}, "more": {"type": "string"}}, "required": ["input"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "letters"),
+    [("total * 2", "tT"), ("40 g * 3", "4"), ("Price", "pP"), ("(a)", None), ("é", None), ("", None)],
+)
+def test_a_text_that_was_of_no_use_can_be_kept_from_beginning_again(before, letters):
+    grammar = step_grammar({"compute": begun_otherwise(ONE, {"input": before})})
+    rule = f'"\\"" [^{letters}"\\\\\\x00-\\x1F\\x7F] char* "\\""'
+    assert any(line.endswith(rule) for line in grammar.splitlines()) is (letters is not None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "before"),
+    [
+        (None, {}),
+        ({**ONE, "required": ["input", "more"]}, {"input": "a", "more": "b"}),
+        ({**ONE, "required": []}, {"input": "a"}),
+        ({"properties": {"input": {"type": "integer"}}, "required": ["input"]}, {"input": 1}),
+        ({"properties": {"input": True}, "required": ["input"]}, {"input": "a"}),
+        ({"required": ["input"]}, {"input": "a"}),
+        (ONE, {"more": "a"}),
+        (ONE, "no object"),
+    ],
+)
+def test_other_arguments_may_begin_as_they_like(schema, before):
+    assert begun_otherwise(schema, before) == schema

@@ -159,7 +159,7 @@ def texts(messages, **more):
 FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
 FILE = ToolResult.success("see", contents=[FileContent(b"...", "text/plain", "x.txt")])
 FAILED = ToolResult.failure("broken")
-AGAIN = "(Task: do Call the tool again with other arguments, or go on with another tool.)"
+AGAIN = "(Task: do Call the tool again with values in place of names, or go on with another tool.)"
 
 
 def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_followed():
@@ -222,6 +222,28 @@ def test_what_was_planned_and_not_done_yet_keeps_the_model_from_an_answer(plan, 
     assert offer.history.left == left
     assert ('"final_answer' in offer.grammar().replace("\\", "")) == ("b" not in left)
     assert '"final_answer' in Offer(ChatRequest(messages, tools, "none")).grammar().replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("result", "name", "ways"),
+    [
+        (FILE, "a", ["as it likes", "answer"]),
+        (FAILED, "a", ["as it likes", "begun otherwise", "otherwise", "answer"]),
+        (FAILED, "gone", ["as it likes", "begun otherwise", "otherwise", "answer"]),
+    ],
+)
+def test_after_a_call_that_failed_another_one_is_asked_for_until_the_model_has_to_answer(result, name, ways):
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    call = ToolCall(name, {"x": "total"})
+    messages = [UserMessage("do"), AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
+    offer = Offer(ChatRequest(messages, [ToolSpecification("a", "", schema)]))
+    assert offer.ways() == ways
+    grammars = {way: offer.grammar(way) for way in ways}
+    assert ["[^tT" in grammar for grammar in grammars.values()] == [
+        way == "begun otherwise" and name == "a" for way in ways
+    ]
+    assert ["temperature" in offer.settings(way) for way in ways] == [way == "otherwise" for way in ways]
+    assert '"name": "a"' not in grammars["answer"].replace("\\", "")
 
 
 def test_tools_are_shown_as_lines():

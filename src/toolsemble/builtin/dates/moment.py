@@ -28,10 +28,11 @@ class UnknownMomentError(ToolExecutionError):
     """A text means no moment.
 
     :param text: the text
+    :param advice: what to write in its place
     """
 
-    def __init__(self, text: str, forms: str = "write the date itself, as in 2024-03-15") -> None:
-        super().__init__(f"Not a date or time: {preview(text, _SHOWN)!r}; {forms}")
+    def __init__(self, text: str, advice: str = "write the date itself, as in 2024-03-15") -> None:
+        super().__init__(f"Not a date or time: {preview(text, _SHOWN)!r}; {advice}")
         self.text = text
 
 

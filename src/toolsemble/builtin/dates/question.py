@@ -18,10 +18,10 @@ from toolsemble.builtin.dates.zone import UTC, Moment, at, offset_of, written, z
 from toolsemble.errors import ToolExecutionError
 
 _FORMS = (
-    "write 2024-03-15, 2024-03-15T12:00:00Z, now, today, next friday, in 3 days or 2 weeks ago, or ask like: "
-    "now in Asia/Tokyo; 2024-01-31 + 1 month; convert 2024-03-15T12:00:00 from UTC to America/Chicago; "
-    "2024-03-01 to 2024-03-15; business days between 2024-03-01 and 2024-03-15; weekday of today; week of today; "
-    "epoch 1710504000; epoch of 2024-03-15T12:00:00Z"
+    "write the date itself, and ask like: weekday of 2024-03-15; days between 2024-03-01 and today; "
+    "2024-03-15 - today; 2024-01-31 + 1 month; now; now in Asia/Tokyo; today; next friday; in 3 days; 2 weeks ago; "
+    "week of today; convert 2024-03-15T12:00:00 from UTC to America/Chicago; "
+    "business days between 2024-03-01 and 2024-03-15; epoch 1710504000; epoch of 2024-03-15T12:00:00Z"
 )
 _LAST_SECOND = 253_402_300_799
 _Found: TypeAlias = re.Match[str]
@@ -50,9 +50,9 @@ def answer(text: str, now: Instant) -> Answer:
                 return answering(reader, found)
         return _moment(reader.read(question))
     except UnknownMomentError as problem:
-        if problem.text != question:
-            raise
-        raise UnknownMomentError(question, _FORMS) from None
+        asked = question.replace(problem.text, "2024-03-15")
+        said = _FORMS if problem.text == question else f"write the date itself, as in: {asked}"
+        raise UnknownMomentError(problem.text, said) from None
     except (ValueError, OverflowError):  # what is left for the library to refuse are numbers beyond its calendar
         raise ToolExecutionError(OUT_OF_RANGE) from None
 

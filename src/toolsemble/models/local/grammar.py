@@ -58,6 +58,29 @@ def holds_json(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "string" and _JSON_TEXT.search(str(schema.get("description", ""))) is not None
 
 
+_NOT_FIRST = "x-not-first"
+
+
+def begun_otherwise(schema: Mapping[str, Any] | None, before: Any) -> Mapping[str, Any] | None:
+    """Give the schema of a tool that takes one text, such that it begins with another letter than the one before.
+
+    >>> schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    >>> begun_otherwise(schema, {"input": "total * 2"})["properties"]
+    {'input': {'type': 'string', 'x-not-first': 'tT'}}
+    """
+    required = list((schema or {}).get("required") or ())
+    if schema is None or len(required) != 1 or not isinstance(before, Mapping):
+        return schema
+    name, text = required[0], before.get(required[0])
+    part = schema.get("properties", {}).get(name)
+    if not isinstance(part, Mapping) or part.get("type") != "string" or not isinstance(text, str):
+        return schema
+    if not text[:1].isalnum() or not text[:1].isascii():
+        return schema
+    changed = {**part, _NOT_FIRST: text[0].lower() + text[0].upper() * text[0].isalpha()}
+    return {**schema, "properties": {**schema["properties"], name: changed}}
+
+
 class _NotExpressibleError(Exception):
     """A schema says more than a grammar can, or takes too much room."""
 
@@ -107,7 +130,8 @@ def step_grammar(
     if thought == "plan" and tools:
         grammar.add("tool", " | ".join(tools))
     if thought == "note":
-        grammar.add("note", f'[^"\\\\\\x00-\\x1F\\x7F]{{1,{_LONGEST_NOTE}}}')
+        # No equation: a note copies values, and a small model computes wrongly.
+        grammar.add("note", f'[^"=\\\\\\x00-\\x1F\\x7F]{{1,{_LONGEST_NOTE}}}')
 
     def begin(name: str) -> str:
         if thought is None or name == final:
@@ -214,6 +238,8 @@ class _Rules:
             finally:
                 self._begun = begun
         if kind == "string":
+            if _NOT_FIRST in schema:
+                return self._rule(f'"\\"" [^{schema[_NOT_FIRST]}"\\\\\\x00-\\x1F\\x7F] char* "\\""')
             if schema.get("format") == "date":
                 return '"\\"" date "\\""'
             if holds_json(schema):

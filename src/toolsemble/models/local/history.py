@@ -52,8 +52,8 @@ class History:
         """The tools of the plan that were not used yet."""
         self.made: set[str] = set()
         """The calls that were made for the current question, as the model would write them."""
-        self.failed = False
-        """Whether the last call failed."""
+        self.failed: ToolCall | None = None
+        """The last call, if it failed."""
         self.is_new = True
         """Whether nothing was done yet for the current question, so that a plan comes first."""
         self._final, self._structured, self._plain = final, structured, plain
@@ -74,7 +74,7 @@ class History:
             raise ModelError("The local model reads text only, and a message has images; use another model")
         self.turns.append((Said("user", message.text),))
         self._question = message.text
-        self.left, self.made, self.is_new, self.failed = [], set(), True, False
+        self.left, self.made, self.is_new, self.failed = [], set(), True, None
         self._tried.clear()
 
     def _say(self, message: AssistantMessage, following: Sequence[Message]) -> None:
@@ -90,18 +90,18 @@ class History:
         if self._plain:
             text = message.text
         else:
-            arguments = _read(message.text) if self._structured else {"text": message.text}
+            arguments = parsed(message.text) if self._structured else {"text": message.text}
             text = f"{opening(self._final, [self._final] if self.is_new else None)}{written(arguments)}}}"
         self.turns.append((Said("assistant", text),))
         self.is_new = False
 
     def _reply(self, message: ToolMessage) -> None:
-        call, arguments = message.call, written(_read(message.call.json))
+        call, arguments = message.call, written(parsed(message.call.json))
         self.made.add(f"{opening(call.name)}{arguments}}}")
         plan = None if self._plan is None else [*self._plan, self._final]
         step = f"{opening(call.name, plan, self._note)}{arguments}}}"
         self._note = None
-        self._plan, self.is_new, self.failed = None, False, message.reply.is_error
+        self._plan, self.is_new, self.failed = None, False, call if message.reply.is_error else None
         self._tick(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])
@@ -130,7 +130,7 @@ class Next:
         """Give it in words, with the question again if it is short: by now it is far away for a small model."""
         task = f"Task: {self.question} " if len(self.question) <= _SHORT else ""
         if self.is_error:
-            return f"({task}Call the tool again with other arguments, or go on with another tool.)"
+            return f"({task}Call the tool again with values in place of names, or go on with another tool.)"
         if self.left:
             return f"({task}Next: {', '.join(self.left)}.)"
         return f"({task}If nothing is left to do, call final_answer with what the results say.)"
@@ -157,7 +157,7 @@ def _done(messages: Sequence[Message]) -> list[str]:
     return names
 
 
-def _read(text: str) -> Any:
+def parsed(text: str) -> Any:
     """Give the value of JSON text; whatever else a model wrote stays a text."""
     try:
         return json.loads(text)

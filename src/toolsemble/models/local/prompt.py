@@ -11,22 +11,18 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.local.demonstration import Demonstrations
-from toolsemble.models.local.grammar import holds_json, step_grammar, written
-from toolsemble.models.local.history import History, Said, Turn
+from toolsemble.models.local.grammar import begun_otherwise, holds_json, step_grammar, written
+from toolsemble.models.local.history import History, Said, Turn, parsed
 from toolsemble.models.local.reading import PlainReading, StepReading
 from toolsemble.models.message import SystemMessage, ToolMessage
 
 FINAL = "final_answer"
 """The name by which the model answers, in place of calling a tool."""
 
-Way: TypeAlias = Literal["as it likes", "otherwise", "quite otherwise", "answer"]
+Way: TypeAlias = Literal["as it likes", "begun otherwise", "otherwise", "answer"]
 """How a step is asked for."""
 
-# The same each time.
-_UNSURE: Mapping[Way, Mapping[str, Any]] = {
-    "otherwise": {"temperature": 0.8, "seed": 7},
-    "quite otherwise": {"temperature": 1.2, "seed": 11},
-}
+_UNSURE = {"temperature": 0.8, "seed": 7}  # the same each time
 _LONGEST_DESCRIPTION = 2000
 _TEXT: dict[str, Any] = {
     "type": "object",
@@ -73,18 +69,20 @@ class Offer:
     def ways(self) -> list[Way]:
         """Give how the next step is asked for, each in case that the one before gave a call that was made before.
 
-        A small model that does not know how to go on says the same again, for ever. After a call that failed it may
-        find another one when it is less sure of itself; in the end it has to answer.
+        A small model that does not know how to go on says the same again, for ever. After a call that failed it finds
+        another one when it must begin with another letter, or is less sure of itself; in the end it has to answer.
         """
         if self.is_chat or not self.can_answer:
             return ["as it likes"]
-        return ["as it likes", *(_UNSURE if self.history.failed else ()), "answer"]
+        if self.history.failed is None:
+            return ["as it likes", "answer"]
+        return ["as it likes", "begun otherwise", "otherwise", "answer"]
 
     def settings(self, way: Way) -> dict[str, Any]:
         """Give what llama.cpp is told."""
         if self.is_chat:
             return {}
-        return {"grammar": self.grammar(way), **_UNSURE.get(way, {})}
+        return {"grammar": self.grammar(way), **(_UNSURE if way == "otherwise" else {})}
 
     def reading(self, way: Way) -> PlainReading | StepReading:
         """Give how the step is read."""
@@ -98,6 +96,9 @@ class Offer:
         arguments: dict[str, Mapping[str, Any] | None] = {}
         if self.names and way != "answer":
             arguments |= {each.name: each.parameters for each in self._specifications}
+        failed = self.history.failed
+        if way == "begun otherwise" and failed is not None and failed.name in arguments:
+            arguments[failed.name] = begun_otherwise(arguments[failed.name], parsed(failed.json))
         if way == "answer" or self.may_answer:
             arguments[self.final] = self._answer_schema
         return step_grammar(arguments, self.final, "plan" if self.plans else "note")
@@ -127,7 +128,7 @@ _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
     "The first step begins with a plan: all tools that the task needs, in order, and final_answer at the end. "
-    "A later step begins with a note: what the results say that it needs. "
+    "A later step begins with a note: the values that it needs, copied from the results as they are. "
     "Small talk and what everybody knows need no tool. But you do not know today's date or what is in a file: look it "
     "up with a tool before you use it. Never compute or count days by yourself. "
     "When nothing is left to do, call final_answer with the whole answer."
