@@ -12,7 +12,7 @@ from toolsemble.models.local.grammar import opening, written
 from toolsemble.models.local.history import Next, Said, Turn, call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
-_PARTY = "Host: Ida\nDay: 2023-08-19\nPlace: Lake Street 4"
+_PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
@@ -40,7 +40,7 @@ class Demonstrations:
         self._final = final
 
     def turns(self) -> list[Turn]:
-        """Give six: twice no tool, one, no tool again, and twice two of which the second needs the first.
+        """Give seven: twice no tool, one, no tool again, and three times two of which the second needs the first.
 
         Where those without a tool stood only at the beginning, what everybody knows was looked up or computed.
         """
@@ -54,12 +54,20 @@ class Demonstrations:
             ),
             *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
             *self._talk(
-                "Mail Tom the day of the party in party.txt.",
+                "Mail Tom which date is 10 days after today.",
+                [
+                    _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
+                    _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
+                ],
+                "I mailed Tom that it is 2023-08-19.",
+            ),
+            *self._talk(
+                "Mail Ida the name of the host in party.txt.",
                 [
                     _Step("open_file", {"path": "party.txt"}, _PARTY),
-                    _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The day is 2023-08-19."),
+                    _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "The host is Otto Lind."),
                 ],
-                "I mailed Tom that the party is on 2023-08-19.",
+                "I mailed Ida that the host is Otto Lind.",
             ),
             *self._talk(
                 "What do one S and two L of the lamps in lamps.json cost?",
