@@ -1,6 +1,7 @@
 """Measure how well the embedded model uses the built-in tools, and write the findings into its page.
 
 Tasks are in two halves: `tuned.json` was looked at while the prompt was made, `unseen.json` was written afterwards.
+`earlier.json` has those that were unseen once, and whose failures have changed the prompt since.
 What counts is the outcome: the tools that a task needs have succeeded, the answer holds the right values, files hold
 the right text, and a task that needs no tool was answered without one.
 """
@@ -163,7 +164,7 @@ async def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="", help="name or path of the weights")
-    parser.add_argument("--half", action="append", choices=["tuned", "unseen"], help="both by default")
+    parser.add_argument("--half", action="append", choices=["tuned", "unseen", "earlier"], help="the first two by default")
     parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
     parser.add_argument("--only", default="", help="only tasks with one of these words, which | separates")
     parser.add_argument("--write", action="store_true", help="write the table into the page")

@@ -205,7 +205,7 @@ def test_the_quickstart_shows_what_the_program_writes(shop):
     for words, written in calls:
         assert "".join(child(*shlex.split(words), cwd=folder)[1:]) == written
     *told, answer, spent = expected.splitlines(keepends=True)
-    write_bot(folder, f'ToolCall("in_stock", {{"tea": "black tea"}}), {answer.strip()!r}')
+    write_bot(folder, said_in(expected))
     code, out, err = child(*shlex.split(question), "--model", "bot.py:model", cwd=folder)
     assert (code, out) == (0, answer)
     assert without_figures(err) == without_figures("".join([*told, spent]))
@@ -215,13 +215,19 @@ def test_the_quickstart_shows_how_a_person_is_asked(shop, person):
     folder, (*_, (question, expected)) = shop
     file = folder / "shop.py"
     file.write_text(file.read_text().replace("@tool\ndef order", "@tool(requires_approval=True)\ndef order"))
-    answer = expected.splitlines()[-2]
-    write_bot(folder, f'ToolCall("order", {{"tea": "mint tea", "boxes": 5}}), {answer!r}')
+    write_bot(folder, said_in(expected))
     started = person.starts("--no-color", *shlex.split(question), "--model", "bot.py:model", cwd=folder)
     person.until("> ")
     person.types("c\n")
     assert started.wait(WAIT) == 0
     assert without_figures(person.plain()) == without_figures(expected)
+
+
+def said_in(session):
+    """Give the script of a model that says what a session shows: the call of its first line, and its answer."""
+    call, *_, answer, _ = session.splitlines()
+    name, _, arguments = call.partition(" ")
+    return f"ToolCall({name!r}, {arguments!r}), {answer!r}"
 
 
 def without_figures(text):
