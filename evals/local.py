@@ -164,7 +164,7 @@ async def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="", help="name or path of the weights")
-    parser.add_argument("--half", action="append", choices=["tuned", "unseen", "earlier"], help="the first two by default")
+    parser.add_argument("--half", action="append", choices=["tuned", "unseen", "earlier"], help="two by default")
     parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
     parser.add_argument("--only", default="", help="only tasks with one of these words, which | separates")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
