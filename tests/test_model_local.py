@@ -158,16 +158,20 @@ async def test_a_call_is_repeated_only_where_there_is_no_other_way(tiny):
 
 
 async def test_after_a_failure_another_call_is_looked_for_before_an_answer_and_every_try_counts(tiny):
-    def ended(result):
-        call = ToolCall("about", {"city": "ab"}, "1")
-        return [UserMessage("hello"), AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
+    def ended(result, *cities):
+        messages = [UserMessage("hello")]
+        for city in cities:
+            call = ToolCall("about", {"city": city}, city)
+            messages += [AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
+        return ChatRequest(messages, [WEATHER])
 
-    model = LocalModel(tiny, threads=1)
-    worked = await model.reply(ChatRequest(ended(ToolResult.success("sunny")), [WEATHER]))
-    failed = await model.reply(ChatRequest(ended(ToolResult.failure("closed")), [WEATHER]))
-    assert (shape(worked), shape(failed)) == (("ab", [], "stop"), ("ab", [], "stop"))
-    step = len('{"name": "about", "arguments": {"city": "ab"}}') + 1
-    assert failed.usage.output == worked.usage.output + 2 * step
+    model, closed = LocalModel(tiny, threads=1), ToolResult.failure("closed")
+    assert shape(await model.reply(ended(ToolResult.success("sunny"), "ab"))) == ("ab", [], "stop")
+    once = await model.reply(ended(closed, "ab"))
+    assert shape(once) == ("", [("about", '{"city": "b"}')], "calls")
+    twice = await model.reply(ended(closed, "ab", "b"))
+    assert shape(twice) == ("ab", [], "stop")
+    assert twice.usage.output > once.usage.output
 
 
 async def test_an_answer_fits_its_schema(tiny):

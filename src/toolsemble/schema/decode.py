@@ -91,26 +91,24 @@ def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> 
             return arguments.validate(text), made
         except UnfitError as problem:
             unfit = problem
-    return _repaired(text, value, arguments, steps, unfit, made)
+    return _repaired(value, arguments, steps, unfit, made)
 
 
 def _repaired(
-    text: str, value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
+    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
 ) -> Decoded:
-    """Give what a text and its values that do not fit become, or refuse them."""
+    """Give what values that do not fit become, or refuse them."""
     # What fits is left alone, whatever is wrong beside it.
     repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(unfit))
     try:
         mended = repairs.mend(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
-    problems, more = ([], 0) if repairs.changed else arguments.problems(text, value, unfit)
-    if not problems:
-        fitting = plain_input(mended, arguments.owner)
-        try:
-            return arguments.validate(fitting), (*made, *repairs.made)
-        except UnfitError as problem:
-            problems, more = arguments.problems(fitting, mended, problem)
+    fitting = plain_input(mended, arguments.owner)
+    try:
+        return arguments.validate(fitting), (*made, *repairs.made)
+    except UnfitError as problem:
+        problems, more = arguments.problems(fitting, mended, problem)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     raise report(arguments.owner, problems, more)

@@ -28,8 +28,6 @@ class Repairs:
 
     def __init__(self, schema: Mapping[str, Any], steps: frozenset[str], wrong: frozenset[str] | None = None) -> None:
         self.made: list[dict[str, Any]] = []
-        self.changed = False
-        """Whether anything may be another value by now, also where that is no repair."""
         self._wrong = wrong
         self._root = schema
         self._steps = steps
@@ -126,7 +124,6 @@ class Repairs:
             return value
         if kind == "number" and "integer" in kinds and value.is_integer():
             # The same number in another spelling: it fits also where nothing may be repaired.
-            self.changed = True
             return self._made("coerce", path, value, int(value)) if "coerce" in self._steps else int(value)
         if isinstance(value, str) and "string" not in kinds:
             return self._from_text(value, kinds, schema, path)
@@ -221,7 +218,6 @@ class Repairs:
         return mended
 
     def _made(self, step: str, path: Path, before: Any, after: Any) -> Any:
-        self.changed = True
         self.made.append({"step": step, "path": place(path), "from": before, "to": after})
         return after
 

@@ -13,6 +13,7 @@ from toolsemble.models.local.history import Next, Said, Turn, call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
+_FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
@@ -40,7 +41,7 @@ class Demonstrations:
         self._final = final
 
     def turns(self) -> list[Turn]:
-        """Give seven: twice no tool, one, no tool again, and three times two of which the second needs the first.
+        """Give eight: twice no tool, one, no tool again, and four times two of which the second needs the first.
 
         Where those without a tool stood only at the beginning, what everybody knows was looked up or computed.
         """
@@ -60,6 +61,19 @@ class Demonstrations:
                     _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
                 ],
                 "I mailed Tom that it is 2023-08-19.",
+            ),
+            *self._talk(
+                "How many days lie between the start and the end in fair.txt?",
+                [
+                    _Step("open_file", {"path": "fair.txt"}, _FAIR),
+                    _Step(
+                        "calendar",
+                        {"input": "days between 2023-09-01 and 2023-09-17"},
+                        "16 days",
+                        "The start is 2023-09-01, the end is 2023-09-17.",
+                    ),
+                ],
+                "16 days lie between the start and the end.",
             ),
             *self._talk(
                 "Mail Ida the name of the host in party.txt.",

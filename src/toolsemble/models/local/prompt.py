@@ -1,4 +1,4 @@
-"""What the model is shown: the tools as lines, seven examples, and the conversation as steps.
+"""What the model is shown: the tools as lines, eight examples, and the conversation as steps.
 
 Made for models so small that they are lost in the JSON Schemas that larger ones are given.
 """
