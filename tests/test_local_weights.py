@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolsemble import Agent, ToolConfigurationError
-from toolsemble.builtin import CalculatorTool
+from toolsemble.builtin import CalculatorTool, FileReadTool
 from toolsemble.models import LocalModel
 from toolsemble.models.local.location import weights
 
@@ -20,7 +20,8 @@ def model():
 
 @pytest.mark.timeout(600)
 async def test_it_computes_with_a_tool_and_greets_without_one(model):
-    agent = Agent(model, [CalculatorTool()])
+    # The tools of the demo: what the model has computed about them may be there already.
+    agent = Agent(model, [FileReadTool("examples/shop"), CalculatorTool()])
     result = await agent.run("What is 17 * 23?")
     assert [record.call.name for record in result.tool_calls] == ["calculator"]
     assert "391" in result.text
