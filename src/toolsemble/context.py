@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
@@ -121,8 +121,20 @@ class ToolContext:
         >>> ToolContext(memory_id="ada").derive({"agent_role": "writer"}).memory_id
         'ada'
         """
-        derived = object.__new__(ToolContext)
-        object.__setattr__(derived, "__dict__", self.__dict__ | changes)
+        derived = _blank(ToolContext)
+        _set_fields(derived, self.__dict__ | changes)
+        return derived
+
+    def of_call(self, run: dict[str, Any], call_id: str) -> ToolContext:
+        """Give a copy for one call of a run; as :meth:`derive`, for what every call pays.
+
+        >>> ToolContext(memory_id="ada").of_call({"run_id": "run_1"}, "call_1").call_id
+        'call_1'
+        """
+        fields = self.__dict__ | run
+        fields["call_id"] = call_id
+        derived = _blank(ToolContext)
+        _set_fields(derived, fields)
         return derived
 
     def detached(self) -> ToolContext:
@@ -198,6 +210,10 @@ class ToolContext:
         )
 
 
+_blank = object.__new__
+_set_fields = vars(ToolContext)["__dict__"].__set__
+
+
 def _share(said: Any) -> float | None:
     try:
         share = float(said)
@@ -212,14 +228,12 @@ _SHORTEST = 0.001  # a timeout of 0 would wait for ever
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)
 
 
-def current_context() -> ToolContext | None:
-    """Give the context of the call that is being executed here, or None outside of one."""
-    return _current.get()
+# Without functions of our own around them: every call pays for these.
+current_context: Callable[[], ToolContext | None] = _current.get
+"""Gives the context of the call that is being executed here, or None outside of one."""
 
-
-def enter(context: ToolContext) -> Token[ToolContext | None]:
-    """Make the context the current one, until :func:`leave`."""
-    return _current.set(context)
+enter: Callable[[ToolContext], Token[ToolContext | None]] = _current.set
+"""Makes a context the current one, until :func:`leave`."""
 
 
 def leave(token: Token[ToolContext | None]) -> None:

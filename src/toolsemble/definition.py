@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, Protocol
 
@@ -229,11 +230,13 @@ def typed_definition(
     """Give the definition of a tool with named parameters; refuse a bad name or description."""
     owner = checked_name(name)
 
-    # A strict model cannot leave a parameter out: null is how it says so.
-    always = frozenset({"null"} if settings.get("strict") else ())
+    plain = partial(decode_arguments, arguments)
 
-    def decode(text: str, steps: frozenset[str]) -> Decoded:
-        return decode_arguments(text, arguments, steps | always if always else steps)
+    def forgiving(text: str, steps: frozenset[str]) -> Decoded:
+        # A strict model cannot leave a parameter out: null is how it says so.
+        return plain(text, steps | {"null"})
+
+    decode = forgiving if settings.get("strict") else plain
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)

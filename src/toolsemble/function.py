@@ -82,6 +82,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
         self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
+        self._by_name = False  # whether all parameters are known to be the model's, and given by name
         self._limits = Kept()  # likewise
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
@@ -96,9 +97,9 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def run(self, input: Any) -> Any:
         """Call the function with validated arguments, and with what the context gives."""
-        parameters = self._parameters()
-        if not parameters.injected and not parameters.positional:
+        if self._by_name:
             return self._function(*self._bound, **input)
+        parameters = self._parameters()
         keywords = dict(input)
         for name, give in parameters.injected.items():
             keywords[name] = give(self.context)
@@ -131,6 +132,7 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
+        self._by_name = not parameters.injected and not parameters.positional
         if self.isolation == "process" and _shared in parameters.injected.values():
             raise ToolDefinitionError(
                 f"Tool '{self.name}': isolation='process' and InvocationParameters do not go together: "

@@ -40,7 +40,7 @@ def record(
     except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
-        level = _level(outcome, error)
+        level = logging.INFO if outcome == "success" else _level(error)
         if context.logger.isEnabledFor(level) and _is_heard(context.logger):
             _log(level, context, given, result, error, outcome, duration, log_limit)
     except Exception:  # noqa: BLE001 - nor may a log that is broken, or an input whose text cannot be made
@@ -99,9 +99,7 @@ def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:
     metrics.record_duration(tool, role, duration)
 
 
-def _level(outcome: Outcome, error: BaseException | None) -> int:
-    if outcome == "success":
-        return logging.INFO
+def _level(error: BaseException | None) -> int:
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
 
 

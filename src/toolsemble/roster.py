@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
@@ -25,7 +25,8 @@ Defined: TypeAlias = tuple[object, ToolDefinition]
 """A tool and its definition."""
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """One tool of the box, with what can be known of its calls."""
 
     tool: object

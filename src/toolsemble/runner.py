@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
@@ -58,7 +58,8 @@ class Trace:
             self.threw = name
 
 
-class Walk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Walk:
     """How paths are walked: what the calls of a toolbox, and the calls inside those, have in common."""
 
     steps: frozenset[str] = STEPS
@@ -139,7 +140,9 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
                 )
             else:
                 returned = yield from _way(definition, given, context, walk, trace, began := [])
-            result = _with_repairs(shaped(returned), repairs)
+            result = shaped(returned)
+            if repairs:
+                result = _with_repairs(result, repairs)
         if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     except BaseException as error:
@@ -148,7 +151,9 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             raise
         if through is not None:
             raise through from error
-        result = _with_repairs(failed(error, context), repairs)
+        result = failed(error, context)
+        if repairs:
+            result = _with_repairs(result, repairs)
         if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     finally:
@@ -259,6 +264,4 @@ async def adrive(path: CallPath) -> ToolResult:
 
 def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
     """Give the result with a record of what was repaired in the arguments."""
-    if not repairs:
-        return result
     return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))

@@ -269,10 +269,10 @@ class Toolbox(Offer):
         """
         box = copy(self)
         hooks = nested(hooks_of(before_call, after_call), self._walk.hooks)
-        box._walk = self._walk._replace(hooks=hooks)  # noqa: SLF001 - just made
+        box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - just made
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
-                name: entry._replace(definition=mapped(entry.definition, lambda part: _layered(part, layer(part))))
+                name: replace(entry, definition=mapped(entry.definition, lambda part: _layered(part, layer(part))))
                 for name, entry in self._entries.items()
             }
         return box
@@ -314,7 +314,7 @@ class Toolbox(Offer):
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name) or self._nobody(call.name)
-        context = entry.context.derive({**run, "call_id": call.id or new_id()})
+        context = entry.context.of_call(run, call.id or new_id())
         definition = dried(entry.definition) if dry_run else entry.definition
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(definition, read, call.json, context, self._walk)

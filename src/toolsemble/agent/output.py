@@ -103,7 +103,7 @@ class Output:
         return self.read_text(result.output)
 
     def _decoded(self, text: str) -> Any:
-        return decode_arguments(text, self._arguments, STEPS)[0]
+        return decode_arguments(self._arguments, text, STEPS)[0]
 
 
 def _wrapped(kind: Any) -> TypedArguments:

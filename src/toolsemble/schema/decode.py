@@ -71,7 +71,7 @@ class Arguments(Protocol):
         ...
 
 
-def decode_arguments(text: str, arguments: Arguments, steps: frozenset[str]) -> Decoded:
+def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
     """Give the values of a text: read at once when it fits as it is, else with as much help as the steps allow."""
     if not text or text.isspace():
         text = "{}"
