@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.context import ToolContext, enter, leave
+from toolsemble.context import ToolContext, enter
 from toolsemble.deadline import TimedOutError, left, remaining
 from toolsemble.events import CallAbandoned
 from toolsemble.limits import kept_for
@@ -51,15 +51,8 @@ class RunUntil(RunBody):
 
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
-        token = enter(self._context)
-        try:
-            if self._definition.awaits:
-                returned = self._definition.body(self._value)
-            else:
-                returned = await self._in_worker()
-            return await within(returned, self._context) if awaitable(returned) else returned
-        finally:
-            leave(token)
+        returned = self._definition.body(self._value) if self._definition.awaits else await self._in_worker()
+        return await within(returned, self._context) if awaitable(returned) else returned
 
     def _whole(self) -> Any:
         enter(self._context)  # the thread is this body's own

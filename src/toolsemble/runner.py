@@ -17,7 +17,7 @@ from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
-from toolsemble.context import ToolContext
+from toolsemble.context import ToolContext, enter, leave
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.escort import Escort
@@ -30,7 +30,7 @@ from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
 from toolsemble.watch import watchers
-from toolsemble.work import RunBody, Work
+from toolsemble.work import RunBody, Work, entered
 from toolsemble.workers import THREADS, unwrapped
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
@@ -133,11 +133,14 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
                 record_repairs(context, repairs, walk.log_limit)
             policy = definition.policy
             if (policy is None or not policy.limits) and context.deadline is None and walk.slots is None:
-                returned = (
-                    (yield RunBody(definition, given, context, walk.workers))
-                    if definition.flow is None
-                    else (yield from definition.flow(given, context, walk, trace))
-                )
+                if definition.flow is None:
+                    token = enter(context)  # as entered() does, for what nearly every call does
+                    try:
+                        returned = yield RunBody(definition, given, context, walk.workers)
+                    finally:
+                        leave(token)
+                else:
+                    returned = yield from definition.flow(given, context, walk, trace)
             else:
                 returned = yield from _way(definition, given, context, walk, trace, began := [])
             result = shaped(returned)
@@ -217,7 +220,7 @@ def _way(
         began.append(time.perf_counter())  # waiting for its turn was not the tool's work
         if definition.flow is not None:
             return (yield from definition.flow(given, bounded, walk, trace))
-        return (yield _run(definition, given, bounded, walk.workers))
+        return (yield from entered(_run(definition, given, bounded, walk.workers), bounded))
 
     return limited(definition, given, context, walk.slots, body)
 

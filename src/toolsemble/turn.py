@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ToolResult
 from toolsemble.review.question import asked_together
 from toolsemble.runner import CallPath, adrive
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
 
 
 class Turn:
@@ -53,7 +58,8 @@ class Turn:
             return None
 
         with asked_together():
-            ends = await asyncio.gather(*(ended(index, call) for index, call in enumerate(self.calls)))
+            create = asyncio.get_running_loop().create_task
+            ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
         raised = [error for error in ends if error is not None]
         if raised:
             first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
@@ -71,3 +77,22 @@ class Turn:
         if error is not None:
             with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
                 error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes
+
+
+async def _all(tasks: list[asyncio.Task[T]]) -> list[T]:
+    """Give what the tasks give, when all have ended; cancelled, end when they have ended of it."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    try:
+        # One after the other: gather() would be told of each, which costs as much as the rest of a call in a task.
+        for task in tasks:
+            if not task.done():
+                await asyncio.shield(task)  # the others, too, are to hear of it at once when this is cancelled
+        return [task.result() for task in tasks]
+    except asyncio.CancelledError:
+        while waiting := [task for task in tasks if not task.done()]:
+            for task in waiting:
+                task.cancel()
+            with suppress(asyncio.CancelledError):  # who cancels twice has to wait, too
+                await asyncio.wait(waiting)
+        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol
@@ -27,13 +27,13 @@ class Work(Protocol):
         """Do it in this thread, which may wait."""
         ...
 
-    async def ado(self) -> Any:
+    def ado(self) -> Awaitable[Any]:
         """Do it without blocking the event loop."""
         ...
 
 
 class RunBody:
-    """Run a tool's body with its input, inside its context."""
+    """Run a tool's body with its input; whoever asks for it has entered its context."""
 
     __slots__ = ("_context", "_definition", "_value", "_workers")
 
@@ -45,31 +45,37 @@ class RunBody:
 
     def do(self) -> Any:
         """Run it here; a body that is async gets an event loop."""
-        token = enter(self._context)
-        try:
-            returned = self._definition.body(self._value)
-            # Text is what most bodies give, and the quickest to tell.
-            return returned if type(returned) is str or not awaitable(returned) else finish(returned)
-        finally:
-            leave(token)
+        returned = self._definition.body(self._value)
+        # Text is what most bodies give, and the quickest to tell.
+        return returned if type(returned) is str or not awaitable(returned) else finish(returned)
 
-    async def ado(self) -> Any:
-        """Await an async body in place; run a blocking one in a worker."""
-        token = enter(self._context)
-        try:
-            if self._definition.awaits or self._definition.inline:
-                returned = self._definition.body(self._value)
-            else:
-                returned = await self._in_worker()
-            return await returned if awaitable(returned) else returned
-        finally:
-            leave(token)
+    def ado(self) -> Awaitable[Any]:
+        """Await an async body in place, with no coroutine of ours around its own; run a blocking one in a worker."""
+        if self._definition.awaits:
+            return self._definition.body(self._value)  # type: ignore[no-any-return]  # a coroutine, as it says
+        return self._finished(self._here() if self._definition.inline else self._in_worker())
+
+    async def _finished(self, work: Awaitable[Any]) -> Any:
+        returned = await work
+        return await returned if awaitable(returned) else returned
+
+    async def _here(self) -> Any:
+        return self._definition.body(self._value)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         future = submitted(self._definition, self._value, self._context, free_of_us(self._workers))
         return received(await asyncio.wrap_future(future))
+
+
+def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
+    """Have a body run inside a context."""
+    token = enter(context)
+    try:
+        return (yield work)
+    finally:
+        leave(token)
 
 
 def submitted(definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor) -> Future[Outcome]:

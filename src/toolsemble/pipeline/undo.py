@@ -20,7 +20,7 @@ from toolsemble.runner import Trace, Walk
 from toolsemble.schema.present import presented
 from toolsemble.shape import shaped
 from toolsemble.veil import masked, masked_error
-from toolsemble.work import RunBody, Work
+from toolsemble.work import RunBody, Work, entered
 from toolsemble.workers import THREADS, is_async
 
 _GIVEN = {"input", "result"}
@@ -131,7 +131,8 @@ class Undo(NamedTuple):
         context = self.context.derive({"deadline": None})
         if read is None:
             # Not the toolbox's executor: a function that stands beside the step cannot always go to a process.
-            return shaped((yield RunBody(definition, (self.input, self.result), context, THREADS)))
+            work = RunBody(definition, (self.input, self.result), context, THREADS)
+            return shaped((yield from entered(work, context)))
         payload = unwrapped(self.result.structured_output)
         given = {
             "input": presented(self.input, reveal=True),

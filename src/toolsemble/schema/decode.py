@@ -148,7 +148,7 @@ def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> 
     """Give the one string that a string tool takes, out of the arguments that a model wrote.
 
     >>> decode_input('{"input": "2 + 2"}', "calculator")
-    ('2 + 2', [])
+    ('2 + 2', ())
     >>> decode_input('{"input": null}', "calculator")
     Traceback (most recent call last):
     ...
@@ -161,7 +161,7 @@ def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> 
             raise ToolArgumentsError(f"Missing required parameter(s) for '{owner}': input")
         # A model that names the parameter after its meaning still gets its arguments through.
         value = arguments if repairs else text
-    return plain_input(value, owner), repairs
+    return plain_input(value, owner), repairs or ()
 
 
 def plain_input(value: object, owner: str) -> str:
@@ -198,8 +198,13 @@ def json_text(value: object, owner: str) -> str:
 
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
     """Give the value of a text that is JSON, or nearly so where that is allowed."""
+    decoder = _DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER
     try:
-        return (_DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER).decode(text)
+        if text[0] == "{" and text[-1] == "}":
+            value, end = decoder.raw_decode(text)  # which looks for no space around it
+            if end == len(text):
+                return value
+        return decoder.decode(text)
     except RecursionError:
         raise _invalid(owner, _TOO_DEEP) from None
     except json.JSONDecodeError as problem:
