@@ -1,6 +1,8 @@
 """The calls of one turn, side by side."""
 
 import asyncio
+import contextlib
+import contextvars
 import dataclasses
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -266,40 +269,110 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_leaves_none_t
     assert (await box.aexecute(call("function"))).text == "done"
 
 
+INTERRUPTED = """
+import asyncio, signal, threading
+from toolsemble import InMemoryMetrics, Tool, ToolCall, Toolbox
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+opened, metrics = threading.Event(), InMemoryMetrics()
+
+async def nap(seconds):
+    await asyncio.sleep(seconds)
+
+class Echo(Tool):
+    name = "echo"
+    description = ""
+    async def run(self, input):
+        return input
+
+class Sleep(Echo):
+    name = "sleep"
+    async def run(self, input):
+        await nap(0.01)
+        print("ready", flush=True)
+        await nap(60)
+
+calls = [ToolCall(name, {"input": "hi"}) for name in ("echo", "sleep", "echo")]
+try:
+    Toolbox([Echo(), Sleep()], metrics=metrics).execute_all(calls)
+except KeyboardInterrupt as interrupt:
+    print([reply.text for reply in interrupt.replies], metrics.count("sleep", "error"))
+opened.set()
+"""
+BLOCKING = INTERRUPTED.replace("async ", "").replace("await ", "").replace("asyncio.sleep", "opened.wait")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_an_interrupt_from_the_keyboard_ends_a_sync_turn_and_keeps_what_was_done():
-    program = textwrap.dedent(
-        """
-        import asyncio, signal
-        from toolsemble import Tool, ToolCall, Toolbox
-
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-
-        class Echo(Tool):
-            name = "echo"
-            description = ""
-            async def run(self, input):
-                return input
-
-        class Sleep(Echo):
-            name = "sleep"
-            async def run(self, input):
-                await asyncio.sleep(0.01)
-                print("ready", flush=True)
-                await asyncio.sleep(60)
-
-        calls = [ToolCall(name, {"input": "hi"}) for name in ("echo", "sleep")]
-        try:
-            Toolbox([Echo(), Sleep()]).execute_all(calls)
-        except KeyboardInterrupt as interrupt:
-            print([reply.text for reply in interrupt.replies])
-        """
-    )
+@pytest.mark.parametrize("program", [INTERRUPTED, BLOCKING], ids=["async", "blocking"])
+def test_an_interrupt_from_the_keyboard_ends_a_sync_turn_and_keeps_what_was_done(program):
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=30)[0] == "['hi']\n"
+            assert process.communicate(timeout=30)[0] == "['hi', 'hi'] 1\n"
         finally:
             process.kill()
     assert process.returncode == 0
+
+
+def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
+    program = textwrap.dedent(
+        """
+        import sys
+        from toolsemble import Tool, ToolCall, Toolbox
+
+        class Echo(Tool):
+            name = "echo"
+            description = ""
+            def run(self, input):
+                return input
+
+        replies = Toolbox([Echo()]).execute_all([ToolCall("echo", {"input": text}) for text in "abc"])
+        print([reply.text for reply in replies], "asyncio" in sys.modules)
+        """
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "['a', 'b', 'c'] False\n"
+
+
+async def test_who_cancels_a_turn_twice_waits_for_its_calls_all_the_same():
+    began, opened, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def stubborn(_):
+        began.set()
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                await opened.wait()
+        ended.append(1)
+
+    box = Toolbox([AsyncFunction(stubborn), AsyncEcho()])
+    turn = asyncio.create_task(box.aexecute_all([call("function"), call("async_echo")]))
+    await began.wait()
+    for _ in range(2):
+        turn.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not turn.done()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert ended == [1]
+
+
+def test_blocking_calls_of_a_turn_see_the_variables_of_their_caller_and_not_each_others():
+    variable = contextvars.ContextVar("variable")
+    variable.set("caller")
+
+    def run(text):
+        before = variable.get()
+        variable.set(text)
+        return before
+
+    replies = Toolbox([Function(run)]).execute_all([call("function", text) for text in "abc"])
+    assert ([reply.text for reply in replies], variable.get()) == (["caller"] * 3, "caller")
+
+
+def test_a_worker_that_takes_nothing_more_fails_the_calls_of_a_turn():
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    replies = Toolbox([Echo()], executor=pool).execute_all([call(), call()])
+    assert [reply.text for reply in replies] == ["Error: cannot schedule new futures after shutdown"] * 2

@@ -157,6 +157,12 @@ class ToolDefinition:
         if self.policy is not None:
             self._check_policy(self.policy)
 
+    @property
+    def only_blocks(self) -> bool:
+        """Whether a call needs nothing but a thread for its body: nobody is asked, and nothing is waited for."""
+        bounded = self.policy is not None and self.policy.limits
+        return not (self.awaits or self.inline or bounded) and self.gate is None and self.flow is None
+
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
         parameters = {"type": "object", **portable(self.schema())[0]}

@@ -1,17 +1,18 @@
-"""The one path of a call, written once, and the two drivers that walk it.
+"""The one path of a call, written once, and the drivers that walk it.
 
 The path is a generator: it yields what it needs done and is sent what came of it. The sync driver does the
-work in its thread, the async driver awaits it; neither knows what the path is about.
+work in its thread, the async driver awaits it, and a third one has it begun in a worker and lets others go on
+meanwhile; none of them knows what the path is about.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
@@ -31,7 +32,7 @@ from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
 from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work, entered
-from toolsemble.workers import THREADS, unwrapped
+from toolsemble.workers import THREADS, Outcome, received, unwrapped
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 
@@ -263,6 +264,30 @@ async def adrive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+
+
+def begun(path: CallPath) -> Generator[Future[Outcome], None, ToolResult]:
+    """Give the result of a call whose body only blocks, waiting for nothing: whoever walks on has waited.
+
+    It yields the future of a body that has begun in a worker, and is to be resumed when that is done.
+    """
+    try:
+        work = path.send(None)
+        while True:
+            try:
+                future = cast("RunBody", work).begin()  # such paths ask for nothing else
+                try:
+                    yield future
+                except BaseException:
+                    future.cancel()  # nobody will ask for it
+                    raise
+                done = received(future.result())
+            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+                work = path.throw(error)
+            else:
+                work = path.send(done)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # as above
 
 
 def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:

@@ -216,8 +216,13 @@ class Toolbox(Offer):
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), partial(self._told, run))
-                finish(gathered if self._sinks is None else self._sinks.ado(gathered))
+                start, told = partial(self._path, run=run, dry_run=dry_run), partial(self._told, run)
+                if self._only_blocks(turn.calls, run):
+                    spread = partial(turn.spread, start, told)
+                    spread() if self._sinks is None else self._sinks.do(spread)
+                else:
+                    gathered = turn.gather(start, told)
+                    finish(gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
     async def aexecute_all(
@@ -241,7 +246,7 @@ class Toolbox(Offer):
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                gathered = turn.gather(lambda call: self._path(call, run, dry_run=dry_run), partial(self._told, run))
+                gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._told, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
         return turn.made()
 
@@ -318,6 +323,14 @@ class Toolbox(Offer):
         definition = dried(entry.definition) if dry_run else entry.definition
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(definition, read, call.json, context, self._walk)
+
+    def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
+        """Whether no call of a turn needs an event loop: there is nothing but bodies that block."""
+        context = self._context.derive(run)
+        if self._walk.hooks or self._walk.slots or context.deadline is not None or context.review is not None:
+            return False
+        asked = {call.name for call in calls if isinstance(call, ToolCall)}
+        return all(self._entries[name].definition.only_blocks for name in asked & self._entries.keys())
 
     def _nobody(self, name: str) -> Entry:
         """Give a tool that stands in for an unknown one."""

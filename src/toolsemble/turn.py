@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
+from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ToolResult
 from toolsemble.review.question import asked_together
-from toolsemble.runner import CallPath, adrive
+from toolsemble.runner import CallPath, adrive, begun
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,13 +63,17 @@ class Turn:
         with asked_together():
             create = asyncio.get_running_loop().create_task
             ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
-        raised = [error for error in ends if error is not None]
-        if raised:
-            first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
-            for other in raised:
-                if other is not first:
-                    first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")
-            raise first
+        _check(error for error in ends if error is not None)
+
+    def spread(self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]) -> None:
+        """Walk the paths of calls whose bodies only block, each of those in a worker; no event loop is needed."""
+
+        def walked(index: int, call: ToolCall) -> Generator[Future[Any], None, None]:
+            self.answer(index, reply(call, (yield from begun(start(call)))))
+
+        walks = _Walks(walked(index, call) for index, call in enumerate(self.calls))
+        walks.finish()
+        _check(walks.raised[index] for index in sorted(walks.raised))
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +84,52 @@ class Turn:
         if error is not None:
             with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
                 error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes
+
+
+class _Walks:
+    """Walks that take turns in this thread, and wait together for what runs in workers."""
+
+    def __init__(self, walks: Iterable[Generator[Future[Any], None, None]]) -> None:
+        # Each in a context of its own, as a task would be: what they enter, they leave in any order.
+        self._walks = [(copy_context().run, walk) for walk in walks]
+        self._ended: SimpleQueue[int] = SimpleQueue()
+        self.raised: dict[int, BaseException] = {}
+
+    def finish(self) -> None:
+        """Walk until all have come to an end; an interruption ends them all."""
+        try:
+            left = sum(map(self._waits, range(len(self._walks))))
+            while left:
+                left -= not self._waits(self._ended.get())
+        except BaseException as interruption:
+            for inside, walk in self._walks:
+                with suppress(BaseException):  # it is raised here
+                    inside(walk.throw, interruption)
+            raise
+
+    def _waits(self, index: int) -> bool:
+        """Walk on with one of them; whether it has something to wait for."""
+        inside, walk = self._walks[index]
+        try:
+            future = inside(next, walk)
+        except StopIteration:
+            return False
+        except BaseException as error:  # noqa: BLE001 - raised when all have ended
+            self.raised[index] = error
+            return False
+        future.add_done_callback(lambda _: self._ended.put(index))
+        return True
+
+
+def _check(errors: Iterable[BaseException]) -> None:
+    """Raise what says most of what several calls raised, with a note of the others."""
+    raised = list(errors)
+    if raised:
+        first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
+        for other in raised:
+            if other is not first:
+                first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")
+        raise first
 
 
 async def _all(tasks: list[asyncio.Task[T]]) -> list[T]:

@@ -62,11 +62,14 @@ class RunBody:
     async def _here(self) -> Any:
         return self._definition.body(self._value)
 
+    def begin(self) -> Future[Outcome]:
+        """Start it in a worker, whatever kind of body it is."""
+        return submitted(self._definition, self._value, self._context, free_of_us(self._workers))
+
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-        future = submitted(self._definition, self._value, self._context, free_of_us(self._workers))
-        return received(await asyncio.wrap_future(future))
+        return received(await asyncio.wrap_future(self.begin()))
 
 
 def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
