@@ -59,18 +59,17 @@ def described(error: BaseException | None) -> str:
 
 
 def _json_text(value: object) -> str:
-    if isinstance(value, (Iterator, AsyncIterator)):
+    if type(value) not in _PLAIN and isinstance(value, (Iterator, AsyncIterator)):
         # Reading it here could take for ever, and programs would find it used up.
         raise ToolExecutionError(f"The tool returned a {type(value).__name__}; return a list instead")
     import pydantic_core  # noqa: PLC0415 - tools that return text never pay for it
 
-    modes: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _plain}
     try:
-        return pydantic_core.to_json(value, **modes).decode()
+        return pydantic_core.to_json(value, **_MODES).decode()
     except ValueError as problem:
         try:
             # Half a surrogate pair, as in file names: ASCII JSON can write it as an escape, UTF-8 cannot.
-            return json.dumps(pydantic_core.to_jsonable_python(value, **modes), separators=(",", ":"))
+            return json.dumps(pydantic_core.to_jsonable_python(value, **_MODES), separators=(",", ":"))
         except (TypeError, ValueError):
             raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
 
@@ -82,6 +81,10 @@ def _plain(value: Any) -> Any:
     if fields is None:
         fields = [field.name for field in getattr(kind, "__attrs_attrs__", ())]
     return {name: getattr(value, name) for name in fields} if fields else str(value)
+
+
+_MODES: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _plain}
+_PLAIN = frozenset({int, float, bool, dict, list, tuple})  # what most tools give, and no iterator
 
 
 def _sendable_result(result: ToolResult) -> ToolResult:

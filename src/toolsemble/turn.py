@@ -30,7 +30,7 @@ class Turn:
     """
 
     def __init__(self, calls: Iterable[ToolCall], observe: Callable[[int, ToolReply], None] | None = None) -> None:
-        if isinstance(calls, ToolCall) or not isinstance(calls, Iterable):
+        if type(calls) is not list and (isinstance(calls, ToolCall) or not isinstance(calls, Iterable)):
             raise TypeError(f"The calls of a turn must be a list of ToolCall objects, not {calls!r:.80}")
         self.calls = list(calls)
         self._observe = observe

@@ -99,8 +99,7 @@ def _checked(reply: Any) -> ChatReply:
             f"The model gave {reply.usage!r:.80} as the usage of its reply, in place of a TokenUsage of whole numbers "
             "from 0 on; leave it out when nobody counts"
         )
-    text = sendable(reply.text)
-    calls = tuple(map(_sendable_call, reply.calls))
+    text, calls = sendable(reply.text), tuple([_sendable_call(call) for call in reply.calls])
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
         calls = _distinct(calls)
     if text is reply.text and calls == reply.calls:
@@ -118,13 +117,16 @@ def _is_whole(text: Any, calls: Any) -> bool:
 def _is_usage(usage: Any) -> bool:
     if not isinstance(usage, TokenUsage):
         return False
-    return all(type(count) is int and count >= 0 for count in (usage.input, usage.output, usage.cached))
+    counts = (usage.input, usage.output, usage.cached)
+    return set(map(type, counts)) == {int} and min(counts) >= 0
 
 
 def _sendable_call(call: ToolCall) -> ToolCall:
-    name, arguments = sendable(call.name), sendable(call.json)
-    unchanged = name is call.name and arguments is call.json
-    return call if unchanged else ToolCall(name, arguments, call.id)
+    name, arguments = call.name, call.json
+    if name.isascii() and arguments.isascii():
+        return call
+    sent = sendable(name), sendable(arguments)
+    return call if sent == (name, arguments) else ToolCall(*sent, call.id)
 
 
 def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -75,10 +75,9 @@ class Execution:
 
     def stop(self) -> None:
         """Tell the model, in place of a reply to each call that has none, that a budget is used up."""
-        waiting = self.waiting()
-        if waiting and self._account.stop is not None:
+        if self._account.stop is not None:
             result = ToolResult.success(self._account.stop.text)
-            for index in waiting:
+            for index in self.waiting():
                 self._tell(self.answer(index, result))
 
     async def _in_time(self, box: Toolbox, due: Sequence[int]) -> None:

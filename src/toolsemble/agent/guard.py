@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 
 from toolsemble.agent.budget import Stop
-from toolsemble.call import ToolReply
+from toolsemble.call import ToolCall, ToolReply
 from toolsemble.number import check_count
 
 _ROUNDS = 2  # how often a pattern of several turns must come to be one
@@ -44,6 +45,33 @@ class LoopGuard:
         return Stop("loop", f"Maximum turns without progress ({self.patience + 1})")
 
 
+class _Alike:
+    """The calls of one turn that had one result, with how often each has come until now.
+
+    Their arguments are compared only when another turn has the same result, which few have: it takes a while.
+    """
+
+    __slots__ = ("_known", "_new")
+
+    def __init__(self) -> None:
+        self._new: list[tuple[ToolCall, list[int]]] = []
+        self._known: dict[str, list[int]] = {}
+
+    def add(self, call: ToolCall, counts: list[int]) -> None:
+        """Take down a call."""
+        self._new.append((call, counts))
+
+    def of(self, canonical: str) -> list[int] | None:
+        """Give the numbers of the call with these arguments, if there was one."""
+        for call, counts in self._new:
+            self._known[call.canonical] = counts
+        self._new.clear()
+        return self._known.get(canonical)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return chain(self._known.values(), (counts for _, counts in self._new))
+
+
 class Lookout:
     """Watches the turns of one run; it keeps some numbers for each call of the last turns, and nothing else.
 
@@ -62,9 +90,10 @@ class Lookout:
         self.stop: Stop | None = None
         """Why the run has to end; None while it need not."""
         self._guard = guard
-        # Of each turn, by call and result, how often it has come every turn, every second turn, and so on until now.
-        self._turns: deque[dict[int, list[int]]] = deque(maxlen=guard.longest)
-        self._turn: dict[int, list[int]] = {}
+        self._periods = range(2, guard.longest + 1)
+        # Of each turn, by tool and result, how often a call has come every turn, every second turn, and so on.
+        self._turns: deque[dict[int, _Alike]] = deque(maxlen=guard.longest)
+        self._turn: dict[int, _Alike] = {}
         self._errors: dict[int, int] = {}
         self._errors_before: dict[int, int] = {}
         self._waiting = 0
@@ -95,21 +124,26 @@ class Lookout:
     def _noticed(self, reply: ToolReply) -> str:
         """Give what the model is to be told about a call; empty when there is something new in it."""
         failed = self._count_error(reply)
-        counts = self._count(self._key(reply))
+        counts = self._count(reply)
         if failed >= self._guard.repeats:
             return f"Note: '{reply.name:.64}' has failed with the same error {failed} turns in a row: {_ADVICE}"
         if counts[0] >= self._guard.repeats:
             return f"Note: this call has given the same result {counts[0]} turns in a row: {_ADVICE}"
-        if any(self._is_pattern(counts, period) for period in range(2, self._guard.longest + 1)):
+        if max(counts) >= _ROUNDS and any(self._is_pattern(counts, period) for period in self._periods):
             return f"Note: the same calls come again and again, with the same results: {_ADVICE}"
         return ""
 
-    def _count(self, key: int) -> list[int]:
+    def _count(self, reply: ToolReply) -> list[int]:
         """Give how often a call has come with its result, for each number of turns between."""
-        counts = self._turn[key] = [1] * self._guard.longest
+        key, counts, canonical = self._key(reply), [1] * self._guard.longest, None
         for place, turn in enumerate(reversed(self._turns)):
             if key in turn:
-                counts[place] += turn[key][place]
+                canonical = reply.call.canonical if canonical is None else canonical
+                before = turn[key].of(canonical)
+                counts[place] += 0 if before is None else before[place]
+        if key not in self._turn:
+            self._turn[key] = _Alike()
+        self._turn[key].add(reply.call, counts)
         return counts
 
     def _count_error(self, reply: ToolReply) -> int:
@@ -125,16 +159,18 @@ class Lookout:
         if counts[place] < _ROUNDS or counts[0] >= period:
             return False
         between = list(self._turns)[-place:]
-        return all(any(each[place] >= _ROUNDS for each in turn.values()) for turn in between)
+        return all(any(each[place] >= _ROUNDS for alike in turn.values() for each in alike) for turn in between)
 
     def _key(self, reply: ToolReply) -> int:
         try:
-            return hash((reply.name, reply.call.canonical, _said(reply), reply.contents))
+            return hash((reply.name, _said(reply), reply.contents))
         except TypeError:
             return next(self._unlike)  # contents of somebody's own, which cannot be compared
 
 
 def _said(reply: ToolReply) -> str:
     """Give what a result says, without the reference under which the log has the cause: each has its own."""
-    text, reference = reply.result.text, reply.result.attributes.get("reference")
+    result = reply.result
+    reference = result.attributes.get("reference") if result.attributes else None
+    text = result.text
     return text.replace(reference, "") if isinstance(reference, str) and reference else text

@@ -251,6 +251,8 @@ class Loop:
 
     def _immediate(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
         """Give the result of the last call, when it is for the caller and not for the model."""
+        if box.return_behavior(made[-1].call.name) is ReturnBehavior.TO_LLM:
+            return None
         if self._account.stop is not None or any(record.reply.is_error for record in made):
             return None
         behaviors = [box.return_behavior(record.call.name) for record in made]
