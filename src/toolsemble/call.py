@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import TYPE_CHECKING, Any, Literal
+
+from toolsemble.data import dataclass
 
 if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult
@@ -133,7 +134,7 @@ class ToolCall:
         return _restored, (self._name, self.arguments, self._id, self._answered_in)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class ToolReply:
     """What the model is told about one call.
 
@@ -153,16 +154,6 @@ class ToolReply:
     """What the model is told after the remark that a text was cut, such as how to get the rest."""
     note: str = ""
     """What the model is told after the text, by whoever called and not by the tool; empty for nothing."""
-
-    def __init__(
-        self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "", note: str = ""
-    ) -> None:
-        # By way of the slots, as in ToolResult: every call makes one.
-        _set_call(self, call)
-        _set_result(self, result)
-        _set_limit(self, limit)
-        _set_more(self, more)
-        _set_note(self, note)
 
     @property
     def text(self) -> str:
@@ -224,11 +215,6 @@ class ToolReply:
     def to_mcp(self) -> dict[str, Any]:
         """Give what MCP is sent back about the call."""
         return _written_for("mcp", self)
-
-
-_set_call, _set_result, _set_limit, _set_more, _set_note = (
-    vars(ToolReply)[each.name].__set__ for each in fields(ToolReply)
-)
 
 
 def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
 from toolsemble.policy import Policy
@@ -215,7 +216,7 @@ def string_definition(name: object, description: object, body: Callable[[str], A
 
     >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True)
     >>> shout.decode('{"input": "hello"}', frozenset())
-    ('hello', [])
+    ('hello', ())
     """
     owner = checked_name(name)
     return ToolDefinition(

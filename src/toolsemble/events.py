@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
+from toolsemble.data import dataclass
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.review.notice import ReviewDecided, ReviewRequested

@@ -85,7 +85,7 @@ def outcome_of(result: ToolResult | None, error: BaseException | None) -> Outcom
     """
     if error is not None:
         return "error"
-    return "success" if result is not None and result.is_success else "failure"
+    return "success" if result is not None and result.error_message is None else "failure"
 
 
 def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from toolsemble.data import dataclass
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 _NO_MESSAGE = "Tool execution failed with no message"
@@ -73,7 +75,7 @@ Content: TypeAlias = TextContent | ImageContent | AudioContent | FileContent
 """What can stand beside the text of a result."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, init=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class ToolResult:
     """The outcome of one call: made by :meth:`success` or :meth:`failure`, never changed afterwards.
 
@@ -93,21 +95,6 @@ class ToolResult:
     """Images, sound and files beside the text."""
     attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
     """Facts for programs; never sent to the model."""
-
-    def __init__(
-        self,
-        output: str = "",
-        error_message: str | None = None,
-        structured_output: Any = None,
-        contents: tuple[Content, ...] = (),
-        attributes: Mapping[str, Any] = NO_ATTRIBUTES,
-    ) -> None:
-        # By way of the slots: every call makes a result, and a frozen dataclass sets its fields at twice the cost.
-        _set_output(self, output)
-        _set_error_message(self, error_message)
-        _set_structured_output(self, structured_output)
-        _set_contents(self, contents)
-        _set_attributes(self, attributes)
 
     @classmethod
     def success(
@@ -171,11 +158,6 @@ class ToolResult:
         # A read-only mapping cannot be pickled or deep-copied, a dict can.
         parts = (self.output, self.error_message, self.structured_output, self.contents)
         return _restored, (*parts, dict(self.attributes))
-
-
-_set_output, _set_error_message, _set_structured_output, _set_contents, _set_attributes = (
-    vars(ToolResult)[each.name].__set__ for each in fields(ToolResult)
-)
 
 
 def _restored(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from toolsemble.context import ToolContext
+from toolsemble.data import dataclass
 from toolsemble.deadline import TimedOutError
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError

@@ -42,11 +42,11 @@ def run_of(
     >>> sorted(run_of(ToolContext(), "ada", None, "run_1", new_id))
     ['memory_id', 'parameters', 'run_id']
     """
+    outer = current_context()
+    if outer is None and parameters is None and memory_id is None and run_id is None:
+        return {"parameters": InvocationParameters(), "run_id": new_run()}
     if run_id is not None and not isinstance(run_id, str):
         raise _misfit("run_id", "a text", run_id)
-    outer = current_context()
-    if outer is None and parameters is None and memory_id is None:
-        return {"parameters": InvocationParameters(), "run_id": run_id or new_run()}
     if outer is not None and parameters is None:
         parameters = outer.parameters
     elif not isinstance(parameters, InvocationParameters):

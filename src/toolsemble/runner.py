@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
@@ -19,6 +19,7 @@ from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
 from toolsemble.context import ToolContext, enter, leave
+from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.escort import Escort

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Usage
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.data import dataclass
 from toolsemble.models.transcript import Transcript
 
 

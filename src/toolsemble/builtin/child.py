@@ -8,11 +8,13 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE
 from typing import cast
+
+from toolsemble.data import dataclass
 
 GRACE = 1.0
 """How many seconds there are for the pipes of a program that has ended, and for one that was killed."""

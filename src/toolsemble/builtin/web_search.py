@@ -6,7 +6,6 @@ import html
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -20,6 +19,7 @@ from toolsemble.builtin.search import (
     SerpApiSearch,
     TavilySearch,
 )
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.typed_tool import TypedTool

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
+from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
 from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
@@ -114,7 +116,7 @@ class Line:
         return "one after the other"
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Progress:
     """How far a walk through the steps has come."""
 

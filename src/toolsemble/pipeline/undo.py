@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
+from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.failure import failed

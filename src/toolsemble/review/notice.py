@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from toolsemble.data import dataclass
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.request import ReviewRequest
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.forks import lock_of
 from toolsemble.review.decision import Continue, ReviewDecision

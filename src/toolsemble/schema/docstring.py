@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
+
+from toolsemble.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, Optional, get_args, get_origin
 
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import MemoryId, Param
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import enum
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, get_args
 
+from toolsemble.data import dataclass
 from toolsemble.schema.core import rewritten
 from toolsemble.schema.field import Field, given_default
 from toolsemble.schema.words import FORMATS, one_of
@@ -156,7 +158,7 @@ def _exactly(values: list[Any]) -> Callable[[Any], Any]:
     return check
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Shape:
     """Tells pydantic how to read an object of one type, field by field."""
 

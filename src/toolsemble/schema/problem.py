@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError
 
 Path: TypeAlias = tuple[str | int, ...]

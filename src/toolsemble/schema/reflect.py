@@ -17,9 +17,10 @@ import re
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
 
+from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.field import Field, annotated

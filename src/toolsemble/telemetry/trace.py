@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from toolsemble.data import dataclass
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -143,7 +145,7 @@ class CallTrace:
     """All that was told of it, in order."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Trace:
     """A trace that was read back.
 
