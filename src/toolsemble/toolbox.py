@@ -63,7 +63,7 @@ class Toolbox(Offer):
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
     """
 
-    __slots__ = ("_book", "_context", "_max_output", "_new_run", "_sinks", "_walk")
+    __slots__ = ("_book", "_context", "_cuts", "_max_output", "_new_run", "_sinks", "_walk")
 
     def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
         self,
@@ -144,6 +144,7 @@ class Toolbox(Offer):
         enrolment = enrolled(tools, gate, limits)
         super().__init__({each.name: entry_of(tool, each, self._context, max_output) for tool, each in enrolment})
         self._max_output = max_output
+        self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         self._book = self._opened(Pages.of(pages))
         # Whoever reads pages has to know whether a program named the run.
         self._new_run = new_id if self._book is None else own_run
@@ -307,6 +308,8 @@ class Toolbox(Offer):
 
     def _told(self, run: Run, call: ToolCall, result: ToolResult) -> ToolReply:
         """Give the reply with as much of the result as the model gets."""
+        if not self._cuts:
+            return ToolReply(call, result)
         entry = self._entries.get(call.name)
         limit = self._max_output if entry is None else entry.limit
         if self._book is None or limit is None or len(result.text) <= limit:
@@ -340,7 +343,7 @@ class Toolbox(Offer):
         """Add the tool that gives pages, and give the book that it reads from."""
         if pages is None:
             return None
-        if all(entry.limit is None for entry in self._entries.values()):
+        if not self._cuts:
             raise ToolDefinitionError("Toolbox pages are for results that are cut: give max_output, too")
         if pages.name in self._entries:
             raise ToolDefinitionError(
