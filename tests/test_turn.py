@@ -376,3 +376,17 @@ def test_a_worker_that_takes_nothing_more_fails_the_calls_of_a_turn():
     pool.shutdown()
     replies = Toolbox([Echo()], executor=pool).execute_all([call(), call()])
     assert [reply.text for reply in replies] == ["Error: cannot schedule new futures after shutdown"] * 2
+
+
+def test_what_a_blocking_body_gives_to_be_awaited_is_awaited_beside_the_others():
+    arrived = []
+
+    async def meet():
+        arrived.append(1)
+        async with asyncio.timeout(30):
+            while len(arrived) < 3:
+                await asyncio.sleep(0.001)
+        return "met"
+
+    replies = Toolbox([Function(lambda _: meet())]).execute_all([call("function")] * 3)
+    assert [reply.text for reply in replies] == ["met"] * 3

@@ -63,13 +63,16 @@ class RunBody:
         return self._definition.body(self._value)
 
     def begin(self) -> Future[Outcome]:
-        """Start it in a worker, whatever kind of body it is."""
-        return submitted(self._definition, self._value, self._context, free_of_us(self._workers))
+        """Start a blocking body in a worker; what has to be awaited of it is awaited there, too."""
+        executor = free_of_us(self._workers)
+        return submitted(Job(self._definition, self._value, self._context, executor, awaiting=True), executor)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-        return received(await asyncio.wrap_future(self.begin()))
+        executor = free_of_us(self._workers)
+        future = submitted(Job(self._definition, self._value, self._context, executor), executor)
+        return received(await asyncio.wrap_future(future))
 
 
 def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
@@ -81,9 +84,9 @@ def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
         leave(token)
 
 
-def submitted(definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor) -> Future[Outcome]:
+def submitted(job: Job, executor: Executor) -> Future[Outcome]:
     """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
-    future = executor.submit(Job(definition, value, context, executor))
+    future = executor.submit(job)
     kept_for(future)
     return future
 
@@ -101,8 +104,17 @@ class Job:
     In another process, where context variables and live objects cannot go, it gets the detached context.
     """
 
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, executor: Executor) -> None:
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        value: Any,
+        context: ToolContext,
+        executor: Executor,
+        *,
+        awaiting: bool = False,
+    ) -> None:
         self._body = definition.body
+        self._awaiting = awaiting
         self._value = value
         self._context = context
         self._occupied = (*_occupied.get(), executor)
@@ -121,16 +133,17 @@ class Job:
         if self._detached and secrets():
             self._context.logger.addFilter(REDACTION)  # the definition, which has done it, stayed behind
         try:
-            return [self._body(self._value), None]
+            returned = self._body(self._value)
+            return [finish(returned) if self._awaiting and awaitable(returned) else returned, None]
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
             return [None, _portable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in threads of their own, where nothing of this context is known.
-        return self._body, self._value, self._context.detached(), self._variables.copy().run(packed)
+        return self._body, self._awaiting, self._value, self._context.detached(), self._variables.copy().run(packed)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._body, self._value, self._context, self._luggage = state
+        self._body, self._awaiting, self._value, self._context, self._luggage = state
         self._occupied = ()
         self._variables = copy_context()
         self._detached = True
