@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import dataclasses
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -390,3 +391,24 @@ def test_what_a_blocking_body_gives_to_be_awaited_is_awaited_beside_the_others()
 
     replies = Toolbox([Function(lambda _: meet())]).execute_all([call("function")] * 3)
     assert [reply.text for reply in replies] == ["met"] * 3
+
+
+def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkeypatch):
+    class Interrupted(queue.SimpleQueue):
+        def get(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolsemble.turn.SimpleQueue", Interrupted)
+    opened, began, metrics = threading.Event(), [], InMemoryMetrics()
+
+    def run(text):
+        began.append(text)
+        opened.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        box = Toolbox([Function(run)], executor=pool, metrics=metrics)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            box.execute_all([call("function", "a"), call("function", "b"), call("nobody")])
+        opened.set()
+    assert ([reply.name for reply in raised.value.replies], began) == (["nobody"], ["a"])
+    assert metrics.count("function", "error") == 2
