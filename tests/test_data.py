@@ -206,6 +206,18 @@ def test_objects_are_copied_replaced_and_pickled():
     assert dataclasses.replace(thing, name="b") == Kept("b", (1, 2))
 
 
+@dataclasses.dataclass(frozen=True)
+class KeptMore(Kept):
+    """What a program adds a field to, without slots."""
+
+    more: int = 0
+
+
+def test_what_a_program_adds_to_a_class_is_copied_and_pickled_with_it():
+    thing = KeptMore("a", (1, 2), 3)
+    assert [copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))] == [thing] * 3
+
+
 def test_an_object_that_has_itself_inside_can_be_shown():
     thing = both(plain)[0]("a")
     thing.parts.append(thing)

@@ -54,7 +54,7 @@ def _made(cls: type, *, init: bool, repr: bool, eq: bool) -> type:
         made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=True)
     fields = dataclasses.fields(made)
     names = [field.name for field in fields]
-    methods: dict[str, Any] = {**_guards(made, names), **_states(names)}
+    methods: dict[str, Any] = {**_guards(made, names), **_states()}
     if init:
         methods["__init__"] = _init(made, fields)
     if repr:
@@ -168,14 +168,17 @@ def _guards(cls: Any, names: Sequence[str]) -> dict[str, Callable[..., None]]:
     return {"__setattr__": assigned, "__delattr__": deleted}
 
 
-def _states(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Give how objects are copied and pickled: the usual way would have to change them."""
+def _states() -> dict[str, Callable[..., Any]]:
+    """Give how objects are copied and pickled: the usual way would have to change them.
+
+    The fields are those of the object: a class that inherits from this one may have more.
+    """
 
     def given(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in names]
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
     def taken(self: Any, state: Sequence[Any]) -> None:
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
+        for field, value in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
 
     return {"__getstate__": given, "__setstate__": taken}
