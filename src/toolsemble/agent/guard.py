@@ -58,9 +58,12 @@ class _Alike:
         self._new: list[tuple[ToolCall, list[int]]] = []
         self._known: dict[str, list[int]] = {}
 
-    def add(self, call: ToolCall, counts: list[int]) -> None:
-        """Take down a call."""
-        self._new.append((call, counts))
+    def add(self, call: ToolCall, canonical: str | None, counts: list[int]) -> None:
+        """Take down a call, with its arguments where they were compared already."""
+        if canonical is None:
+            self._new.append((call, counts))
+        else:
+            self._known[canonical] = counts
 
     def of(self, canonical: str) -> list[int] | None:
         """Give the numbers of the call with these arguments, if there was one."""
@@ -144,7 +147,7 @@ class Lookout:
                 counts[place] += 0 if before is None else before[place]
         if key not in self._turn:
             self._turn[key] = _Alike()
-        self._turn[key].add(reply.call, counts)
+        self._turn[key].add(reply.call, canonical, counts)
         return counts
 
     def _count_error(self, reply: ToolReply) -> int:
