@@ -412,3 +412,65 @@ def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkey
         opened.set()
     assert ([reply.name for reply in raised.value.replies], began) == (["nobody"], ["a"])
     assert metrics.count("function", "error") == 2
+
+
+@pytest.fixture
+def interruptible():
+    """Have an interrupt raised as usual: a shell may have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupting(InMemoryMetrics):
+    """Metrics that a keyboard interrupts while they count a success."""
+
+    def increment_success(self, tool_name, agent_role):
+        """Count it, and raise the signal."""
+        super().increment_success(tool_name, agent_role)
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("names", [["echo", "function"], ["function", "echo"]])
+def test_an_interrupt_while_one_call_ends_does_not_wait_for_the_others(names):
+    opened, metrics = threading.Event(), Interrupting()
+    box = Toolbox([Echo(), Function(lambda _: str(opened.wait(30)))], metrics=metrics)
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            box.execute_all([call(name) for name in names])
+        assert not opened.is_set()
+    finally:
+        opened.set()
+    assert [reply.text for reply in caught.value.replies] == ["hi"]
+    assert (metrics.count("echo", "success"), metrics.count("function", "error")) == (1, 1)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_at_the_end_of_the_last_call_is_raised_with_all_replies():
+    class Last(InMemoryMetrics):
+        """Metrics that a keyboard interrupts when all is done."""
+
+        def increment_success(self, tool_name, agent_role):
+            super().increment_success(tool_name, agent_role)
+            if self.count("echo", "success") == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Toolbox([Echo()], metrics=Last()).execute_all([call(), call()])
+    assert [reply.text for reply in caught.value.replies] == ["hi", "hi"]
+
+
+@pytest.mark.parametrize("tool", [Function, AsyncFunction])
+async def test_a_turn_that_is_cancelled_before_its_calls_began_begins_none(tool):
+    began = []
+
+    async def arun(text):
+        began.append(text)
+
+    box = Toolbox([tool(began.append if tool is Function else arun)])
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await box.aexecute_all([call("function"), call("function")])
+    assert began == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from types import TracebackType
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
+
+_NONE = -1  # what wakes up a turn in place of a call that has ended
 
 
 class Turn:
@@ -52,9 +55,15 @@ class Turn:
         """Walk the calls' paths side by side; raise what one of them raised only when all have ended."""
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
+        turn = asyncio.current_task()
+        cancelling: Callable[[], int] = int if turn is None else turn.cancelling
+        before = cancelling()
+
         async def ended(index: int, call: ToolCall) -> BaseException | None:
             # Returned, not raised: an event loop stops at once for some exceptions, and the siblings would be lost.
             try:
+                if cancelling() > before:
+                    return asyncio.CancelledError()  # the turn is, and hears of it only after this has begun
                 self.answer(index, reply(call, await adrive(start(call))))
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
@@ -93,19 +102,28 @@ class _Walks:
         # Each in a context of its own, as a task would be: what they enter, they leave in any order.
         self._walks = [(copy_context().run, walk) for walk in walks]
         self._ended: SimpleQueue[int] = SimpleQueue()
+        self._interrupted = False
         self.raised: dict[int, BaseException] = {}
 
     def finish(self) -> None:
         """Walk until all have come to an end; an interruption ends them all."""
         try:
-            left = sum(map(self._waits, range(len(self._walks))))
-            while left:
-                left -= not self._waits(self._ended.get())
+            with _interrupting(self._interrupt):
+                left = sum(self._waits(index) for index in range(len(self._walks)) if not self._interrupted)
+                while left and not self._interrupted:
+                    ended = self._ended.get()
+                    left -= ended != _NONE and not self._waits(ended)
+            if self._interrupted:
+                raise KeyboardInterrupt  # noqa: TRY301 - as the one that comes from a second signal
         except BaseException as interruption:
             for inside, walk in self._walks:
                 with suppress(BaseException):  # it is raised here
                     inside(walk.throw, interruption)
             raise
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self._ended.put(_NONE)
 
     def _waits(self, index: int) -> bool:
         """Walk on with one of them; whether it has something to wait for."""
@@ -119,6 +137,30 @@ class _Walks:
             return False
         future.add_done_callback(lambda _: self._ended.put(index))
         return True
+
+
+@contextmanager
+def _interrupting(tell: Callable[[], None]) -> Iterator[None]:
+    """Have an interrupt from the keyboard told in place of raised; a second one is raised.
+
+    Raised in the middle of anything, it could leave a lock of the workers held for ever, or pass for a call's own.
+    """
+    import signal  # noqa: PLC0415 - only turns of blocking calls pay for it
+
+    def told(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        tell()
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, told)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is told:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _check(errors: Iterable[BaseException]) -> None:
