@@ -122,7 +122,7 @@ def test_classes_tell_of_themselves_what_those_of_the_standard_library_do(make):
         (field.name, field.type, field.default) for field in dataclasses.fields(theirs)
     ]
     assert (ours.__slots__, ours.__match_args__) == (theirs.__slots__, theirs.__match_args__)
-    assert ours.__dataclass_params__.frozen
+    assert repr(ours.__dataclass_params__) == repr(theirs.__dataclass_params__)
     assert (ours.__eq__.__qualname__, ours.__init__.__name__) == (f"{make.__name__}.<locals>.Thing.__eq__", "__init__")
 
 
@@ -139,6 +139,33 @@ def test_what_a_class_defines_itself_stays():
     assert repr(ours("a")) == repr(theirs("a")) == "<a>"
     assert ours("a") == ours("b")
     assert hash(ours("a")) != hash(ours("b"))  # as there: it goes by the fields
+
+
+def test_a_hash_that_a_class_refuses_stays_refused():
+    @dataclass(frozen=True, slots=True)
+    class Thing:
+        """A thing that no set can hold."""
+
+        name: str
+        __hash__ = None
+
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Thing("a"))
+
+
+def test_a_value_that_does_not_equal_itself_is_found_again():
+    ours, theirs = both(derived)
+    nan = float("nan")
+    assert ours(nan) == ours(nan)
+    assert theirs(nan) == theirs(nan)
+
+    @dataclass(frozen=True, slots=True)
+    class Alone:
+        """One field."""
+
+        value: float
+
+    assert Alone(nan) == Alone(nan)
 
 
 def test_nothing_is_made_of_a_method_that_is_not_wanted():

@@ -379,18 +379,43 @@ def test_a_worker_that_takes_nothing_more_fails_the_calls_of_a_turn():
     assert [reply.text for reply in replies] == ["Error: cannot schedule new futures after shutdown"] * 2
 
 
-def test_what_a_blocking_body_gives_to_be_awaited_is_awaited_beside_the_others():
-    arrived = []
+def test_what_blocking_bodies_give_to_be_awaited_is_awaited_on_one_loop():
+    arrived, turnstile = [], asyncio.Semaphore(1)
 
-    async def meet():
-        arrived.append(1)
+    async def meet(text):
+        arrived.append(text)
         async with asyncio.timeout(30):
             while len(arrived) < 3:
                 await asyncio.sleep(0.001)
-        return "met"
+        async with turnstile:
+            await asyncio.sleep(0.001)
+        return text
 
-    replies = Toolbox([Function(lambda _: meet())]).execute_all([call("function")] * 3)
-    assert [reply.text for reply in replies] == ["met"] * 3
+    replies = Toolbox([Function(meet)]).execute_all([call("function", text) for text in "abc"])
+    assert [reply.text for reply in replies] == ["a", "b", "c"]
+
+
+def test_what_is_raised_there_is_told_as_anywhere():
+    async def fail(error):
+        raise error
+
+    raising = [ValueError("no such city"), ExitEarlyError("enough"), SystemExit(3)]
+    box = Toolbox([Function(lambda text: fail(raising[int(text)]))])
+    assert box.execute_all([call("function", "0")] * 2)[1].text == "Error: no such city"
+    for number in (1, 2):
+        with pytest.raises(type(raising[number])) as raised:
+            box.execute_all([call("function", str(number)), call("function", "0")])
+        assert [reply.text for reply in raised.value.replies] == ["Error: no such city"]
+
+
+def test_an_executor_that_gives_no_futures_fails_the_calls():
+    class Odd(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):
+            return None
+
+    with Odd(1) as odd:
+        replies = Toolbox([Echo()], executor=odd).execute_all([call(), call()])
+    assert [reply.is_error for reply in replies] == [True, True]
 
 
 def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkeypatch):

@@ -15,7 +15,15 @@ from toolsemble.limits import kept_for
 from toolsemble.record import note
 from toolsemble.watch import tell
 from toolsemble.work import Job, RunBody, free_of_us, submitted
-from toolsemble.workers import ContextThreadPool, Outcome, ThreadPerJob, awaitable, finish, leave_behind, received
+from toolsemble.workers import (
+    ContextThreadPool,
+    ThreadPerJob,
+    awaitable,
+    finish,
+    leave_behind,
+    outcome_of,
+    received,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -94,7 +102,7 @@ async def within(work: Awaitable[Any], context: ToolContext) -> Any:
     """Give what an awaitable gives, in time; one that does not let itself be cancelled is left behind."""
     import asyncio  # noqa: PLC0415 - as above
 
-    task = asyncio.ensure_future(_outcome(work))
+    task = asyncio.ensure_future(outcome_of(work))
     late = True
     try:
         late = not (await asyncio.wait([task], timeout=remaining(context)))[0]
@@ -104,14 +112,6 @@ async def within(work: Awaitable[Any], context: ToolContext) -> Any:
     if late:
         raise TimedOutError
     return received(task.result())
-
-
-async def _outcome(work: Awaitable[Any]) -> Outcome:
-    # Returned, not raised: an event loop stops at once for some exceptions, and the path would not hear of them.
-    try:
-        return [await work, None]
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
-        return [None, error]
 
 
 async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:

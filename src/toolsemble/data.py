@@ -49,7 +49,9 @@ _FACTORY = _Factory()
 
 
 def _made(cls: type, *, init: bool, repr: bool, eq: bool) -> type:
-    own = {name for name, value in vars(cls).items() if value is not None}  # None is what Python says of no hash
+    own = set(vars(cls))
+    if "__eq__" in own and vars(cls)["__hash__"] is None:
+        own.remove("__hash__")  # which Python says of every class that compares
     with _thawed(cls):
         made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=True)
     fields = dataclasses.fields(made)
@@ -67,7 +69,8 @@ def _made(cls: type, *, init: bool, repr: bool, eq: bool) -> type:
         method = methods[name]
         method.__name__, method.__qualname__, method.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
         setattr(made, name, method)
-    made.__dataclass_params__.frozen = True
+    for name, value in {"init": init, "repr": repr, "eq": eq, "frozen": True}.items():
+        setattr(made.__dataclass_params__, name, value)
     return made  # type: ignore[no-any-return]  # a class, which dataclass() types as what it makes
 
 
@@ -148,8 +151,9 @@ def _hash(names: Sequence[str]) -> Callable[[Any], int]:
 
 
 def _values(names: Sequence[str]) -> Callable[[Any], Any]:
-    """Give what reads some attributes at once."""
-    return attrgetter(*names) if names else lambda _: ()
+    """Give what reads some attributes at once, as a tuple."""
+    read = attrgetter(*names) if names else lambda _: ()
+    return read if len(names) != 1 else lambda each: (read(each),)
 
 
 def _guards(cls: Any, names: Sequence[str]) -> dict[str, Callable[..., None]]:

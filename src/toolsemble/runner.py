@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
@@ -33,7 +33,7 @@ from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
 from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work, entered
-from toolsemble.workers import THREADS, Outcome, received, unwrapped
+from toolsemble.workers import THREADS, SharedLoop, received, unwrapped
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 
@@ -267,18 +267,19 @@ async def adrive(path: CallPath) -> ToolResult:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
 
 
-def begun(path: CallPath) -> Generator[Future[Outcome], None, ToolResult]:
+def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:
     """Give the result of a call whose body only blocks, waiting for nothing: whoever walks on has waited.
 
-    It yields the future of a body that has begun in a worker, and is to be resumed when that is done.
+    It yields when a body has begun in a worker, and is to be resumed when it was told that this has ended.
     """
     try:
         work = path.send(None)
         while True:
             try:
-                future = cast("RunBody", work).begin()  # such paths ask for nothing else
+                future = cast("RunBody", work).begin(loop)  # such paths ask for nothing else
+                future.add_done_callback(lambda _: ended())
                 try:
-                    yield future
+                    yield
                 except BaseException:
                     future.cancel()  # nobody will ask for it
                     raise

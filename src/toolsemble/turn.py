@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ToolResult
 from toolsemble.review.question import asked_together
 from toolsemble.runner import CallPath, adrive, begun
+from toolsemble.workers import SharedLoop
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,11 +77,14 @@ class Turn:
     def spread(self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]) -> None:
         """Walk the paths of calls whose bodies only block, each of those in a worker; no event loop is needed."""
 
-        def walked(index: int, call: ToolCall) -> Generator[Future[Any], None, None]:
-            self.answer(index, reply(call, (yield from begun(start(call)))))
+        def walked(index: int, call: ToolCall) -> Generator[None, None, None]:
+            result = yield from begun(start(call), loop, lambda: ended.put(index))
+            self.answer(index, reply(call, result))
 
-        walks = _Walks(walked(index, call) for index, call in enumerate(self.calls))
-        walks.finish()
+        ended: SimpleQueue[int] = SimpleQueue()
+        with SharedLoop() as loop:
+            walks = _Walks([walked(index, call) for index, call in enumerate(self.calls)], ended)
+            walks.finish()
         _check(walks.raised[index] for index in sorted(walks.raised))
 
     def __enter__(self) -> Self:
@@ -98,10 +101,10 @@ class Turn:
 class _Walks:
     """Walks that take turns in this thread, and wait together for what runs in workers."""
 
-    def __init__(self, walks: Iterable[Generator[Future[Any], None, None]]) -> None:
+    def __init__(self, walks: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
         # Each in a context of its own, as a task would be: what they enter, they leave in any order.
         self._walks = [(copy_context().run, walk) for walk in walks]
-        self._ended: SimpleQueue[int] = SimpleQueue()
+        self._ended = ended
         self._interrupted = False
         self.raised: dict[int, BaseException] = {}
 
@@ -129,13 +132,12 @@ class _Walks:
         """Walk on with one of them; whether it has something to wait for."""
         inside, walk = self._walks[index]
         try:
-            future = inside(next, walk)
+            inside(next, walk)
         except StopIteration:
             return False
         except BaseException as error:  # noqa: BLE001 - raised when all have ended
             self.raised[index] = error
             return False
-        future.add_done_callback(lambda _: self._ended.put(index))
         return True
 
 

@@ -15,7 +15,7 @@ from toolsemble.luggage import Luggage, packed, unpack
 from toolsemble.redaction import REDACTION
 from toolsemble.shape import described
 from toolsemble.veil import secrets
-from toolsemble.workers import THREADS, ContextThreadPool, Outcome, awaitable, finish, received
+from toolsemble.workers import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
@@ -62,10 +62,10 @@ class RunBody:
     async def _here(self) -> Any:
         return self._definition.body(self._value)
 
-    def begin(self) -> Future[Outcome]:
-        """Start a blocking body in a worker; what has to be awaited of it is awaited there, too."""
+    def begin(self, loop: SharedLoop) -> Future[Outcome]:
+        """Start a blocking body in a worker; what it gives to be awaited, the worker waits for."""
         executor = free_of_us(self._workers)
-        return submitted(Job(self._definition, self._value, self._context, executor, awaiting=True), executor)
+        return submitted(Job(self._definition, self._value, self._context, executor, loop.finish), executor)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
@@ -110,11 +110,10 @@ class Job:
         value: Any,
         context: ToolContext,
         executor: Executor,
-        *,
-        awaiting: bool = False,
+        finish: Callable[[Awaitable[Any]], Any] | None = None,
     ) -> None:
         self._body = definition.body
-        self._awaiting = awaiting
+        self._finish = finish
         self._value = value
         self._context = context
         self._occupied = (*_occupied.get(), executor)
@@ -134,16 +133,18 @@ class Job:
             self._context.logger.addFilter(REDACTION)  # the definition, which has done it, stayed behind
         try:
             returned = self._body(self._value)
-            return [finish(returned) if self._awaiting and awaitable(returned) else returned, None]
+            return [self._finish(returned) if self._finish and awaitable(returned) else returned, None]
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
             return [None, _portable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in threads of their own, where nothing of this context is known.
-        return self._body, self._awaiting, self._value, self._context.detached(), self._variables.copy().run(packed)
+        wait = self._finish is not None
+        return self._body, self._value, self._context.detached(), self._variables.copy().run(packed), wait
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._body, self._awaiting, self._value, self._context, self._luggage = state
+        self._body, self._value, self._context, self._luggage, wait = state
+        self._finish = finish if wait else None
         self._occupied = ()
         self._variables = copy_context()
         self._detached = True

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -111,7 +111,16 @@ def in_event_loop() -> bool:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it gives a coroutine; also for objects that are called through ``__call__``."""
+    """Whether calling it gives a coroutine; also for objects that are called through ``__call__``.
+
+    >>> class Greeter:
+    ...     async def __call__(self):
+    ...         return "hello"
+    >>> is_async(Greeter()), is_async(Greeter)
+    (True, False)
+    """
+    if isinstance(function, type):
+        return False  # called, it gives an object, whatever those can do
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method is looked at, not tested for
     )
@@ -167,6 +176,68 @@ def _run(work: Awaitable[T]) -> T:
     finally:
         sweep()
     return received(outcome)  # type: ignore[no-any-return]  # what the work gave
+
+
+class SharedLoop:
+    """One event loop for what several threads give to be awaited; it is started when the first has something.
+
+    What they await together, such as a semaphore, belongs to one loop. Closed, it cancels what is left.
+
+    >>> async def answer():
+    ...     return 42
+    >>> with SharedLoop() as loop:
+    ...     loop.finish(answer())
+    42
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    def finish(self, work: Awaitable[T]) -> T:
+        """Give what an awaitable gives, to a thread that waits for it."""
+        future = self._submitted(work)
+        # Whoever closes it has gone, and this thread has not heard of it.
+        return finish(work) if future is None else received(future.result())
+
+    def _submitted(self, work: Awaitable[Any]) -> Future[Outcome] | None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        with self._lock:
+            if self._closed:
+                return None
+            if self._thread is None:
+                self._thread = threading.Thread(target=lambda: _run(self._serve()), name="toolsemble-loop")
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(outcome_of(work), self._started.result()[0])
+
+    async def _serve(self) -> None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        ended = asyncio.Event()
+        self._started.set_result((asyncio.get_running_loop(), ended))
+        await ended.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._closed = True
+        if self._thread is not None:
+            loop, ended = self._started.result()
+            loop.call_soon_threadsafe(ended.set)
+            self._thread.join()
+
+
+async def outcome_of(work: Awaitable[Any]) -> Outcome:
+    """Give what was returned and what was raised: an event loop stops at once when some exceptions leave a task."""
+    try:
+        return [await work, None]
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
+        return [None, error]
 
 
 _left: dict[asyncio.Task[Any], Callable[[], None]] = {}

@@ -77,7 +77,7 @@ class _Alike:
 
 
 class Lookout:
-    """Watches the turns of one run; it keeps some numbers for each call of the last turns, and nothing else.
+    """Watches the turns of one run; it keeps the calls of the last turns, with some numbers for each.
 
     >>> from toolsemble import ToolCall, ToolResult
     >>> lookout = Lookout(LoopGuard(repeats=2))
