@@ -21,8 +21,8 @@ from toolsemble.workers import (
     awaitable,
     finish,
     leave_behind,
-    outcome_of,
     received,
+    settled,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def within(work: Awaitable[Any], context: ToolContext) -> Any:
     """Give what an awaitable gives, in time; one that does not let itself be cancelled is left behind."""
     import asyncio  # noqa: PLC0415 - as above
 
-    task = asyncio.ensure_future(outcome_of(work))
+    task = asyncio.ensure_future(settled(work))
     late = True
     try:
         late = not (await asyncio.wait([task], timeout=remaining(context)))[0]

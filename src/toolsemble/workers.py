@@ -188,6 +188,8 @@ class SharedLoop:
     >>> with SharedLoop() as loop:
     ...     loop.finish(answer())
     42
+    >>> loop.finish(answer())  # by now in a loop of its own
+    42
     """
 
     def __init__(self) -> None:
@@ -211,7 +213,7 @@ class SharedLoop:
             if self._thread is None:
                 self._thread = threading.Thread(target=lambda: _run(self._serve()), name="toolsemble-loop")
                 self._thread.start()
-            return asyncio.run_coroutine_threadsafe(outcome_of(work), self._started.result()[0])
+            return asyncio.run_coroutine_threadsafe(settled(work), self._started.result()[0])
 
     async def _serve(self) -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -232,7 +234,7 @@ class SharedLoop:
             self._thread.join()
 
 
-async def outcome_of(work: Awaitable[Any]) -> Outcome:
+async def settled(work: Awaitable[Any]) -> Outcome:
     """Give what was returned and what was raised: an event loop stops at once when some exceptions leave a task."""
     try:
         return [await work, None]
