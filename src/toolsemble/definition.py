@@ -237,13 +237,7 @@ def typed_definition(
     """Give the definition of a tool with named parameters; refuse a bad name or description."""
     owner = checked_name(name)
 
-    plain = partial(decode_arguments, arguments)
-
-    def forgiving(text: str, steps: frozenset[str]) -> Decoded:
-        # A strict model cannot leave a parameter out: null is how it says so.
-        return plain(text, steps | {"null"})
-
-    decode = forgiving if settings.get("strict") else plain
+    decode = partial(_forgiving if settings.get("strict") else decode_arguments, arguments)
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
@@ -260,6 +254,11 @@ def typed_definition(
         secret=bool(arguments.secret_keys),
         **{"present": arguments.present, **settings},
     )
+
+
+def _forgiving(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
+    """Read arguments, with null for what is left out: a strict model has no other way to say so."""
+    return decode_arguments(arguments, text, steps | {"null"})
 
 
 def mapped(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:

@@ -38,14 +38,15 @@ class TypedArguments:
         self._keys = keys
         self._made = made
         self._kind = kind
-        shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
-        self._plain = None if shape is None else plain_shape(shape)
+        self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
+        plain = self._plain()
         self._lock = lock_of(self)
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
-        self._schema: dict[str, Any] | None = None
-        self._secret_keys: frozenset[str] | None = None if self._plain is None else frozenset()
+        # A tool of common types that is never called keeps no more than what a model is shown of it.
+        self._schema: dict[str, Any] | None = None if plain is None else plain[1]
+        self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
 
     @classmethod
     def of_fields(
@@ -94,7 +95,7 @@ class TypedArguments:
 
     def check(self) -> None:
         """Refuse types that only pydantic can judge; common ones need no look before their first use."""
-        if self._plain is None:
+        if self._schema is None:
             self._build()
             root = {**self.schema, **pointed(self.schema, self.schema.get("$ref", ""))}
             if root.get("type") != "object":
@@ -160,9 +161,13 @@ class TypedArguments:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
 
         with self._lock:  # two at once would walk the same shapes
-            self._core, self._schema = self._plain or self._generated()
+            self._core, self._schema = self._plain() or self._generated()
             self._validator = SchemaValidator(self._core, _use_prebuilt=False)
             return self._validator
+
+    def _plain(self) -> Written | None:
+        """Give both schemas of common types; None where there is another one."""
+        return None if self._shape is None else plain_shape(self._shape)
 
     def _generated(self) -> Written:
         """Give both schemas by pydantic's own generators."""
