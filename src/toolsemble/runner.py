@@ -258,7 +258,9 @@ async def adrive(path: CallPath) -> ToolResult:
         work = path.send(None)
         while True:
             try:
-                done = await work.ado()
+                doing = work.ado()
+                del work  # of thousands of calls that wait, the garbage collector has less to look at
+                done = await doing
             except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
                 work = path.throw(error)
             else:
