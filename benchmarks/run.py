@@ -17,7 +17,7 @@ from own.scale import Scale
 PARTS = (imports, definitions, calls, pipelines, agents, parallel, telemetry)
 
 
-def rows(seconds: float, least: int = 5) -> Iterator[Row]:
+def rows(seconds: float, least: int = 9) -> Iterator[Row]:
     """Measure comparison after comparison, each for some seconds."""
     for part in PARTS:
         for comparison in part.comparisons():

@@ -66,11 +66,13 @@ class Comparison:
     """One go with toolsemble."""
     other: Go
     """One go without."""
+    least: int = 0
+    """How many pairs it takes at least, where single ones differ much: the garbage collector comes to some of them."""
 
     def measured(self, seconds: float, least: int) -> Row:
         """Measure pairs until the time is over, but at least some, after a go that warms up."""
         self.ours(), self.other()
-        return self.subject.row(pairs(self.ours, self.other, seconds, least))
+        return self.subject.row(pairs(self.ours, self.other, seconds, max(least, self.least)))
 
 
 def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> Go:

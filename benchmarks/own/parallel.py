@@ -12,6 +12,10 @@ from own.job import TEXT, Doze, Nap
 from own.measure import Comparison, Subject, awaited, once
 from toolsemble import Toolbox, ToolCall
 
+PAIRS = 41
+"""How many pairs of turns are measured at least: with thousands of calls, each is as quick or as slow as the garbage
+collector lets it be."""
+
 
 def comparisons(waiting: Sequence[int] = (200, 1000, 2000), blocking: int = 200) -> Iterator[Comparison]:
     """Give the comparisons of calls that wait, and of calls that block."""
@@ -35,7 +39,8 @@ def _waiting(runner: asyncio.Runner, count: int) -> Comparison:
     bare = gathered(lambda: nap.run("x"), count)
     what = f"`aexecute_all` of {count:,} calls that sleep 10 ms"
     subject = Subject("parallel", what, "`asyncio.gather`", "< 1.5")
-    return Comparison(subject, awaited(runner, lambda: box.aexecute_all(calls)), awaited(runner, bare))
+    ours = awaited(runner, lambda: box.aexecute_all(calls))
+    return Comparison(subject, ours, awaited(runner, bare), least=PAIRS)
 
 
 def _with_timeouts(runner: asyncio.Runner, count: int) -> Comparison:

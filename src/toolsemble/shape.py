@@ -24,9 +24,10 @@ def shaped(value: object) -> ToolResult:
     >>> shaped({"celsius": 21})
     ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
     """
+    if type(value) is str and value.isascii():
+        return ToolResult(value, None, None, (), NO_ATTRIBUTES)  # what most tools give, with nothing left to look up
     if isinstance(value, str):
-        text = value if type(value) is str and value.isascii() else sendable(str.__str__(value))
-        return ToolResult(text, None, None, (), NO_ATTRIBUTES)
+        return ToolResult(sendable(str.__str__(value)))
     if isinstance(value, ToolResult):
         return _sendable_result(value)
     if value is None:
