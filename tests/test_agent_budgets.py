@@ -1,7 +1,5 @@
 import asyncio
 import threading
-import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +8,7 @@ from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, Tool
 from toolsemble.agent import ModelRetried
 from toolsemble.models import AssistantMessage, ChatReply, TextDelta, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
+from waiting import auntil
 
 END = "You must provide your best final answer now based on information gathered so far."
 
@@ -178,11 +177,19 @@ async def test_thousands_of_calls_in_one_reply_are_answered_but_not_run():
     assert_valid(result.messages)
 
 
-async def test_the_time_of_a_run_cuts_its_calls_off():
-    cancelled, released = asyncio.Event(), threading.Event()
+async def test_the_time_of_a_run_cuts_its_calls_off(clock):
+    cancelled, blocks, released = asyncio.Event(), threading.Event(), threading.Event()
+    added = []
+
+    @tool
+    async def add_numbers(a: int, b: int) -> int:
+        added.append(a + b)
+        return a + b
 
     @tool
     async def forever() -> str:
+        await auntil(lambda: added and blocks.is_set())
+        clock.advance(0.5)
         try:
             await asyncio.Event().wait()
         finally:
@@ -191,11 +198,13 @@ async def test_the_time_of_a_run_cuts_its_calls_off():
 
     @tool
     def blocking() -> str:
+        blocks.set()
         released.wait(30)
         return "too late"
 
-    model = ScriptedModel([[sum_of(1, 2), ToolCall("forever"), ToolCall("blocking")], "best"])
-    result = await asyncio.wait_for(Agent(model, [add, forever, blocking], max_seconds=0.5).run("go"), 30)
+    script = [ToolCall("add_numbers", {"a": 1, "b": 2}), ToolCall("forever"), ToolCall("blocking")]
+    model = ScriptedModel([script, "best"])
+    result = await Agent(model, [add_numbers, forever, blocking], max_seconds=0.5).run("go")
     released.set()
     assert (result.text, result.stop_reason) == ("best", "max_seconds")
     assert told(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
@@ -204,18 +213,21 @@ async def test_the_time_of_a_run_cuts_its_calls_off():
 
 
 class Dawdler(ScriptedModel):
-    """Says a word and then thinks for ever, each time that it may call tools."""
+    """Says a word and then thinks until its time is up, each time that it may call tools."""
 
-    def __init__(self, script, left=asyncio.CancelledError):
+    def __init__(self, script, left=asyncio.CancelledError, clock=None):
         super().__init__(script)
         self.left = left
+        self.clock = clock
 
     async def reply(self, request):
         if request.tool_choice != "auto":
             return await super().reply(request)
         self.asked.append(request)
+        if self.clock is not None:
+            self.clock.advance(0.2)
         try:
-            await asyncio.wait_for(asyncio.Event().wait(), 60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError as error:
             raise self.left from error
 
@@ -229,9 +241,9 @@ class Dawdler(ScriptedModel):
 @pytest.mark.parametrize("left", [asyncio.CancelledError, TimeoutError, ValueError])
 @pytest.mark.parametrize("sinks", [[], [print]])
 @pytest.mark.parametrize("way", [by_run, by_stream])
-async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left):
-    model = Dawdler(["best"], left)
-    result = await asyncio.wait_for(way(Agent(model, [add], max_seconds=0.2, sinks=sinks)), 30)
+async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left, clock):
+    model = Dawdler(["best"], left, clock)
+    result = await way(Agent(model, [add], max_seconds=0.2, sinks=sinks))
     assert (result.text, result.stop_reason) == ("best", "max_seconds")
     assert result.messages == [UserMessage("go"), AssistantMessage("best")]
     assert [request.tool_choice for request in model.asked] == ["auto", "none"]
@@ -243,14 +255,14 @@ async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left):
     assert result.usage.model_seconds >= result.trace[0].duration > 0
 
 
-async def test_who_reads_a_stream_is_told_that_words_of_a_model_that_was_cut_off_do_not_count():
-    events = [event async for event in Agent(Dawdler(["best"]), max_seconds=0.2).stream("go")]
+async def test_who_reads_a_stream_is_told_that_words_of_a_model_that_was_cut_off_do_not_count(clock):
+    events = [event async for event in Agent(Dawdler(["best"], clock=clock), max_seconds=0.2).stream("go")]
     assert events[:-2] == [TextDelta("Well"), ModelRetried("Maximum time (0.2 s) reached", 0.0), TextDelta("best")]
 
 
-async def test_a_model_that_was_cut_off_and_then_says_nothing_ends_the_run():
+async def test_a_model_that_was_cut_off_and_then_says_nothing_ends_the_run(clock):
     with pytest.raises(MaxIterationsExceededError, match="Maximum time") as caught:
-        await Agent(Dawdler([""]), max_seconds=0.2).run("go")
+        await Agent(Dawdler([""], clock=clock), max_seconds=0.2).run("go")
     assert (caught.value.partial.stop_reason, caught.value.partial.messages) == ("max_seconds", [UserMessage("go")])
 
 
@@ -267,11 +279,7 @@ async def test_a_cancellation_within_the_time_of_a_run_stays_one():
 
 
 @pytest.mark.parametrize("way", ["stream", "iterate"])
-async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(monkeypatch, way):
-    passed = 0.0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed)
-    for module in ("spending", "execution"):
-        monkeypatch.setattr(f"toolsemble.agent.{module}.time", clock)
+async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(clock, way):
     seen = []
 
     @tool
@@ -280,20 +288,18 @@ async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(monkey
         return "seen"
 
     events = getattr(Agent(ScriptedModel([ToolCall("look"), "done"]), [look], max_seconds=60), way)("go")
-    passed = 1000.0
+    clock.advance(1000)
     began = clock.monotonic()
     result = [event async for event in events][-1].result
     assert (result.stop_reason, told(result.messages)) == ("answer", ["seen"])
-    assert seen[0] >= began + 60
+    assert seen[0] == began + 60
     assert 0 <= result.tool_calls[0].started < 60
 
 
-async def test_the_time_of_a_run_goes_on_while_its_reader_takes_a_rest(monkeypatch):
-    passed = 0.0
-    monkeypatch.setattr("toolsemble.agent.spending.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+async def test_the_time_of_a_run_goes_on_while_its_reader_takes_a_rest(clock):
     turns = Agent(ScriptedModel([sum_of(1, 2), "best"]), [add], max_seconds=60).iterate("go")
     await anext(turns)
-    passed = 1000.0
+    clock.advance(1000)
     assert [event async for event in turns][-1].result.stop_reason == "max_seconds"
 
 
@@ -477,12 +483,13 @@ async def test_a_tool_made_of_an_agent_takes_a_tools_settings():
         Agent(ScriptedModel(["x"])).as_tool("inner", "", colour="red")
 
 
-async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_outside():
+async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_outside(clock):
     ended: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     @tool
     async def forever() -> str:
+        clock.advance(0.3)
         await asyncio.Event().wait()
         return "never"
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sys
-import time
 
 import pytest
 
@@ -96,12 +95,13 @@ def test_what_must_reach_the_caller_is_never_tried_again():
     assert body.runs == 1
 
 
-def test_a_call_whose_time_is_up_is_never_made_again():
+def test_a_call_whose_time_is_up_is_never_made_again(clock):
     runs = []
 
     async def hang(_):
         runs.append(1)
-        await asyncio.sleep(60)
+        clock.advance(0.05)
+        await asyncio.Event().wait()
 
     made = AsyncFunction(hang, retries=Retries(5, on=(Exception,), **QUICK), effects="read", timeout=0.05)
     assert made.execute("x").error_message == "Tool 'function' timed out after 0.05 s"
@@ -116,10 +116,8 @@ def test_a_failed_result_is_not_an_error():
 
 def test_a_pause_that_would_end_after_the_deadline_is_not_begun():
     body, made = retried(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600), timeout=30)
-    before = time.monotonic()
     assert made.execute("x").error_message == "refused"
     assert body.runs == 1
-    assert time.monotonic() - before < 30
 
 
 async def test_a_pause_can_be_cancelled():

@@ -1,0 +1,5 @@
+"""Fixtures that many tests use."""
+
+from stopped_clock import clock
+
+__all__ = ["clock"]
