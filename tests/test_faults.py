@@ -66,10 +66,9 @@ async def test_a_timeout_cuts_latency_off():
     async def quick() -> str:
         return "done"
 
-    box = Faults(Fault(latency=600, nth=[1, 2])).around(Toolbox([quick]))
+    box = Faults(Fault(latency=600)).around(Toolbox([quick]))
     assert box.execute(ToolCall("quick")).text == "Error: Tool 'quick' timed out after 0.05 s"
     assert (await box.aexecute(ToolCall("quick"))).text == "Error: Tool 'quick' timed out after 0.05 s"
-    assert box.execute(ToolCall("quick")).text == "done"
 
 
 @pytest.mark.parametrize(
