@@ -107,6 +107,8 @@ class Caching(Layer):
     A store that cannot be used, whatever the reason, fails no call: the body runs, and the log says so.
     """
 
+    binds = True
+
     def __init__(self, owner: str, cache: Cache) -> None:
         self._cache = cache
         self._keying = Keying(owner, cache.key)

@@ -68,6 +68,8 @@ class Idempotency:
 class Reserving(Layer):
     """The layer that reserves calls before they are made, and makes none of them twice."""
 
+    binds = True
+
     def __init__(self, owner: str, said: Idempotency, *, idempotent: bool, keying: Keying | None = None) -> None:
         self._owner = owner
         self._said = said

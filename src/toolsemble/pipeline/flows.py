@@ -19,6 +19,7 @@ from toolsemble.pipeline.several import Spread, dry_together, together
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
+from toolsemble.snapshot import copied
 from toolsemble.work import Apply
 
 
@@ -44,6 +45,8 @@ class Fan:
         """Walk the parts; give their results by name, or what a function makes of them."""
         check_reviewer(self.asking, context)
         parts = list(zip(self.branches, handed_to(self.branches, value), strict=True))
+        if walk.approved:
+            parts = _apart(parts)
         spread = Spread(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
         return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
@@ -88,6 +91,11 @@ class Fan:
         return "all of these, side by side"
 
 
+def _apart(parts: Sequence[tuple[Branch, Handed]]) -> list[tuple[Branch, Handed]]:
+    """Return the parts, each with a copy of its input: what was approved for one, no other one can change."""
+    return [(branch, copied(branch.definition, handed)) for branch, handed in parts]
+
+
 @dataclass(frozen=True, slots=True)
 class Each:
     """One part for each item of a list."""
@@ -110,6 +118,8 @@ class Each:
         """Walk the part for each item; give the results in the order of the items."""
         check_reviewer(self.asking, context)
         parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
+        if walk.approved:
+            parts = _apart(parts)
         spread = Spread(parts, fail_fast=self.fail_fast)
         return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
 
@@ -159,7 +169,8 @@ class Choice:
         """Walk the part that the predicate says; give its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handed = as_handed(value)
-        chosen = yield Apply(self.predicate, context, handed.written if texts else handed.shown)
+        shown = handed.written if texts else handed.shown
+        chosen = yield Apply(self.predicate, context, copied(self.then.definition, shown) if walk.approved else shown)
         branch = self.then if chosen else self.otherwise
         given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
