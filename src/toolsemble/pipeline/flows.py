@@ -16,6 +16,7 @@ from toolsemble.pipeline.branch import Branch, handed_to
 from toolsemble.pipeline.declared import either, given_by, named
 from toolsemble.pipeline.handoff import Handed, as_handed, items_of
 from toolsemble.pipeline.several import Spread, dry_together, together
+from toolsemble.pipeline.undo import in_time, undone, with_undone
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
@@ -175,7 +176,11 @@ class Choice:
         given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
         try:
-            return (yield from walk.path(branch.definition, branch.read, given, context, own, 1))
+            result = yield from walk.path(branch.definition, branch.read, given, context, own, 1)
+            if (timely := in_time(result, context)) is result:
+                return result
+            undos, own.undos = list(own.undos), ()
+            return with_undone(timely, (yield from undone(undos, walk)))
         finally:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
