@@ -38,12 +38,28 @@ def copied(definition: ToolDefinition, value: Any) -> Any:
     """
     if type(value) in _ATOMIC:
         return value
-    if type(value) is dict and all(type(each) in _ATOMIC for each in value.values()):
-        return dict(value)
+    if type(value) is dict and (plain := _plain(value)) is not None:
+        return plain
     try:
         return deepcopy(value)
     except Exception as problem:  # noqa: BLE001 - an object of somebody's own can raise anything
         return _read_again(definition, value, problem)
+
+
+def _plain(values: dict[Any, Any]) -> dict[Any, Any] | None:
+    """Return a copy of values that are atomic, or lists of such, as most arguments are; None for others.
+
+    ``deepcopy`` does the same, and takes ten times as long.
+    """
+    made = {}
+    for key, each in values.items():
+        if type(each) in _ATOMIC:
+            made[key] = each
+        elif type(each) is list and all(type(item) in _ATOMIC for item in each):
+            made[key] = each.copy()
+        else:
+            return None
+    return made
 
 
 def _read_again(definition: ToolDefinition, value: Any, problem: Exception) -> Any:
