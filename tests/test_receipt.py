@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,7 +59,21 @@ def test_a_receipt_is_dated_by_the_clock():
 
 
 @pytest.mark.parametrize(
-    "answer", [None, True, "continue", Continue, Continue("for ever"), Edit(None), Edit(b"x"), ExitEarly(None), {}]
+    "answer",
+    [
+        None,
+        True,
+        "continue",
+        Continue,
+        Continue("for ever"),
+        Edit(None),
+        Edit(b"x"),
+        ExitEarly(None),
+        {},
+        Mock(spec=Continue, always=None),
+        Mock(spec=Edit, revised="x"),
+        Mock(spec=ExitEarly, reason="x"),
+    ],
 )
 def test_what_is_no_decision_is_refused(answer):
     with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision; give Continue, Edit or ExitEarly$"):

@@ -10,6 +10,7 @@ import traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated
+from unittest.mock import Mock
 
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_validator
@@ -34,6 +35,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
+from toolsemble.review import RememberReview
 from toolsemble.review.question import ask
 
 
@@ -77,6 +79,70 @@ async def told(tool, reviewer, asked):
     first, second = box.execute(asked).text, (await box.aexecute(asked)).text
     assert first == second
     return first
+
+
+class Nod(Continue):
+    """A subclass of an answer, which may mean anything."""
+
+
+class Rewrite(Edit):
+    """As above."""
+
+
+class Agreeable(str):
+    """A text that says that it is equal to any other."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return True
+
+
+class TestAnswersThatPretend:
+    """A decision is one by its type, whatever an object says of itself."""
+
+    @both_tools
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            Mock(spec=Continue),
+            Mock(spec=Continue()),
+            Mock(spec=Edit, revised="rm -rf /"),
+            Edit(Mock(spec=str)),
+            Nod(),
+            Rewrite("rm -rf /"),
+        ],
+        ids=["mock", "mock of one", "mock of an edit", "mock of a text", "subclass", "subclass of an edit"],
+    )
+    async def test_they_refuse_the_call(self, tool, answer):
+        class Reviewer:
+            def review(self, request):
+                return answer
+
+        text = await told(tool, Reviewer(), call("function", "rm old"))
+        assert text == "Error: Rejected by reviewer: the answer was not a decision"
+
+    def test_they_are_not_remembered(self):
+        class Once(Reviewer):
+            def review(self, request):
+                super().review(request)
+                return Mock(spec=Continue, always="tool") if len(self.requests) == 1 else Continue()
+
+        reviewer = Once()
+        box = Toolbox([KINDS[0]], review=RememberReview(reviewer))
+        texts = [box.execute(call("function", "rm old"), run_id="r").text for _ in range(2)]
+        assert texts == ["Error: Rejected by reviewer: the answer was not a decision", "rm old"]
+        assert len(reviewer.requests) == 2
+
+    def test_a_text_of_another_class_is_a_text_like_any_other(self):
+        @tool(requires_approval=True)
+        def remove(path: Annotated[str, AfterValidator(str.upper)]) -> str:
+            return path
+
+        reviewer = Reviewer(Edit(Agreeable('{"path": "b"}')), Continue())
+        assert remove.execute({"path": "a"}, ToolContext(review=reviewer)).output == "B"
+        assert [request.arguments for request in reviewer.requests] == [{"path": "A"}, {"path": "B"}]
 
 
 @both_reviewers

@@ -12,12 +12,13 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.edit import edited_input, says
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError
 from toolsemble.preview import preview
-from toolsemble.review import Edit, ExitEarly, ReviewHandler, ReviewRequest
+from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
+from toolsemble.snapshot import copied
 from toolsemble.veil import know_sent, masked, masked_error, masked_value
 from toolsemble.work import Apply, Work
 from toolsemble.workers import unwrapped
@@ -35,6 +36,8 @@ def approved(
 ) -> Generator[Work, Any, Decoded]:
     """Give the input that may run, with its repairs: what was read, or what a reviewer made of it; else refuse."""
     (value, repairs), doubt = read, ""
+    # From here on nobody else holds the input: what a reviewer, or a predicate, has seen is what runs.
+    value = copied(definition, value)
     if gate.predicates:
         needed, doubt = yield from _needed(definition, gate.predicates, value, context)
         if not needed:
@@ -43,9 +46,9 @@ def approved(
     for _ in range(_MOST_ASKED):
         request = _request(definition, gate, value, repairs, context, doubt)
         decision = yield Question(handler, request)
-        if isinstance(decision, ExitEarly):
+        if type(decision) is ExitEarly:
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _written(request)}")
-        if not isinstance(decision, Edit):
+        if type(decision) is Continue:
             _check_unchanged(definition, value, request)
             return value, repairs
         if definition.secret:
@@ -57,8 +60,8 @@ def approved(
             context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
             continue
         if says(definition, decision.revised, edited):
-            return edited, ()
-        value, repairs, given, doubt = edited, (), decision.revised, _ANOTHER_READING
+            return copied(definition, edited), ()
+        value, repairs, given, doubt = copied(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
 
 

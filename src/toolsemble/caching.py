@@ -14,6 +14,7 @@ from typing import Any
 
 from toolsemble.cache import Entry, FileResults, MemoryResults, Results, copied
 from toolsemble.context import ToolContext
+from toolsemble.deadline import is_past
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CacheHit
@@ -107,6 +108,8 @@ class Caching(Layer):
     A store that cannot be used, whatever the reason, fails no call: the body runs, and the log says so.
     """
 
+    binds = True
+
     def __init__(self, owner: str, cache: Cache) -> None:
         self._cache = cache
         self._keying = Keying(owner, cache.key)
@@ -154,7 +157,7 @@ class Caching(Layer):
                 if result is not None:
                     return _hit(result, context)
                 returned = yield from self._run(key, context, inner)
-                flight.result = returned if returned.is_success else None
+                flight.result = returned if _counts(returned, context) else None
                 return returned
         try:
             yield from flight.wait(context)
@@ -167,7 +170,7 @@ class Caching(Layer):
     def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
         """Walk what is inside, and keep its result when it is a success."""
         result = shaped((yield from inner(context)))
-        if result.is_success:
+        if _counts(result, context):
             yield from self._asked(context, partial(self._keep, key, result, context))
         return result
 
@@ -220,6 +223,11 @@ def _is_method(definition: ToolDefinition) -> bool:
     """Whether it is the method of an object that is no tool itself, of which there are likely to be several."""
     holder, tool = definition.holder, getattr(definition.body, "__self__", None)
     return not (holder is None or holder is tool or isinstance(holder, type))
+
+
+def _counts(result: ToolResult, context: ToolContext) -> bool:
+    """Return whether a result is kept: what came too late may be what its tool made of calls that had no time."""
+    return result.is_success and not is_past(context.deadline)
 
 
 def _hit(result: ToolResult, context: ToolContext) -> ToolResult:

@@ -35,6 +35,15 @@ def left(context: ToolContext) -> float | None:
     return seconds
 
 
+def is_past(deadline: float | None) -> bool:
+    """Return whether a point in time has passed, where None is never.
+
+    >>> is_past(0.0), is_past(None)
+    (True, False)
+    """
+    return deadline is not None and time.monotonic() >= deadline
+
+
 def sooner(first: float | None, second: float | None) -> float | None:
     """Give the earlier of two points in time, where None is never.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.definition import ToolDefinition
@@ -45,7 +46,9 @@ def _with_field(definition: ToolDefinition, value: Any, given: Any, text: str, s
     """Give the input with another text in the one field that reviewers edit, and everything else as it was."""
     exact = definition.present(value, reveal=True)
     # Read anew from what the model sent: what a validator has changed once, it would change again.
-    base = (_object(given) if isinstance(given, str) else given) or exact
+    # A step of a pipeline was given values that are not its arguments yet; there, the arguments are all there is.
+    sent = _object(given) if isinstance(given, str) else given
+    base = sent if sent and isinstance(sent, Mapping) else exact
     edited = definition.accept({**base, definition.editable: text}, steps)[0]
     now = definition.present(edited, reveal=True)
     if digest({**now, definition.editable: ""}) != digest({**exact, definition.editable: ""}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.call import ToolCall
@@ -13,6 +14,7 @@ from toolsemble.failure import failed_hook, passing
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.shape import shaped
+from toolsemble.snapshot import UncopyableError, copied
 from toolsemble.veil import read_secretly
 from toolsemble.work import Apply, Work
 from toolsemble.workers import unwrapped
@@ -150,10 +152,12 @@ def _asked(definition: ToolDefinition, read: Read, given: Any, steps: frozenset[
     """Give the call that a model sent; of a step, the call that a model would have sent for it."""
     if isinstance(read, Sent):
         return Asked(read.call, read, given)
-    taken = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
-    shown = definition.present(taken[0], reveal=True)
+    value, repairs = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
+    with suppress(UncopyableError):  # what cannot be copied is handed on as it is, as for calls without hooks
+        value = copied(definition, value)  # what the hook sees is what runs, whoever else holds what was handed over
+    shown = definition.present(value, reveal=True)
     arguments = shown if isinstance(shown, dict) else {"input": shown}
-    return Asked(ToolCall(definition.name, arguments, context.call_id), lambda *_: taken, given)
+    return Asked(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)
 
 
 def _applied(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -> Generator[Work, Any, Any]:

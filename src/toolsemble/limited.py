@@ -10,22 +10,24 @@ from typing import Any, TypeAlias
 
 from toolsemble.claim import Seats
 from toolsemble.context import ToolContext
-from toolsemble.deadline import TimedOutError, left, sooner
+from toolsemble.deadline import TimedOutError, is_past, left, sooner
 from toolsemble.definition import ToolDefinition
-from toolsemble.errors import ToolExecutionError
+from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecutionError
 from toolsemble.events import CallTimedOut
 from toolsemble.limits import TABLE, Hold, held
 from toolsemble.policy import Inner, Layer, Policy
 from toolsemble.record import note
 from toolsemble.result import ToolResult
+from toolsemble.shape import described
 from toolsemble.table import EndlessWaitError
-from toolsemble.waiting import StandstillError, Take
+from toolsemble.waiting import Sleep, StandstillError, Take
 from toolsemble.watch import tell
 from toolsemble.work import Work
 
 Path: TypeAlias = Generator[Work, Any, Any]
 
 _NOTHING = Policy()
+_PASSING = (ExitEarlyError, ToolConfigurationError)
 
 
 def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Seats | None, body: Inner) -> Path:
@@ -43,30 +45,65 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
 def _timed(
     definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Seats | None, body: Inner
 ) -> Path:
-    """Walk the layers of a tool and its body until its time is up."""
+    """Walk the layers of a tool and its body until its time is up; whatever comes later is a timeout.
+
+    A call inside another one that has its deadline may notice first, and the body around it may then return or raise
+    anything: so it counts when something came, not what. Who has set the deadline is past it by then, too.
+    """
     started = time.monotonic()
     own = None if policy.timeout is None else started + policy.timeout
     deadline = sooner(own, context.deadline)
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
+    begun: list[Inner] = []
+    body = partial(_begin, begun, body)
     if box is not None or policy.needs is not None:
         body = partial(_placed, box, policy, value, body)
     for layer in policy.layers:
         body = _around(layer, definition, value, body)
+    returned: Any = None
+    cause = ""
     try:
         left(bounded)
         returned = yield from body(bounded)
     except TimedOutError:
-        returned = ToolResult.failure()
+        yield from _waited_out(deadline)
+    except Exception as error:
+        # Why a call could not even begin is worth more than that it has no time left.
+        if not begun or not is_past(deadline) or _must_pass(error):
+            raise
+        cause = f"; then it raised {type(error).__name__}: {described(error)}"
     else:
-        late = deadline is not None and time.monotonic() >= deadline
-        if not late or not isinstance(returned, ToolResult) or returned.is_success:
+        if not is_past(deadline) or (definition.flow is not None and _succeeded(returned)):
             return returned
-    # What failed when the time was up, such as a step that inherited the deadline, failed for that reason.
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
-    note(context, "timeouts", message)
+    note(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
-    return replace(returned, error_message=message)
+    if isinstance(returned, ToolResult) and not returned.is_success:
+        return replace(returned, error_message=message)  # what a pipeline did until then stands in its attributes
+    return ToolResult.failure(message)
+
+
+def _begin(begun: list[Inner], body: Inner, context: ToolContext) -> Path:
+    """Return the path of a body, and note that it was begun."""
+    begun.append(body)
+    return body(context)
+
+
+def _waited_out(deadline: float | None) -> Path:
+    """Wait until a deadline has really passed: timers may wake a little early, and others look at the clock."""
+    while deadline is not None and (rest := deadline - time.monotonic()) > 0:
+        yield Sleep(rest)
+
+
+def _succeeded(returned: Any) -> bool:
+    """Return whether a flow has succeeded: it has looked at the clock itself, while it still could undo its steps."""
+    return isinstance(returned, ToolResult) and returned.is_success
+
+
+def _must_pass(error: Exception) -> bool:
+    """Return whether an exception must reach the caller, also one inside a group."""
+    return isinstance(error, _PASSING) or (isinstance(error, ExceptionGroup) and error.subgroup(_PASSING) is not None)
 
 
 def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context: ToolContext) -> Path:

@@ -43,6 +43,11 @@ class Needs:
         if apart:
             self._always += (PROCESSES,)
 
+    @property
+    def binds(self) -> bool:
+        """Whether the names are made of the input, which must not change afterwards."""
+        return self._resources is not None
+
     def __call__(self, value: Any) -> Iterable[Hashable]:
         """Give the places and names for a body's input; refuse names that are none, for this call alone."""
         return self._always if self._resources is None else (*self._always, *self._named(self._resources, value))

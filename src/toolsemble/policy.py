@@ -66,10 +66,15 @@ class Policy:
     """What stands around the body, innermost first."""
     limits: bool = field(init=False, compare=False)
     """Whether a call has to be held to anything; else it only says what the tool is like."""
+    binds: bool = field(init=False, compare=False)
+    """Whether keys, names of resources or retries are for one input, which must not change after they were made."""
 
     def __post_init__(self) -> None:
         held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
         object.__setattr__(self, "limits", held)
+        # A layer says so that makes a key of the input, or walks what is inside again; others need not say anything.
+        bound = any(getattr(each, "binds", False) for each in (*self.layers, self.needs))
+        object.__setattr__(self, "binds", bound)
 
     @property
     def repeatable(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.data import dataclass
-from toolsemble.deadline import left, remaining
+from toolsemble.deadline import is_past, left, remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.flight import CANNOT_WAIT
@@ -67,6 +67,8 @@ class Idempotency:
 
 class Reserving(Layer):
     """The layer that reserves calls before they are made, and makes none of them twice."""
+
+    binds = True
 
     def __init__(self, owner: str, said: Idempotency, *, idempotent: bool, keying: Keying | None = None) -> None:
         self._owner = owner
@@ -122,8 +124,8 @@ class Reserving(Layer):
                 return _answer(known, context)
             returned = yield from _watched(inner(context), begun)
         except BaseException as error:
-            lost = begun[0] and not self._idempotent and not _definite(error)
-            settle = partial(ledger.lose if lost else ledger.release, effect.key, token)
+            settle = self._unsettled(ledger, begun=begun[0], definite=_definite(error), context=context)
+            settle = partial(settle, effect.key, token)
             if isinstance(error, GeneratorExit):
                 _dropped(settle)
             elif ledger.holds(token):
@@ -138,9 +140,21 @@ class Reserving(Layer):
             raise
         settle = partial(ledger.finish, effect.key, token, _storable(result))
         if not result.is_success:
-            settle = partial(ledger.release, effect.key, token)
+            unsettled = self._unsettled(ledger, begun=begun[0], definite=True, context=context)
+            settle = partial(unsettled, effect.key, token)
         yield from _done(ledger, settle, context)
         return result
+
+    def _unsettled(
+        self, ledger: EffectLedger, *, begun: bool, definite: bool, context: ToolContext
+    ) -> Callable[[str, str], None]:
+        """Return what becomes of the entry of a call that has failed: unknown, or free to be made again.
+
+        A failure that came too late is never definite: it may be that of a call inside, which had no time left, and
+        whose effect nobody knows.
+        """
+        known = definite and not is_past(context.deadline)
+        return ledger.lose if begun and not self._idempotent and not known else ledger.release
 
     def _reserved(
         self, ledger: EffectLedger, effect: Effect, token: str, context: ToolContext

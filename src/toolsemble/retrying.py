@@ -67,6 +67,8 @@ class Retries:
 class Retrying(Layer):
     """The layer that makes calls again; tenacity says when, and the call path waits."""
 
+    binds = True
+
     def __init__(self, owner: str, retries: Retries) -> None:
         self._retries = retries
         self._tenacity: ModuleType = required("tenacity", extra="retry", user=f"{owner} with retries")

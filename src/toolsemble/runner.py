@@ -31,6 +31,7 @@ from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
+from toolsemble.snapshot import Snapshot, is_bound
 from toolsemble.watch import watchers
 from toolsemble.work import RunBody, Work, entered
 from toolsemble.workers import THREADS, SharedLoop, received, unwrapped
@@ -74,6 +75,8 @@ class Walk:
     """How many characters of input and output a log line shows."""
     hooks: Around | None = None
     """What the program does before and after each call; None for nothing."""
+    approved: bool = False
+    """Whether a reviewer has approved what the parts are given, so that none of them may change it for another."""
 
     def path(
         self,
@@ -142,9 +145,11 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
                     finally:
                         leave(token)
                 else:
-                    returned = yield from definition.flow(given, context, walk, trace)
+                    returned = yield from definition.flow(given, context, _inside(definition, walk), trace)
             else:
-                returned = yield from _way(definition, given, context, walk, trace, began := [])
+                own = Snapshot(definition, given) if is_bound(definition) else None
+                given = given if own is None else own.value
+                returned = yield from _way(definition, own or given, context, walk, trace, began := [])
             result = shaped(returned)
             if repairs:
                 result = _with_repairs(result, repairs)
@@ -216,15 +221,26 @@ def _way(
     trace: Trace | None,
     began: list[float],
 ) -> Generator[Work, Any, Any]:
-    """Give the path of the work itself, with the limits around it; it notes when the work began."""
+    """Return the path of the work itself, with the limits around it; it notes when the work began.
+
+    :param given: the input, or a snapshot of it where each run of the body has to get the same
+    """
+    own = given if isinstance(given, Snapshot) else None
 
     def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
+        value = given if own is None else own.take()
         began.append(time.perf_counter())  # waiting for its turn was not the tool's work
         if definition.flow is not None:
-            return (yield from definition.flow(given, bounded, walk, trace))
-        return (yield from entered(_run(definition, given, bounded, walk.workers), bounded))
+            return (yield from definition.flow(value, bounded, _inside(definition, walk), trace))
+        return (yield from entered(_run(definition, value, bounded, walk.workers), bounded))
 
-    return limited(definition, given, context, walk.slots, body)
+    # What makes keys and names of the input gets a copy, too: it may be a function that changes what it is given.
+    return limited(definition, given if own is None else own.take(), context, walk.slots, body)
+
+
+def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
+    """Return how the parts of a tool are walked."""
+    return walk if definition.gate is None or walk.approved else replace(walk, approved=True)
 
 
 def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:

@@ -84,7 +84,8 @@ def fan_out(
 
     Its structured output is a dict of each tool's name and result, its text the same as JSON. It fails when all of
     them fail; with ``FAIL_FAST``, when one does: then the others are cancelled, and that one's result is the result.
-    Branches share the input: an object that one of them changes is changed for all.
+    Branches share the input: an object that one of them changes is changed for all. Only branches that are gated,
+    cached, made once or retried take a copy, and so do all branches of what a reviewer has approved as a whole.
 
     :param tools: the branches; a model that calls the tool is asked for what all of them take together
     :param merge: makes one result of the dict of results; whatever it returns is shaped as a tool's own

@@ -16,9 +16,11 @@ from toolsemble.pipeline.branch import Branch, handed_to
 from toolsemble.pipeline.declared import either, given_by, named
 from toolsemble.pipeline.handoff import Handed, as_handed, items_of
 from toolsemble.pipeline.several import Spread, dry_together, together
+from toolsemble.pipeline.undo import in_time, undone, with_undone
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
+from toolsemble.snapshot import copied
 from toolsemble.work import Apply
 
 
@@ -44,6 +46,8 @@ class Fan:
         """Walk the parts; give their results by name, or what a function makes of them."""
         check_reviewer(self.asking, context)
         parts = list(zip(self.branches, handed_to(self.branches, value), strict=True))
+        if walk.approved:
+            parts = _apart(parts)
         spread = Spread(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
         return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
@@ -88,6 +92,11 @@ class Fan:
         return "all of these, side by side"
 
 
+def _apart(parts: Sequence[tuple[Branch, Handed]]) -> list[tuple[Branch, Handed]]:
+    """Return the parts, each with a copy of its input: what was approved for one, no other one can change."""
+    return [(branch, copied(branch.definition, handed)) for branch, handed in parts]
+
+
 @dataclass(frozen=True, slots=True)
 class Each:
     """One part for each item of a list."""
@@ -110,6 +119,8 @@ class Each:
         """Walk the part for each item; give the results in the order of the items."""
         check_reviewer(self.asking, context)
         parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
+        if walk.approved:
+            parts = _apart(parts)
         spread = Spread(parts, fail_fast=self.fail_fast)
         return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
 
@@ -159,12 +170,17 @@ class Choice:
         """Walk the part that the predicate says; give its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handed = as_handed(value)
-        chosen = yield Apply(self.predicate, context, handed.written if texts else handed.shown)
+        shown = handed.written if texts else handed.shown
+        chosen = yield Apply(self.predicate, context, copied(self.then.definition, shown) if walk.approved else shown)
         branch = self.then if chosen else self.otherwise
         given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
         try:
-            return (yield from walk.path(branch.definition, branch.read, given, context, own, 1))
+            result = yield from walk.path(branch.definition, branch.read, given, context, own, 1)
+            if (timely := in_time(result, context)) is result:
+                return result
+            undos, own.undos = list(own.undos), ()
+            return with_undone(timely, (yield from undone(undos, walk)))
         finally:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw

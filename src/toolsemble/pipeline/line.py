@@ -16,7 +16,7 @@ from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
-from toolsemble.pipeline.undo import StepRecord, Undo, must_undo, undone, with_undone
+from toolsemble.pipeline.undo import StepRecord, Undo, in_time, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.work import Apply, Work
@@ -51,6 +51,7 @@ class Line:
             raise
         if self.dry and (result.error_message is None or self.steps[0].strategy is not ErrorStrategy.FAIL_FAST):
             result = self._unknown(context, records)
+        result = in_time(result, context)
         parts = (result.output, result.error_message, result.structured_output, result.contents)
         result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
         if undos and result.error_message is not None:

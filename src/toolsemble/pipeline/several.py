@@ -12,7 +12,7 @@ from toolsemble.definition import dry_result
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.handoff import Handed, unwrapped
 from toolsemble.pipeline.spread import SideBySide
-from toolsemble.pipeline.undo import StepRecord, must_undo, undone, with_undone
+from toolsemble.pipeline.undo import StepRecord, in_time, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
 from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
@@ -52,6 +52,7 @@ class Spread:
             if must_undo(error):
                 trace.undone = yield from self._undone(walk)
             raise
+        result = in_time(result, context)
         if result.is_success:
             trace.undos = tuple(self._undos())
             return result

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
 from toolsemble.data import dataclass
+from toolsemble.deadline import is_past
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.failure import failed
@@ -160,6 +161,19 @@ def with_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResu
         return result
     before = result.attributes.get("undone", ())
     return replace(result, attributes=MappingProxyType({**result.attributes, "undone": (*before, *records)}))
+
+
+def in_time(result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return the result of what is made of tools; a failure when its time is up, so that its steps are undone.
+
+    >>> in_time(ToolResult.success("done"), ToolContext(deadline=0.0))
+    ToolResult.failure('The time was up')
+    """
+    if result.error_message is not None or not is_past(context.deadline):
+        return result
+    return ToolResult.failure(
+        "The time was up", structured_output=result.structured_output, attributes=result.attributes
+    )
 
 
 def must_undo(error: BaseException) -> bool:

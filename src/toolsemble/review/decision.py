@@ -1,4 +1,4 @@
-"""What a reviewer can answer."""
+"""What a reviewer can answer: one of these three, and no subclass of them."""
 
 from __future__ import annotations
 

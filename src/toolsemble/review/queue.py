@@ -57,7 +57,7 @@ class QueueReview:
         try:
             await self.announce(replace(request, id=await asyncio.wrap_future(letter.stored)))
             decision = await asyncio.wrap_future(letter.answer)
-            if isinstance(decision, ExitEarly) and decision.timed_out:
+            if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
             mailbox.leave(letter)

@@ -146,10 +146,10 @@ def _taken_apart(
     decision: ReviewDecision,
 ) -> tuple[Literal["continue", "edit", "exit_early"], str, Literal["tool", "arguments"] | None]:
     """Give a decision as JSON values; refuse everything unclear."""
-    if isinstance(decision, Continue) and decision.always in (None, "tool", "arguments"):
+    if type(decision) is Continue and decision.always in (None, "tool", "arguments"):
         return "continue", "", decision.always
-    if isinstance(decision, Edit) and isinstance(decision.revised, str):
-        return "edit", decision.revised, None
-    if isinstance(decision, ExitEarly) and isinstance(decision.reason, str):
-        return "exit_early", decision.reason, None
+    if type(decision) is Edit and issubclass(type(decision.revised), str):
+        return "edit", str.__str__(decision.revised), None
+    if type(decision) is ExitEarly and issubclass(type(decision.reason), str):
+        return "exit_early", str.__str__(decision.reason), None
     raise ReviewRefusedError("the answer is not a decision; give Continue, Edit or ExitEarly")

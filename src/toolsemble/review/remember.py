@@ -102,7 +102,7 @@ class RememberReview:
         return known is not None
 
     def _remember(self, request: ReviewRequest, approvals: dict[str, _Approval], answer: Any) -> None:
-        if not isinstance(answer, Continue) or not request.run_id:
+        if type(answer) is not Continue or not request.run_id:
             return
         # A question in the middle of the work does not show all of its call; only an explicit word holds for others.
         scope = answer.always or (self._scope if request.timing is ReviewTiming.BEFORE_EXECUTION else "")

@@ -167,9 +167,10 @@ def _json(value: Any, **settings: Any) -> str:
 class ReviewHandler(Protocol):
     """Whoever answers: any object with this one method, sync or async.
 
-    Any answer but ``Continue``, ``Edit`` or ``ExitEarly``, and any exception, is a rejection. A handler that can take
-    several requests at once has a method ``review_all``, sync or async, too: it is given a list of requests, and gives
-    a mapping from the requests' ids to decisions, or to awaitables of them where one call need not wait for another.
+    Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, also one of a subclass of these, and so is an
+    exception. A handler that can take several requests at once has a method ``review_all``, sync or async, too: it is
+    given a list of requests, and gives a mapping from the requests' ids to decisions, or to awaitables of them where
+    one call need not wait for another.
 
     >>> class Cautious:
     ...     def review(self, request):
