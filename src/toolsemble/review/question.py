@@ -143,8 +143,9 @@ class Question:
         """Give a decision as others are told of it: what a reviewer wrote in place of secrets is secret, too."""
         if isinstance(decision, ExitEarly):
             return replace(decision, reason=decision.reason and masked(str(decision.reason)))
-        hidden = isinstance(decision, Edit) and self._request.hidden_digest
-        return Edit(HIDDEN) if hidden else decision
+        if isinstance(decision, Edit):
+            return Edit(HIDDEN if self._request.hidden_digest else masked(decision.revised))
+        return decision
 
 
 class _Aside:
