@@ -980,14 +980,14 @@ class TestUnknownTools:
 
     def test_what_a_hook_sends_in_its_place_is_not_shown_either(self, out, caplog):
         def other(call, context):
-            return ToolCall(call.name, {"password": SECRET})
+            return ToolCall(call.name, {"password": "swordfish"})
 
         def quote_it(call, result, context):
             raise ValueError(f"refused: {call.arguments}")
 
         box = Toolbox([login], sinks=out.sinks, before_call=other, after_call=quote_it)
         reply = box.execute(ToolCall("logn", {"password": PLAIN}))
-        assert_unseen(out.text(caplog, reply.text), SECRET, PLAIN)
+        assert_unseen(out.text(caplog, reply.text), "swordfish", PLAIN)
 
     def test_nothing_of_it_is_known_afterwards(self, out):
         box = Toolbox([login, Echo()], sinks=out.sinks, before_call=lambda call, context: None)

@@ -252,6 +252,15 @@ def test_a_row_that_is_set_back_does_not_bring_a_used_answer_to_life(file, tmp_p
     assert kinds(file, stored) == ["asked", "answered", "used", "refused"]
 
 
+def test_nor_does_it_for_another_process_while_its_receipt_is_there(file, tmp_path, clock):
+    (stored,) = file.ask([request := asking()])
+    receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
+    assert file.take({stored: request}) == {stored: Continue()}
+    tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
+    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:
+        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
+
+
 def test_an_answer_is_for_the_form_of_edit_that_was_offered(store):
     (first,) = store.ask([asking()])
     (second,) = store.ask([asking(editable="content")])

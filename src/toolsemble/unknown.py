@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolCall
@@ -59,7 +60,7 @@ def masked_path(
         else:
             _know_sent(call.json, names, public)
             read = Sent(call, refuse)
-        return (yield from call_path(stand_in, read, shown, context, walk))
+        return (yield from call_path(replace(stand_in, decode=refuse), read, shown, context, walk))
     finally:
         unveil(token)
 
