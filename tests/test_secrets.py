@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBy
 import toolsemble
 from tools import Echo, Function
 from toolsemble import (
+    Agent,
     Cache,
     FileContent,
     ImageContent,
@@ -50,7 +51,7 @@ from toolsemble.definition import PROVIDERS
 from toolsemble.record import TRACE
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
-from toolsemble.testing import CallbackReview
+from toolsemble.testing import CallbackReview, ScriptedModel
 from toolsemble.veil import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
 
 SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
@@ -1164,3 +1165,12 @@ def test_an_edit_that_brings_a_secret_where_none_was_is_secret_too(out, caplog, 
         reply = box.execute(ToolCall("connect", {"host": "a"}))
         assert reply.text == f"connected with {HIDDEN}"
         assert_unseen(out.text(caplog, reply.text, store.audit()), PLAIN)
+
+
+async def test_nor_does_a_run_of_an_agent_show_what_was_sent_to_a_tool_that_is_not_there(out, caplog):
+    calls = [ToolCall("logn", {"password": PLAIN}, "c1"), ToolCall("logn", f'{{"password": "{PLAIN}', "c2")]
+    model = ScriptedModel([calls, calls[0], "done"])
+    result = await Agent(model, [login], sinks=out.sinks).run("go")
+    assert result.text == "done"
+    assert len(out.seen) == 6
+    assert_unseen(out.text(caplog), PLAIN)
