@@ -69,11 +69,10 @@ def _looks_like(pattern: str, text: str) -> bool:
     lines = {" ".join(each.split()) for each in shown}
     lines |= {trimmed(plain(line)) for line in lines}
     wanted = list(readings(pattern, _tidied))
-    return any(
-        fnmatchcase(latin(found), latin(each))
-        for line in lines
-        for each, found in (*zip(wanted, readings(line, resolved), strict=True), *_addresses(wanted[1], line))
-    )
+    # A set: most readings of most texts are the same.
+    pairs = {pair for line in lines for pair in zip(wanted, readings(line, resolved), strict=True)}
+    pairs |= {pair for line in lines for pair in _addresses(wanted[1], line)}
+    return any(fnmatchcase(latin(found), latin(each)) for each, found in pairs)
 
 
 def _addresses(pattern: str, text: str) -> Iterator[tuple[str, str]]:
