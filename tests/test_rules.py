@@ -3,7 +3,7 @@
 import posixpath
 import unicodedata
 from decimal import Decimal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
+from toolsemble.review.sheet import safe
 from toolsemble.workers import finish
 
 
@@ -250,7 +251,95 @@ HOSTILE = [
     ("git log", "git log\n"),
     ("/srv/a", "/srv/./a"),
     ("", "a"),
+    ("/srv/*", "/srv/%25252e%25252e/etc/passwd"),
+    ("/srv/*", f"/srv/%{'25' * 7}2e%{'25' * 7}2e/etc/passwd"),
+    ("/srv/*", f"/srv/%{'25' * 40}2e/a"),
+    ("/srv/*", "/srv/..;/etc/passwd"),
+    ("/srv/*", "/srv/..;a=b/etc/passwd"),
+    ("/srv/*", "/srv/;/../../etc/passwd"),
+    ("/srv/*", "/srv/;/../etc"),
+    ("/srv/*", "/srv/..%3b/etc/passwd"),
+    ("/srv/*", "/srv/..\uff1b/etc/passwd"),
+    ("/srv/*", "/srv/%c0%ae%c0%ae/etc/passwd"),
+    ("/srv/*", "/srv/..%C0%AFetc"),
+    ("/srv/*", "/srv/..%c1%9cetc"),
+    ("/srv/*", "/srv/%e0%80%ae./etc"),
+    ("/srv/*", "/srv/..%f0%80%80%afetc"),
+    ("/srv/*", "/srv/%25c0%25ae./etc"),
+    ("/srv/*", "/srv/%u002e%u002e/etc"),
+    ("/srv/*", "/srv/..%u2215etc"),
+    ("/srv/*", "/srv/..\u2215etc"),
+    ("/srv/*", "/srv/..\u2044etc"),
+    ("/srv/*", "/srv/..\u2571etc"),
+    ("/srv/*", "/srv/..\u2216etc"),
+    ("/srv/*", "/srv/..\u00a5etc"),
+    ("/srv/*", "/srv/..\u20a9etc"),
+    ("/srv/*", "/srv/\u3002\u3002/etc"),
+    ("/srv/*", "/srv/\uff61\uff61/etc"),
+    ("/srv/*", "/srv/\u2024\u2024/etc"),
+    ("/srv/*", "/srv/.. /etc"),
+    ("/srv/*", "/srv/. . /etc"),
+    ("/srv/*", "/srv/.../etc"),
+    ("/srv/*", "/srv/..%20/etc"),
+    ("C:\\tmp\\*", "C:\\tmp\\.. \\Windows"),
+    ("C:\\tmp\\*", "C:\\tmp\\...\\Windows"),
+    ("https://*.example.com/*", "https://[::1].example.com/"),
+    ("https://*.example.com/*", "https://[::ffff:169.254.169.254].example.com/"),
+    ("https://*.example.com/*", "https://[fe80::1%25eth0].example.com/"),
+    ("https://*.example.com/*", "https://evil.com:80.example.com/"),
+    ("https://*.example.com/*", "https://evil.com:x.example.com/"),
+    ("https://*.example.com/*", "https://evil.com;.example.com/"),
+    ("https://*.example.com/*", "https://evil.com,.example.com/"),
+    ("https://*.example.com/*", "https://evil.com'.example.com/"),
+    ("https://*.example.com/*", "https://evil.com .example.com/"),
+    ("https://*.example.com/*", "https://evil.com%2f.example.com/"),
+    ("https://*.example.com/*", "https://evil.com%252f.example.com/"),
+    ("https://*.example.com/*", "https://evil.com\u2215.example.com/"),
+    ("https://*.example.com/*", "https://evil.com\u2100.example.com/"),
+    ("https://*.example.com/*", "https://a@b.example.com/"),
+    ("https://*.example.com/*", "https://a:b@c.example.com/"),
+    ("https://*.example.com/*", "https://a.example.com./"),
+    ("https://*.example.com/*", "https://a.example\u3002com/"),
+    ("https://*.example.com/*", "https:/a.example.com\\@evil.com/"),
+    ("https://*.example.com/*", "https:a.example.com/"),
+    ("https://*.example.com/*", "https://a.example.com:443/"),
+    ("https://*.example.com/*", "HTTPS://a.example.com/"),
+    ("*://*.example.com/*", "https://[::1].example.com/"),
+    ("https://?.example.com/*", "https://@.example.com/"),
+    ("git *", "git log \uff1brm"),
+    ("git *", "git log \u037erm"),
+    ("git *", "git log \ufe54rm"),
+    ("git *", "git log \ufe14rm"),
+    ("git *", "git log \uff5c sh"),
+    ("git *", "git log \uff06\uff06 sh"),
+    ("git *", "git log \uff04(sh)"),
+    ("git *", "git log \uff1e x"),
+    ("git *", "git log \uff40sh\uff40"),
+    ("git *", "git log %3b sh"),
+    ("git *", "git log %253b sh"),
 ]
+
+
+# Letters and marks that leave no trace, or only a blank; one of each kind that Unicode has.
+UNSEEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180e\u180f\u200b\u200c\u200d\u200e\u2028\u202e\u2060\u2061\u2065"
+    "\u2066\u206a\u2800\u3000\u3164\ufe00\ufe0f\ufeff\uffa0\ufff0\ufff9\ufffc\U00016fe4\U0001bca0\U0001d159\U0001d173"
+    "\U000e0001\U000e0020\U000e0041\U000e007f\U000e0100\U000e01ef\U000e0fff\x00\x07\x1b\x7f\x85\u00a0\ud800\ue000"
+)
+
+
+@pytest.mark.parametrize("character", UNSEEN, ids=ascii)
+def test_what_cannot_be_seen_is_never_allowed_gets_around_no_deny_and_is_shown_as_an_escape(character):
+    assert not matches("allow", "/srv/*", f"/srv/a{character}b")
+    assert not matches("allow", "git *", f"git{character} log")
+    assert not matches("allow", "git *", f"git log{character}")
+    if not character.isspace() and not 0xD800 <= ord(character) < 0xE000:
+        assert not matches("allow", "/srv/*", f"/srv/a{quote(character)}b")
+        assert matches("deny", "*password*", f"pass{character}word")
+        assert matches("deny", "/etc/*", f"/etc{character}/passwd")
+        assert matches("deny", "/etc/*", f"/etc{quote(character)}/passwd")
+    assert matches("deny", "rm *", f"rm {character}-rf")
+    assert character not in safe(f"a{character}b")
 
 
 @pytest.mark.parametrize(("pattern", "value"), HOSTILE, ids=ascii)
@@ -292,6 +381,26 @@ def test_a_hostile_value_does_not_get_through_an_allow_rule(pattern, value):
         ("git log", "git log"),
         ("git log | wc -l", "git log | wc -l"),
         ("/srv/../x", "/srv/../x"),
+        ("/srv/*", "/srv/Stra\u00dfe/M\u00fcller.txt"),
+        ("/srv/*", "/srv/\u65e5\u672c\u8a9e.txt"),
+        ("/srv/*", "/srv/\u043f\u0440\u0438\u0432\u0435\u0442"),
+        ("/srv/*", "/srv/\u05e9\u05dc\u05d5\u05dd"),
+        ("/srv/*", "/srv/\U0001f600.png"),
+        ("/srv/*", "/srv/u\u0308ber.txt"),
+        ("/srv/*", "/srv/notes."),
+        ("/srv/*", "/srv/a;v=1/b"),
+        ("/srv/*", "/srv/M%C3%BCller"),
+        ("/srv/*", "/srv/caf%e9"),
+        ("/srv/a;b/*", "/srv/a;b/c"),
+        ("Dear *", "Dear Ms. M\u00fcller, it is 5 \u2013 7 o'clock..."),
+        ("pay *", "pay \u00a5100"),
+        ("git log *", "git log --format=%ad"),
+        ("https://*.example.com/*", "https://m\u00fcnchen.example.com/x"),
+        ("https://*.example.com/*", "https://my_host-1.example.com/a;v=1?b=[c]"),
+        ("https://[[]::1]/*", "https://[::1]/x"),
+        ("https://*.example.com*/*", "https://a.example.com:8443/x"),
+        ("https://ada@example.com/*", "https://ada@example.com/x"),
+        ("*://*.example.com/*", "https://a.example.com/x"),
         ("*", "/srv/../etc/\x00\n"),
         ("**", "a\nb"),
         ("", ""),
@@ -333,6 +442,51 @@ def test_a_plain_value_is_allowed(pattern, value):
         ("rm *", "  rm   -rf /"),
         ("rm *", "r\x00m -rf /"),
         ("", ""),
+        ("/etc/*", "/srv/%25252e%25252e/etc/passwd"),
+        ("/etc/*", f"/%{'25' * 40}65tc/passwd"),
+        ("/etc/*", "/srv/..;/etc/passwd"),
+        ("/etc/*", "/srv/;/../etc/passwd"),
+        ("/etc/*", "/etc;a=b/passwd"),
+        ("/etc/*", "/srv/%c0%ae%c0%ae/etc/passwd"),
+        ("/etc/*", "/srv/..%c0%afetc/passwd"),
+        ("/etc/*", "/srv/..%e0%80%afetc/passwd"),
+        ("/etc/*", "/srv/..%f0%80%80%afetc/passwd"),
+        ("/etc/*", "/%u0065tc/passwd"),
+        ("/etc/*", "\u2215etc\u2215passwd"),
+        ("/etc/*", "/etc. /passwd"),
+        ("/etc/*", "/srv/.. /etc/passwd"),
+        ("/etc/*", "/\u0435t\u0441/passwd"),
+        ("/etc/*", "/%e2%80%8betc/passwd"),
+        ("/etc/passwd", "/etc/passwd\x00.txt"),
+        ("/etc/passwd", "/etc/passwd%00.txt"),
+        ("/etc/passwd", "/etc/passwd."),
+        ("/etc/passwd", "/etc/passwd "),
+        ("/100%25/*", "/100%/x"),
+        ("*password*", "p\u0430ssw\u03bfrd"),
+        ("*password*", "pa\u00adssword"),
+        ("rm *", "rm\u3164-rf"),
+        ("rm *", "rm\u2800-rf"),
+        ("rm *", "rm\u3000-rf"),
+        ("rm -rf*", "rm \u2013rf /"),
+        ("*;*", "a \uff1b b"),
+        ("https://evil.com/*", "https://evil.com./x"),
+        ("https://evil.com/*", "https://evil.com:443/x"),
+        ("https://evil.com/*", "https://evil.com:/x"),
+        ("https://evil.com:8443/*", "https://evil.com:8443/x"),
+        ("https://evil.com/*", "https://good.com@evil.com/x"),
+        ("https://evil.com/*", "https://a:b@evil.com/x"),
+        ("https://evil.com/*", "https://evil.com"),
+        ("https://evil.com/*", "https://evil.com?x"),
+        ("https://evil.com/*", "https://evil.com#x"),
+        ("https://evil.com/*", "https:\\\\evil.com\\x"),
+        ("https://evil.com/*", "https:/evil.com/x"),
+        ("https://evil.com/*", "https:evil.com/x"),
+        ("https://evil.com/*", "ht\ntps://ev\til.com/x"),
+        ("https://evil.com/*", "https://evil\u3002com/x"),
+        ("https://evil.com/*", "https://evil\uff61com/x"),
+        ("https://evil.com/*", "https://\u0435vil.com/x"),
+        ("https://evil.com/*", "https://evil.com/a/../.."),
+        ("https://*.evil.com/*", "https://a@b.evil.com:80/x"),
     ],
     ids=ascii,
 )
@@ -343,7 +497,21 @@ def test_a_hostile_value_does_not_get_around_a_deny_or_ask_rule(action, pattern,
 
 @pytest.mark.parametrize(
     ("pattern", "value"),
-    [("/etc/*", "/srv/etc"), ("/etc/*", "/etc"), ("*/../*", "/a/b"), ("rm *", "rmdir x"), ("/etc/*", "/etc\ud800")],
+    [
+        ("/etc/*", "/srv/etc"),
+        ("/etc/*", "/etc"),
+        ("*/../*", "/a/b"),
+        ("rm *", "rmdir x"),
+        ("/etc/*", "/etc\ud800"),
+        ("/etc/*", "/srv/M\u00fcller"),
+        ("*password*", "Passwort"),
+        ("https://evil.com/*", "https://evil.com.example.org/x"),
+        ("https://evil.com/*", "https://evil.community/x"),
+        ("https://evil.com/*", "https://good.com/?to=https://evil.com/x"),
+        ("https://evil.com/*", "https://evil.com@good.com/x"),
+        ("https://evil.com:80/*", "https://evil.com:81/x"),
+        ("\u2764*", "a \u2764\ufe0f"),
+    ],
 )
 def test_a_deny_rule_leaves_other_values_alone(pattern, value):
     assert not matches("deny", pattern, value)

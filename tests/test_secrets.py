@@ -1,6 +1,7 @@
 """One secret, sent through every channel; nothing that came out has it."""
 
 import asyncio
+import base64
 import contextvars
 import io
 import json
@@ -13,18 +14,25 @@ from typing import Annotated
 import attrs
 import msgspec
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBytes
 
 import toolsemble
 from tools import Echo, Function
 from toolsemble import (
+    Agent,
     Cache,
+    FileContent,
+    ImageContent,
     Param,
     Retries,
     SchemaTool,
     Secret,
     SecretStr,
     Step,
+    TextContent,
     Tool,
     Toolbox,
     ToolCall,
@@ -41,9 +49,9 @@ from toolsemble import (
 )
 from toolsemble.definition import PROVIDERS
 from toolsemble.record import TRACE
-from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview
-from toolsemble.telemetry import ConsoleSink, TraceFile
-from toolsemble.testing import CallbackReview
+from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
+from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
+from toolsemble.testing import CallbackReview, ScriptedModel
 from toolsemble.veil import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
 
 SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
@@ -643,6 +651,16 @@ def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceba
     assert double.__traceback__ is not None
 
 
+def test_an_exception_that_cannot_be_looked_into_is_logged_under_its_name():
+    class OddError(Exception):
+        def __repr__(self):
+            raise ValueError("no")
+
+    with knowing("hunter2"):
+        shown = masked_error(OddError("fine"))
+    assert (type(shown).__name__, str(shown)) == ("OddError", "fine")
+
+
 def test_a_traceback_whose_code_spells_the_secret_out_is_left_out():
     with knowing("the-key"):
         try:
@@ -883,3 +901,276 @@ def test_a_tool_alone_logs_what_it_says(caplog):
     caplog.set_level(logging.INFO, "toolsemble")
     sign.execute('{"text": "hunter2"}')
     assert caplog.messages[0] == "signs with hunter2"
+
+
+@tool
+def login(user: str, password: Secret[str]) -> str:
+    """Log in."""
+    return f"{user} is in"
+
+
+UNKNOWN = {
+    "a misspelled tool": ToolCall("logn", {"user": "ada", "password": PLAIN}),
+    "a misspelled argument": ToolCall("logn", {"user": "ada", "pasword": PLAIN}),
+    "inside an object": ToolCall("logn", {"password": {"value": PLAIN}}),
+    "inside a list": ToolCall("logn", {"password": [[PLAIN]]}),
+    "as a name": ToolCall("logn", {PLAIN: 1}),
+    "as a name inside": ToolCall("logn", {"password": {PLAIN: {PLAIN: 1}}}),
+    "broken JSON": ToolCall("logn", f'{{"password": "{PLAIN}'),
+    "no JSON": ToolCall("logn", PLAIN),
+    "a JSON text": ToolCall("logn", f'"{PLAIN}"'),
+    "a JSON list": ToolCall("logn", f'["{PLAIN}"]'),
+    "the same name twice": ToolCall("logn", f'{{"password": "{PLAIN}", "password": "x"}}'),
+    "a name with arguments in it": ToolCall(f"login(password={PLAIN})", {}),
+    "a long name with arguments in it": ToolCall(f"login(password={PLAIN}, {'x' * 80})", {}),
+    "a name with line breaks in it": ToolCall(f"login\npassword={PLAIN}", "{}"),
+    "deep JSON": ToolCall("logn", "[" * 20_000 + f'"{PLAIN}"' + "]" * 20_000),
+    "deep objects": ToolCall("logn", '{"password":' * 900 + f'"{PLAIN}"' + "}" * 900),
+}
+
+
+class TestUnknownTools:
+    @pytest.mark.parametrize("source", [login, ToolPipeline("line", "Takes a secret", [Echo(), Step(login)])])
+    @pytest.mark.parametrize("way", UNKNOWN)
+    async def test_of_a_tool_that_is_not_there_only_names_are_shown(self, way, source, out, caplog):
+        box = Toolbox([source], sinks=out.sinks, log_limit=100_000)
+        call = UNKNOWN[way]
+        replies = [box.execute(call), await box.aexecute(call), *box.execute_all([call, call])]
+        assert box.flush(60)
+        assert all(reply.text.startswith("Error: Unknown tool '") for reply in replies)
+        assert_unseen(out.text(caplog, [reply.text for reply in replies]), PLAIN)
+        assert len(out.seen) == 8
+
+    @pytest.mark.parametrize(
+        ("arguments", "shown"),
+        [
+            ({"user": "ada", "password": PLAIN}, f'{{"user": "{HIDDEN}", "password": "{HIDDEN}"}}'),
+            ({"password": PLAIN, "pin": 5}, f'{{"password": "{HIDDEN}"}} and 1 more'),
+            ({}, "{}"),
+            ("{", HIDDEN),
+        ],
+    )
+    @pytest.mark.parametrize("hooks", [{}, {"before_call": lambda call, context: None}])
+    def test_the_names_of_parameters_are_shown(self, arguments, shown, hooks, out):
+        Toolbox([login, Echo()], sinks=out.sinks, **hooks).execute(ToolCall("logn", arguments))
+        assert [event.arguments for event in out.seen] == [shown, shown]
+
+    def test_names_of_tools_are_told_although_they_were_sent_as_values(self):
+        hook = {"before_call": lambda call, context: None}
+        for settings in ({}, hook):
+            reply = Toolbox([login, Echo()], **settings).execute(ToolCall("logn", {"tool": "login", "echo": "logn"}))
+            assert reply.text == "Error: Unknown tool 'logn'. Available tools: login, echo. Did you mean 'login'?"
+
+    def test_without_tools_that_take_secrets_all_is_shown(self, out):
+        Toolbox([Echo()], sinks=out.sinks).execute(ToolCall("eco", {"input": "hi"}))
+        assert [event.arguments for event in out.seen] == ['{"input":"hi"}'] * 2
+
+    @pytest.mark.parametrize("way", UNKNOWN)
+    @pytest.mark.parametrize("answers", [False, True])
+    @pytest.mark.parametrize("hook", ["before_call", "after_call"])
+    def test_what_a_hook_makes_of_it_is_told_without_secrets(self, way, hook, answers, out, caplog):
+        def quote_it(call, *_):
+            if answers:
+                return ToolResult.failure(f"refused: {call.name} {call.arguments}")
+            raise ValueError(f"refused: {call.name} {call.arguments}")
+
+        call = UNKNOWN[way]
+        reply = Toolbox([login], sinks=out.sinks, log_limit=100_000, **{hook: quote_it}).execute(call)
+        assert reply.is_error
+        assert_unseen(out.text(caplog, "" if answers else reply.text), PLAIN)
+
+    def test_what_a_hook_sends_in_its_place_is_not_shown_either(self, out, caplog):
+        def other(call, context):
+            return ToolCall(call.name, {"password": "swordfish"})
+
+        def quote_it(call, result, context):
+            raise ValueError(f"refused: {call.arguments}")
+
+        box = Toolbox([login], sinks=out.sinks, before_call=other, after_call=quote_it)
+        reply = box.execute(ToolCall("logn", {"password": PLAIN}))
+        assert_unseen(out.text(caplog, reply.text), "swordfish", PLAIN)
+
+    def test_nothing_of_it_is_known_afterwards(self, out):
+        box = Toolbox([login, Echo()], sinks=out.sinks, before_call=lambda call, context: None)
+        box.execute(ToolCall("logn", {"password": PLAIN}))
+        box.execute(ToolCall("echo", {"input": PLAIN}))
+        assert out.seen[-1].result.output == PLAIN
+
+
+def test_keys_are_hidden_like_values_and_no_entry_is_lost():
+    with knowing("hunter2", "s3cret", "1234"):
+        given = {
+            "hunter2": 1,
+            "s3cret": 2,
+            "my hunter2": [{"hunter2": 3}],
+            "user": 4,
+            1234: 5,
+            91234: 6,
+            ("hunter2",): 7,
+        }
+        assert masked_value(given) == {
+            HIDDEN: 1,
+            f"{HIDDEN} (2)": 2,
+            f"my {HIDDEN}": [{HIDDEN: 3}],
+            "user": 4,
+            f"{HIDDEN} (3)": 5,
+            91234: 6,
+            f"('{HIDDEN}',)": 7,
+        }
+        assert masked_value({HIDDEN: 1, "hunter2": 2}) == {HIDDEN: 1, f"{HIDDEN} (2)": 2}
+
+
+@dataclass
+class Held:
+    inner: object
+    clean: str = "clean"
+
+
+class Quiet:
+    """Says nothing of what it holds in its text, and all of it in its repr."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __repr__(self):
+        return f"Quiet({self.inner})"
+
+    def __str__(self):
+        return "quiet"
+
+
+WAYS = {
+    "a value": lambda secret: {"key": secret},
+    "a key": lambda secret: {secret: 1},
+    "keys inside": lambda secret: {"a": [{secret: {secret: 1}}]},
+    "a key that is longer": lambda secret: {f"user:{secret}": 1, f"user {secret}": 2},
+    "a tuple": lambda secret: ("a", (secret, {secret: 1})),
+    "a set": lambda secret: {secret, "a"},
+    "a key that is a tuple": lambda secret: {(secret, 1): 1},
+    "a dataclass": lambda secret: Held(Held({secret: secret})),
+    "a model": lambda secret: Model(user=secret),
+    "a struct": lambda secret: Struct(Secret(secret)),
+    "an exception": lambda secret: ValueError(f"wrong: {secret}"),
+    "an exception of a key": lambda secret: [KeyError(secret), OSError(2, secret)],
+    "a group of exceptions": lambda secret: ExceptionGroup("several", [ValueError(secret)]),
+    "only its repr": Quiet,
+    "bytes": lambda secret: secret.encode(),
+    "bytes as keys": lambda secret: {secret.encode(): 1},
+}
+
+
+@tool
+def reveal(password: Secret[str], way: str, place: str) -> object:
+    """Give a secret away, in some way and place."""
+    told = WAYS[way](password.get_secret_value())
+    context = toolsemble.context.current_context()
+    if place == "structured":
+        return ToolResult.success("done", told)
+    if place == "attributes":
+        return ToolResult.success("done", attributes={"told": told})
+    if place == "names of attributes":
+        return ToolResult.success("done", attributes={password.get_secret_value(): told, "a": 1})
+    if place == "contents":
+        text = str(told)
+        files = [FileContent(text.encode(), "text/plain", f"{text}.txt"), ImageContent(text.encode(), "image/png")]
+        return ToolResult.success("done", contents=[TextContent(text), *files])
+    if place == "question":
+        context.request_approval("Is this right?", arguments=told)
+    if place == "progress":
+        context.progress(0.5, f"{told!r}")
+    if place == "exception":
+        raise ValueError(told)
+    if place == "note":
+        error = ValueError("wrong")
+        error.add_note(f"{told!r}")
+        raise error
+    if place == "log":
+        context.logger.warning("told %s", told)
+    return "done"
+
+
+PLACES = [
+    "structured",
+    "attributes",
+    "names of attributes",
+    "contents",
+    "question",
+    "progress",
+    "exception",
+    "note",
+    "log",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_a_body_does_with_a_secret_no_channel_has_it(way, place, out, caplog, tmp_path, traces):
+    with SQLiteStore(tmp_path / "reviews.db") as store:
+        seen = out.review()
+
+        async def decide(request):
+            stored = store.ask([request])
+            await seen.review(request)
+            store.answer(store.pending()[0], Continue(), person="ada")
+            return store.take(dict.fromkeys(stored, request))[stored[0]]
+
+        box = Toolbox([reveal], sinks=[*out.sinks, traces.sink], review=CallbackReview(decide), log_limit=100_000)
+        reply = box.execute(ToolCall("reveal", {"password": PLAIN, "way": way, "place": place}, "c1"))
+        assert box.flush(60)
+        told = reply.text if place in ("exception", "note", "log", "progress", "question") else ""
+        assert_unseen(out.text(caplog, told, store.audit(), traces.text()), PLAIN)
+        assert base64.b64encode(PLAIN.encode()).decode() not in out.text(caplog, told, store.audit(), traces.text())
+    assert len(out.seen) > 1
+
+
+class Traces:
+    """Spans with the arguments and results of calls."""
+
+    def __init__(self):
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.sink = OpenTelemetry(arguments=True, results=True, limit=100_000, tracer_provider=provider)
+
+    def text(self):
+        return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def traces():
+    return Traces()
+
+
+def test_a_span_of_an_unknown_tool_has_the_names_of_its_arguments(traces):
+    Toolbox([login], sinks=[traces.sink]).execute(ToolCall("logn", {"password": PLAIN}))
+    assert PLAIN not in traces.text()
+    assert "password" in traces.text()
+
+
+def test_an_edit_that_brings_a_secret_where_none_was_is_secret_too(out, caplog, tmp_path):
+    @tool
+    def connect(host: str, password: Secret[str] | None = None) -> str:
+        """Connect."""
+        return f"connected with {password}"
+
+    with SQLiteStore(tmp_path / "reviews.db") as store:
+
+        async def decide(request):
+            out.asked.append(request)
+            (stored,) = store.ask([request])
+            store.answer(store.pending()[0], Edit(json.dumps({"host": "a", "password": PLAIN})), person="ada")
+            return store.take({stored: request})[stored]
+
+        box = Toolbox([connect], sinks=out.sinks, review=CallbackReview(decide), approve=["*"])
+        reply = box.execute(ToolCall("connect", {"host": "a"}))
+        assert reply.text == f"connected with {HIDDEN}"
+        assert_unseen(out.text(caplog, reply.text, store.audit()), PLAIN)
+
+
+async def test_nor_does_a_run_of_an_agent_show_what_was_sent_to_a_tool_that_is_not_there(out, caplog):
+    calls = [ToolCall("logn", {"password": PLAIN}, "c1"), ToolCall("logn", f'{{"password": "{PLAIN}', "c2")]
+    model = ScriptedModel([calls, calls[0], "done"])
+    result = await Agent(model, [login], sinks=out.sinks).run("go")
+    assert result.text == "done"
+    assert len(out.seen) == 6
+    assert_unseen(out.text(caplog), PLAIN)

@@ -252,6 +252,15 @@ def test_a_row_that_is_set_back_does_not_bring_a_used_answer_to_life(file, tmp_p
     assert kinds(file, stored) == ["asked", "answered", "used", "refused"]
 
 
+def test_nor_does_it_for_another_process_while_its_receipt_is_there(file, tmp_path, clock):
+    (stored,) = file.ask([request := asking()])
+    receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
+    assert file.take({stored: request}) == {stored: Continue()}
+    tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
+    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:
+        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
+
+
 def test_an_answer_is_for_the_form_of_edit_that_was_offered(store):
     (first,) = store.ask([asking()])
     (second,) = store.ask([asking(editable="content")])
@@ -731,3 +740,74 @@ def test_a_secret_that_is_none_is_refused(tmp_path, secret):
     for make in (lambda: MemoryStore(secret=secret), lambda: SQLiteStore(tmp_path / "reviews.db", secret)):
         with pytest.raises(ToolDefinitionError, match=r"^A review secret must be"):
             make()
+
+
+# Somebody who can write the file can take the triggers away that keep the record.
+FORGET = "DROP TRIGGER IF EXISTS events_last; DELETE FROM events WHERE kind IN ('used', 'withdrawn')"
+
+
+def forget(path, statement=""):
+    for each in (*FORGET.split(";"), statement):
+        tamper(path, each)
+
+
+@pytest.mark.parametrize("end", ["used", "withdrawn"])
+def test_an_answer_at_its_end_does_not_count_again_when_the_record_of_it_is_deleted(file, tmp_path, clock, end):
+    (stored,) = file.ask([request := asking()])
+    file.answer(file.pending()[0], Continue(), person="ada")
+    if end == "used":
+        assert file.take({stored: request}) == {stored: Continue()}
+    else:
+        file.withdraw([stored])
+    forget(tmp_path, "UPDATE requests SET state = 'answered'")
+    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:  # a process that knows nothing of it
+        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it counts no more")}
+
+
+def test_a_process_does_not_use_an_answer_twice_although_an_older_copy_of_the_file_is_put_back(file, tmp_path, clock):
+    (stored,) = file.ask([request := asking()])
+    receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
+    assert file.take({stored: request}) == {stored: Continue()}
+    forget(tmp_path)
+    tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
+    assert file.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
+
+
+def test_of_what_was_used_only_that_is_kept_in_mind_which_would_still_count(clock):
+    with MemoryStore(clock=clock, valid_for=60) as store:
+        for _ in range(3):
+            (stored,) = store.ask([request := asking(timeout=None)])
+            store.answer(store.pending()[0], Continue())
+            store.take({stored: request})
+            clock.now += 50
+        assert len(store._spent) == 2
+
+
+def test_a_receipt_that_was_used_is_kept_as_one_that_counts_no_more(file, tmp_path):
+    (stored,) = file.ask([request := asking()])
+    given = file.answer(file.pending()[0], Continue(), person="ada")
+    file.take({stored: request})
+    with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection:
+        ((text,),) = connection.execute("SELECT receipt FROM requests").fetchall()
+    kept = Receipt.from_json(text)
+    assert replace(kept, signature="") == replace(given, signature="")
+    assert kept.signature != given.signature
+
+
+@pytest.mark.parametrize("end", ["used", "withdrawn"])
+def test_what_a_reviewer_wrote_in_place_of_a_secret_is_not_kept(store, end):
+    (stored,) = store.ask([request := asking({"pw": "**********"}, hidden_digest="1f")])
+    store.answer(store.pending()[0], Edit('{"pw": "hunter2"}'), person="ada")
+    if end == "used":
+        assert store.take({stored: request}) == {stored: Edit('{"pw": "hunter2"}')}
+    else:
+        store.withdraw([stored])
+    assert [event.detail for event in store.audit() if event.kind == "answered"] == ["edit **********"]
+    with store._database.reading() as connection:
+        assert "hunter2" not in "\n".join(connection.iterdump())
+
+
+def test_an_edit_of_what_is_no_secret_is_on_record(store):
+    store.ask([asking({"path": "a"})])
+    store.answer(store.pending()[0], Edit('{"path": "b"}'), person="ada")
+    assert store.audit()[-1].detail == 'edit {"path": "b"}'

@@ -7,8 +7,10 @@ import logging
 import socket
 import threading
 import time
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import ThreadingMixIn
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,9 +18,11 @@ import pytest
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookReview
+from toolsemble.review.connections import Connections
 from toolsemble.review.listener import listening
 from toolsemble.review.question import Question
 from toolsemble.review.signature import check_signature, signed_headers, webhook_key
+from toolsemble.testing import FixedClock
 from waiting import auntil
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
@@ -586,3 +590,117 @@ def test_it_listens_on_the_newer_internet_too():
 def test_a_reviewer_without_the_secret_learns_nothing_of_it():
     with opened() as webhook, pytest.raises(ReviewRefusedError):
         check_signature(b"guess", b"{}", signed_headers(webhook._key, "msg_1", b"{}", 0), 0)
+
+
+# Clients that take their time.
+
+
+def dripping(url):
+    """Open a connection whose message never ends."""
+    client = socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=60)
+    client.sendall(b"POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nab")
+    return client
+
+
+def closed(client):
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:  # before all was read that it had sent
+        return True
+
+
+def threads():
+    return sum(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate())
+
+
+async def test_however_many_clients_drip_there_are_few_threads_and_a_callback_is_answered():
+    with ExitStack() as clients:
+        before = threads()
+        with listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0, most=4) as url:
+            dripped = [clients.enter_context(dripping(url)) for _ in range(50)]
+            assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
+            assert all(map(closed, dripped[:46]))  # those that had taken longest
+            await auntil(lambda: threads() - before <= 4)
+            assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
+        assert all(map(closed, dripped[46:]))
+        await auntil(lambda: threads() == before)
+
+
+def test_a_client_has_some_seconds_for_its_whole_message_however_often_it_sends_something():
+    clock, taken = FixedClock(), []
+
+    def take(body, headers):
+        taken.append(body)
+        return 200, ""
+
+    with listening(take, "127.0.0.1", 0, clock=clock.time) as url, dripping(url) as client:
+        assert posted(url, b"", {"Content-Length": "0"}) == (200, "")  # so the one before was admitted, too
+        clock.advance(9)
+        client.sendall(b"c")
+        clock.advance(1)
+        assert closed(client)
+    assert taken == [b""]
+
+
+async def test_a_callback_that_is_being_taken_is_answered_although_time_is_up_and_all_room_is_taken():
+    clock, inside, go_on = FixedClock(), threading.Event(), threading.Event()
+
+    def slow(body, headers):
+        inside.set()
+        assert go_on.wait(60)
+        return 200, "taken"
+
+    before = threads()
+    with listening(slow, "127.0.0.1", 0, most=2, clock=clock.time) as url, ThreadPoolExecutor() as workers:
+        first = workers.submit(posted, url, b"", {"Content-Length": "0"})
+        assert inside.wait(60)
+        inside.clear()
+        with dripping(url) as client:
+            await auntil(lambda: threads() == before + 2)
+            clock.advance(60)
+            assert closed(client)  # the server has looked whose time is up
+        second = workers.submit(posted, url, b"", {"Content-Length": "0"})
+        assert inside.wait(60)
+        with dripping(url) as client:
+            assert closed(client)  # there is no room, and nobody to be sent away
+        go_on.set()
+        assert (first.result(60), second.result(60)) == ((200, "taken"), (200, "taken"))
+
+
+def test_a_message_that_ends_too_early_is_not_taken():
+    taken = []
+    with (
+        listening(lambda body, headers: (taken.append(body) or 200, ""), "127.0.0.1", 0) as url,
+        dripping(url) as client,
+    ):
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+    assert taken == []
+
+
+def test_a_message_that_is_whole_too_late_is_not_taken():
+    clock = FixedClock()
+    connections = Connections(4, clock.time)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert connections.admit(ours)
+        clock.advance(10)
+        connections.close_late()
+        assert not connections.hold(ours)
+        connections.forget(ours)
+        assert connections.admit(ours)
+        theirs.close()
+        ours.close()
+        connections.close_all()  # what is closed already is no reason to fail
+
+
+def test_a_connection_that_no_thread_can_be_had_for_makes_room_again(monkeypatch):
+    def none(*_):
+        raise RuntimeError("can't start new thread")
+
+    with listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0, most=1) as url:
+        with monkeypatch.context() as patched:
+            patched.setattr(ThreadingMixIn, "process_request", none)
+            with dripping(url) as client:
+                assert closed(client)
+        assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")

@@ -122,7 +122,8 @@ def _request(
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),
-        hidden_digest="" if exact == shown else digest([context.run_id, exact]),
+        # Also where no secret was sent: a reviewer can write one.
+        hidden_digest=digest([context.run_id, exact]) if definition.secret or exact != shown else "",
         **context.patience(gate.timeout, gate.on_timeout),
     )
 

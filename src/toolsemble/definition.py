@@ -336,6 +336,15 @@ def _string_schema() -> dict[str, Any]:
     return {"type": "object", "properties": {"input": described}, "required": ["input"]}
 
 
+def is_name(name: object) -> bool:
+    """Return whether a tool can have this name.
+
+    >>> is_name("web_search"), is_name("web search")
+    (True, False)
+    """
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def checked_name(name: object) -> str:
     """Give the name back, or refuse it with what is wrong.
 
@@ -344,8 +353,8 @@ def checked_name(name: object) -> str:
     ...
     toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
     """
-    if isinstance(name, str) and _NAME.fullmatch(name):
-        return name
+    if is_name(name):
+        return str(name)
     if name is None:
         raise ToolDefinitionError("The tool has no name; give its class an attribute or property 'name'")
     if isinstance(name, str) and not name.strip():

@@ -18,7 +18,8 @@ from toolsemble.settings import BoxLimits
 from toolsemble.shape import described
 
 _NAMES_SHOWN = 50
-_LONGEST_NAME = 64
+LONGEST_NAME = 64
+"""How many characters of the name of an unknown tool are shown."""
 _MOST_COMPARED = 200
 _UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
 
@@ -77,7 +78,7 @@ def stand_in(name: str, known: Sequence[str]) -> ToolDefinition:
     """
 
     def refuse(*_: object) -> NoReturn:
-        raise ToolArgumentsError(_unknown_tool(name, known))
+        raise ToolArgumentsError(unknown_tool(name, known))
 
     return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
 
@@ -133,16 +134,21 @@ def _names_in(definition: ToolDefinition) -> list[str]:
     return [definition.name, *(name for part in parts for name in _names_in(part))]
 
 
-def _unknown_tool(name: str, known: Sequence[str]) -> str:
+def unknown_tool(name: str, known: Sequence[str]) -> str:
+    """Return what a model is told that calls a tool which is not there.
+
+    >>> unknown_tool("now", [])
+    "Unknown tool 'now'. Available tools: none"
+    """
     import difflib  # noqa: PLC0415 - only a model's mistake comes here
 
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
     # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
-    folded = {each.casefold(): each for each in reversed(known)} if len(name) <= _LONGEST_NAME else {}
+    folded = {each.casefold(): each for each in reversed(known)} if len(name) <= LONGEST_NAME else {}
     near = difflib.get_close_matches(name.casefold(), _likely(name.casefold(), folded), n=1)
     hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
-    return f"Unknown tool '{preview(name, _LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
+    return f"Unknown tool '{preview(name, LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
 
 
 def _likely(name: str, known: Iterable[str]) -> list[str]:

@@ -30,7 +30,7 @@ from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewHandler
 from toolsemble.review.gate import Predicate, outer_gate
 from toolsemble.review.request import TIMEOUT
-from toolsemble.roster import Entry, enrolled, entry_of, stand_in
+from toolsemble.roster import enrolled, entry_of, stand_in
 from toolsemble.run import OwnRun, Run, own_run, run_of
 from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.settings import BoxLimits
@@ -321,7 +321,9 @@ class Toolbox(Offer):
     def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
-        entry = self._entries.get(call.name) or self._nobody(call.name)
+        entry = self._entries.get(call.name)
+        if entry is None:
+            return self._refused(call, run)
         context = entry.context.of_call(run, call.id or new_id())
         definition = dried(entry.definition) if dry_run else entry.definition
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
@@ -335,9 +337,17 @@ class Toolbox(Offer):
         asked = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in asked & self._entries.keys())
 
-    def _nobody(self, name: str) -> Entry:
-        """Give a tool that stands in for an unknown one."""
-        return entry_of(None, stand_in(name, self.names), self._context, self._max_output)
+    def _refused(self, call: ToolCall, run: Run) -> CallPath:
+        """Return the path of a call of a tool that the box does not have."""
+        from toolsemble.unknown import masked_path, take_secrets  # noqa: PLC0415 - only a model's mistake comes here
+
+        definition = stand_in(call.name, self.names)
+        context = entry_of(None, definition, self._context, None).context.of_call(run, call.id or new_id())
+        tools = [entry.definition for entry in self._entries.values()]
+        if take_secrets(tools):
+            return masked_path(call, definition, tools, context, self._walk)
+        read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
+        return call_path(definition, read, call.json, context, self._walk)
 
     def _opened(self, pages: Pages | None) -> Book | None:
         """Add the tool that gives pages, and give the book that it reads from."""

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from toolsemble.result import ToolResult
+from toolsemble.result import Content, FileContent, TextContent, ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
 from toolsemble.schema.present import HIDDEN, presented
 from toolsemble.schema.secret import parameters
@@ -91,7 +92,9 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """Give a JSON value in which everything that is known to be secret is hidden.
+    """Return a JSON value in which everything that is known to be secret is hidden, keys among it.
+
+    Keys that would be the same when they are masked are numbered, so that every entry is shown.
 
     >>> masked_value({"user": "ada", "keys": ["k1"]})
     {'user': 'ada', 'keys': ['k1']}
@@ -101,7 +104,7 @@ def masked_value(value: Any) -> Any:
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
-        return {key: masked_value(each) for key, each in value.items()}
+        return {key: masked_value(each) for key, each in zip(_masked_keys(value), value.values(), strict=True)}
     if isinstance(value, (list, tuple)):
         return [masked_value(each) for each in value]
     if isinstance(value, (int, float)) and masked(str(value)) == HIDDEN:
@@ -122,12 +125,15 @@ def masked_result(result: ToolResult) -> ToolResult:
         output=masked(result.output),
         error_message=result.error_message and masked(result.error_message),
         structured_output=masked_object(result.structured_output),
-        attributes=MappingProxyType({key: masked_object(each) for key, each in result.attributes.items()}),
+        contents=tuple(map(_masked_content, result.contents)),
+        attributes=MappingProxyType(
+            dict(zip(_masked_keys(result.attributes), map(masked_object, result.attributes.values()), strict=True))
+        ),
     )
 
 
 def masked_object(value: Any) -> Any:
-    """Give an object as it is, or as JSON with its secrets hidden when it has some.
+    """Return an object as it is, or as JSON with its secrets hidden when its JSON form or its repr has some.
 
     >>> masked_object({"at": (1, 2)})
     {'at': (1, 2)}
@@ -137,9 +143,11 @@ def masked_object(value: Any) -> Any:
     try:
         shown = presented(value)
         hidden = masked_value(shown)
+        quoted = repr(value)
     except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
         return HIDDEN
-    return value if hidden == shown else hidden
+    # A sink may print the object itself, and its repr can tell more than its JSON form.
+    return value if hidden == shown and masked(quoted) == quoted else hidden
 
 
 def masked_error(error: BaseException | None) -> BaseException | None:
@@ -190,6 +198,39 @@ def differing(shown: Any, exact: Any) -> Iterator[str]:
         yield from _texts(exact)
 
 
+def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys of a mapping with secrets hidden; a number tells those apart that would be the same."""
+    keys = {key: _masked_key(key) for key in values}
+    taken = {key for key, shown in keys.items() if key == shown}
+    numbers: dict[str, Iterator[int]] = {}
+    for key, shown in keys.items():
+        if key != shown:
+            free = shown
+            while free in taken:
+                free = f"{shown} ({next(numbers.setdefault(shown, count(2)))})"
+            taken.add(free)
+            keys[key] = free
+    return list(keys.values())
+
+
+def _masked_key(key: Any) -> Any:
+    if isinstance(key, str):
+        return masked(key)
+    written = str(key)
+    hidden = masked(written)
+    partly = isinstance(key, (int, float)) and hidden != HIDDEN  # a number that only has the digits of a secret in it
+    return key if hidden == written or partly else hidden
+
+
+def _masked_content(content: Content) -> Content:
+    """Return a content without secrets; bytes that hold one are not shown at all."""
+    if isinstance(content, TextContent):
+        return TextContent(masked(content.text))
+    telling = any(len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known())
+    shown = replace(content, data=HIDDEN.encode()) if telling else content
+    return replace(shown, name=masked(shown.name)) if isinstance(shown, FileContent) else shown
+
+
 def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
     """Give every text under a name that is not known to be harmless: a model may have misspelled it."""
     if isinstance(sent, str):
@@ -214,6 +255,24 @@ def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequenc
         for each in (repair["from"], repair["to"]):
             know_sent(definition, each if top == "$" else {top: each})
     return [masked_value(repair) for repair in repairs]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Return every text in a JSON value, the keys of objects among them.
+
+    >>> list(texts_in({"user": ["ada", 17]}))
+    ['user', '17', 'ada']
+    """
+    left = [value]  # not by recursion: a model decides how deep it is
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            yield from each
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+        else:
+            yield from _texts(each)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -264,10 +323,15 @@ def _forms(text: str) -> Iterator[str]:
     yield quote(text, safe="", errors="replace")
     yield quote(text, errors="replace")
     yield quote_plus(text, errors="replace")
+    if len(text) >= _SHORT:
+        yield base64.b64encode(text.encode(errors="replace")).decode()  # bytes are shown as base64
 
 
 def _tells(error: BaseException) -> bool:
     import traceback  # noqa: PLC0415 - as above
 
-    told = "".join(traceback.format_exception(error))
+    try:
+        told = "".join([*traceback.format_exception(error), repr(error)])
+    except Exception:  # noqa: BLE001 - an exception of somebody's own that cannot be looked into
+        return True
     return masked(told) != told

@@ -15,10 +15,12 @@ from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.event import LOGGER, ReviewEvent
 from toolsemble.review.receipt import Receipt
-from toolsemble.review.records import Record, Records
+from toolsemble.review.records import USED, Record, Records
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.seal import sealed
+from toolsemble.schema.present import HIDDEN
 
+_MOST_SPENT = 10_000
 _CHANGED = "the request was changed in the store"
 _ENDS = {
     "used": ExitEarly("the approval was used already"),
@@ -49,6 +51,8 @@ class Ledger:
         self._secret = secret
         self._valid_for = valid_for
         self._clock = clock
+        # What this process has used, and until when it counts: somebody may put an older copy of the file back.
+        self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
             fingerprint = records.fingerprint()
         if not sealed(fingerprint, secret, "store", ""):
@@ -115,7 +119,7 @@ class Ledger:
                 stored = _open(records.get(request.id), request, seen, person, role)
                 receipt = self._issued(stored, decision, event)
                 records.answer(receipt)
-                records.note(replace(event, detail=f"{receipt.kind} {receipt.text}".rstrip()))
+                records.note(replace(event, detail=_told(stored, receipt)))
             except ReviewRefusedError as error:
                 refusal = error  # raised when the event is stored
                 _refused(records, replace(event, kind="refused", detail=f"{error}"))
@@ -133,14 +137,17 @@ class Ledger:
             if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
                 return {}
         decisions: dict[str, ReviewDecision] = {}
+        used: dict[str, float] = {}
         with self._changing() as (records, now):
             for lost in requests.keys() - records.known(requests):
                 decisions[lost] = ExitEarly("the request is no longer in the store")
             for record in records.ended(requests):
                 if record.state == "answered":
-                    decisions[record.id] = self._used(records, replace(requests[record.id], id=record.id), record, now)
+                    request = replace(requests[record.id], id=record.id)
+                    decisions[record.id] = self._used(records, request, record, now, used)
                 else:
                     decisions[record.id] = _ENDS.get(record.state, ExitEarly(_CHANGED))
+        self._remember(used, now)
         return decisions
 
     def withdraw(self, ids: Iterable[str]) -> None:
@@ -202,16 +209,29 @@ class Ledger:
             secret=self._secret,
         )
 
-    def _used(self, records: Records, request: ReviewRequest, record: Record, now: float) -> ReviewDecision:
+    def _remember(self, used: Mapping[str, float], now: float) -> None:
+        """Keep in mind what was used, as long as it counts."""
+        self._spent.update(used)
+        for id_, until in list(self._spent.items()) if used else ():
+            if until > now and len(self._spent) <= _MOST_SPENT:
+                break  # the oldest come first
+            self._spent.pop(id_, None)
+
+    def _used(
+        self, records: Records, request: ReviewRequest, record: Record, now: float, used: dict[str, float]
+    ) -> ReviewDecision:
         records.move("used", [record])
         try:
+            if record.id in self._spent:
+                raise ReviewRefusedError(USED)  # noqa: TRY301 - one way for all refusals
+            records.check_unused(record.id)
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
-            records.check_unused(record.id)
         except ReviewRefusedError as error:
             _refused(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
             return ExitEarly(f"the approval is not valid: {error}")
         records.note(ReviewEvent("used", record.id, request.tool_name, now, receipt.person, receipt.role, receipt.kind))
+        used[record.id] = receipt.expires_at
         return receipt.decision
 
 
@@ -239,6 +259,12 @@ def _open(
     if stored.required_role is not None and role != stored.required_role:
         raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role)}'")
     return stored
+
+
+def _told(request: ReviewRequest, receipt: Receipt) -> str:
+    """Return a decision for the audit; what a reviewer wrote in place of secrets is secret, too."""
+    text = HIDDEN if receipt.kind == "edit" and request.hidden_digest else receipt.text
+    return f"{receipt.kind} {text}".rstrip()
 
 
 def _closed(record: Record) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -11,20 +12,32 @@ from socketserver import BaseServer, ThreadingTCPServer
 from typing import Any, TypeAlias
 
 from toolsemble.review.callback import LARGEST
+from toolsemble.review.connections import PATIENCE, Connections
 from toolsemble.review.event import LOGGER
 
 Receive: TypeAlias = Callable[[bytes, Mapping[str, str]], tuple[int, str]]
 
 
+# How many connections there are at a time.
+_MOST = 64
+
+
 @contextmanager
-def listening(receive: Receive, host: str, port: int) -> Iterator[str]:
+def listening(
+    receive: Receive, host: str, port: int, *, most: int = _MOST, clock: Callable[[], float] = time.monotonic
+) -> Iterator[str]:
     """Give the URL at which posted messages go to a function, while the block runs; port 0 is any free one.
+
+    A client has ten seconds for its whole message. Where there are too many, the one goes that has taken longest.
+
+    :param most: how many connections, and so threads, there are at a time
+    :param clock: gives seconds that never go back
 
     >>> with listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0) as url:
     ...     url.startswith("http://127.0.0.1:")
     True
     """
-    with _Server(receive, host, port) as server:
+    with _Server(receive, host, port, Connections(most, clock)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="toolsemble-listener", daemon=True)
         thread.start()
         try:
@@ -41,17 +54,45 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, receive: Receive, host: str, port: int) -> None:
+    def __init__(self, receive: Receive, host: str, port: int, connections: Connections) -> None:
         self.receive = receive
+        self.connections = connections
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; a connection that there is no room for is closed."""
+        if not self.connections.admit(request):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self.connections.forget(request)  # there is no thread that could
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.forget(request)
+
+    def service_actions(self) -> None:
+        """Close the connections whose time is up: the loop of the server calls this at every turn."""
+        self.connections.close_late()
+
+    def server_close(self) -> None:
+        """Close the server, and all connections that are not being answered."""
+        super().server_close()
+        self.connections.close_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class calls it
         LOGGER.debug("A callback from %s broke off", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = 10.0  # a client that says nothing does not keep its thread
+    timeout = PATIENCE  # of a single read; the server sees to the whole
     server_version = "toolsemble"
     sys_version = ""
     server: BaseServer
@@ -63,11 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, f"the body needs a Content-Length of at most {LARGEST}")
             return
         body = self.rfile.read(int(length))
+        if len(body) < int(length) or not self.server.connections.hold(self.request):  # type: ignore[attr-defined]  # ours
+            return  # the client broke off, or took too long
         try:
             status, text = self.server.receive(body, dict(self.headers.items()))  # type: ignore[attr-defined]  # ours
         except Exception:  # noqa: BLE001 - the store failed; whoever answers may try again
             LOGGER.exception("A callback could not be taken")
             status, text = 500, "the answer could not be stored"
+        self.server.connections.release(self.request)  # type: ignore[attr-defined]  # as above
         self._answer(status, text)
 
     def _answer(self, status: int, text: str) -> None:

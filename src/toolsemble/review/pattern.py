@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import posixpath
-import unicodedata
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from urllib.parse import unquote
+
+from toolsemble.review.invisible import has_invisible, without_invisible
+from toolsemble.review.reading import decoded, is_odd, latin, plain, readings, resolved, trimmed, urls
 
 _WILD = frozenset("*?[")
+_OPEN = frozenset("*?")
 _OPERATORS = frozenset(";|&<>$`")
-_ENDS_A_HOST = frozenset("?#@")
-_LEVELS = 3  # text that was percent-encoded twice is decoded by some servers; more often by none
+_HOST = re.compile(r"[\w.-]+(:[0-9]*)?")
 
 
 def surely_matches(pattern: str, text: str) -> bool:
@@ -24,36 +25,60 @@ def surely_matches(pattern: str, text: str) -> bool:
         return text == pattern
     if not pattern.strip("*"):
         return True
-    may_be_command = " " in pattern or "/" not in pattern
-    if not fnmatchcase(text, pattern) or (may_be_command and _OPERATORS.intersection(text)):
+    if not fnmatchcase(text, pattern):
         return False
-    if not (text.isprintable() and unquote(unquote(text)).isprintable()):
+    levels = decoded(text)
+    is_command = " " in pattern or "/" not in pattern
+    if levels is None or any(_is_doubtful(level, is_command=is_command) for level in levels):
         return False
-    read = zip(_readings(pattern, _tidied), _readings(text, _resolved), strict=True)
-    return all(_inside(wanted, found) for wanted, found in read)
+    return all(_inside(wanted, found) for level in _levels(pattern, levels) for wanted, found in level)
 
 
 def possibly_matches(pattern: str, text: str) -> bool:
-    """Whether a text matches in any way that a tool could read it; upper and lower case are the same.
+    """Whether a text matches in any way that a tool or a person could read it; upper and lower case are the same.
 
     >>> possibly_matches("/etc/*", "/tmp/../etc/passwd"), possibly_matches("/etc/*", "/tmp/notes")
     (True, False)
     """
-    read = zip(_readings(pattern, _tidied), _readings(_cleaned(text), _resolved), strict=True)
-    return fnmatchcase(text, pattern) or any(fnmatchcase(found.casefold(), wanted.casefold()) for wanted, found in read)
+    if fnmatchcase(text, pattern):
+        return True
+    levels = decoded(text, wide=True)
+    if levels is None:
+        return True  # nobody can say what it is
+    return any(_looks_like(wanted, level) for level in levels for wanted in decoded(pattern) or [pattern])
 
 
-def _readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
-    """Give what different systems take a text for: POSIX, Windows and Unicode-aware ones, and those behind a URL."""
-    for _ in range(_LEVELS):
-        yield tidy(text)
-        yield tidy(unicodedata.normalize("NFKC", text).replace("\\", "/"))
-        text = unquote(text)
+def _is_doubtful(text: str, *, is_command: bool) -> bool:
+    """Return whether a text has something in it that nobody sees, or that a shell or a server reads otherwise."""
+    if has_invisible(text) or is_odd(text):
+        return True
+    return is_command and bool(_OPERATORS.intersection(text) or _OPERATORS.intersection(plain(text)))
 
 
-def _resolved(text: str) -> str:
-    path = posixpath.normpath(text)
-    return path[1:] if path.startswith("//") else path  # POSIX lets two slashes be special; no system of today does
+def _levels(pattern: str, texts: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
+    """Return the readings of a pattern beside those of a text, both as often decoded."""
+    patterns = decoded(pattern) or [pattern]
+    for number, text in enumerate(texts):
+        wanted = patterns[min(number, len(patterns) - 1)]
+        yield zip(readings(wanted, _tidied), readings(text, resolved), strict=True)
+
+
+def _looks_like(pattern: str, text: str) -> bool:
+    """Return whether a text matches in one of its readings, whatever cannot be seen in it."""
+    shown = {without_invisible(text), without_invisible(text, " "), text.partition("\0")[0]}
+    lines = {" ".join(each.split()) for each in shown}
+    lines |= {trimmed(plain(line)) for line in lines}
+    wanted = list(readings(pattern, _tidied))
+    # A set: most readings of most texts are the same.
+    pairs = {pair for line in lines for pair in zip(wanted, readings(line, resolved), strict=True)}
+    pairs |= {pair for line in lines for pair in _addresses(wanted[1], line)}
+    return any(fnmatchcase(latin(found), latin(each)) for each, found in pairs)
+
+
+def _addresses(pattern: str, text: str) -> Iterator[tuple[str, str]]:
+    for url in urls(plain(text.replace(" ", ""))):  # clients leave white space out
+        yield pattern, url
+        yield pattern, resolved(url)
 
 
 def _tidied(pattern: str) -> str:
@@ -63,13 +88,6 @@ def _tidied(pattern: str) -> str:
     return "/".join(parts if first == "." and parts else [first, *parts]) or pattern[:1]
 
 
-def _cleaned(text: str) -> str:
-    """Give a text without characters that cannot be seen, and with single spaces."""
-    if not text.isprintable():
-        text = "".join(each for each in text if each.isprintable() or each.isspace())
-    return " ".join(text.split())
-
-
 def _inside(pattern: str, text: str) -> bool:
     """Whether a resolved text matches part by part; only a ``*`` that is the last part stands for several."""
     wanted, parts = pattern.split("/"), text.split("/")
@@ -77,12 +95,12 @@ def _inside(pattern: str, text: str) -> bool:
         return False  # it leads out of the folder that the pattern begins in
     if len(wanted) == 1:
         return fnmatchcase(text, pattern)
-    is_url = wanted[0].endswith(":") and len(wanted[0]) > len("C:")
+    is_url = wanted[0].endswith(":") and (len(wanted[0]) > len("C:") or wanted[0][0] in _OPEN)
     if is_url and len(parts) == 2 and len(wanted) == 3:  # noqa: PLR2004 - scheme and host; scheme, host and path
         parts.append("")  # resolving took away the slash, which is all of a path
     if wanted[-1] == "*" and len(parts) >= len(wanted):
         wanted.pop()
         parts = parts[: len(wanted)]
-    if is_url and wanted[1:2] != parts[1:2] and _ENDS_A_HOST.intersection("".join(parts[1:2])):
+    if is_url and _OPEN.intersection("".join(wanted[1:2])) and not _HOST.fullmatch("".join(parts[1:2])):
         return False
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))

@@ -143,8 +143,9 @@ class Question:
         """Give a decision as others are told of it: what a reviewer wrote in place of secrets is secret, too."""
         if type(decision) is ExitEarly:
             return replace(decision, reason=decision.reason and masked(str(decision.reason)))
-        hidden = type(decision) is Edit and self._request.hidden_digest
-        return Edit(HIDDEN) if hidden else decision
+        if type(decision) is Edit:
+            return Edit(HIDDEN if self._request.hidden_digest else masked(decision.revised))
+        return decision
 
 
 class _Aside:

@@ -12,6 +12,7 @@ from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.seal import canonical, seal, sealed
+from toolsemble.schema.present import HIDDEN
 
 CLOCKS_DIFFER = 300.0
 """How many seconds the clocks of those who take part may differ."""
@@ -100,8 +101,9 @@ class Receipt:
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
         """Refuse, with the reason, unless this is the signed answer to exactly this request, and still counts."""
-        if not sealed(self.signature, secret, "receipt", asdict(replace(self, signature=""))):
-            raise ReviewRefusedError("the signature does not fit")
+        if not self._sealed("receipt", secret):
+            spent = self._sealed("spent", secret)
+            raise ReviewRefusedError("it counts no more" if spent else "the signature does not fit")
         for what, mine, asked in (
             ("another tool", self.tool_name, request.tool_name),
             ("another schema", self.schema_digest, request.schema_digest),
@@ -117,6 +119,21 @@ class Receipt:
         # A clock that was put back would let every old approval live again.
         if now < self.issued_at - CLOCKS_DIFFER:
             raise ReviewRefusedError("it was given in the future; check the clock")
+
+    def spent(self, secret: str | bytes, *, hidden: bool) -> Receipt | None:
+        """Return the receipt under a seal that says that it counts no more; None for one that never counted.
+
+        Whoever has no secret cannot make it count again, unless with a copy from before.
+
+        :param hidden: whether the text of an edit is left out, because there may be secrets in it
+        """
+        if not self._sealed("receipt", secret):
+            return None
+        kept = replace(self, text=HIDDEN if hidden and self.kind == "edit" else self.text, signature="")
+        return replace(kept, signature=seal(secret, "spent", asdict(kept)))
+
+    def _sealed(self, kind: str, secret: str | bytes) -> bool:
+        return sealed(self.signature, secret, kind, asdict(replace(self, signature="")))
 
     def to_json(self) -> str:
         """Give the receipt as JSON text, from which :meth:`from_json` makes an equal one."""

@@ -14,6 +14,8 @@ from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest, digest
 from toolsemble.review.seal import seal, sealed
 
+USED = "it was used already"
+"""Why an answer is refused that was used before."""
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 _RECORD = "SELECT id, state, request, seal, receipt, expires FROM requests WHERE "
 
@@ -107,9 +109,9 @@ class Records:
         return list(self._read("state = 'open' AND deadline <= ?", now))
 
     def move(self, state: str, records: Iterable[Record]) -> None:
-        """Bring records to another state."""
-        moved = [(state, record.id) for record in records]
-        self._connection.executemany("UPDATE requests SET state = ? WHERE id = ?", moved)
+        """Bring records to an end: no answer to them counts any more, whatever becomes of the row."""
+        moved = [(state, self._spent(record), record.id) for record in records]
+        self._connection.executemany("UPDATE requests SET state = ?, receipt = ? WHERE id = ?", moved)
 
     def answer(self, receipt: Receipt) -> None:
         """Store the receipt of the answer to an open request."""
@@ -138,7 +140,7 @@ class Records:
         """Refuse an answer that is on record as used, whatever its row says."""
         query = "SELECT 1 FROM events WHERE request_id = ? AND kind = 'used'"
         if self._connection.execute(query, (id,)).fetchone() is not None:
-            raise ReviewRefusedError("it was used already")
+            raise ReviewRefusedError(USED)
 
     def fingerprint(self) -> str:
         """Give the seal that the store's first user left, which shows whether another has the same secret."""
@@ -147,6 +149,16 @@ class Records:
             found = (seal(self._secret, "store", ""),)
             self._connection.execute("INSERT INTO secret (fingerprint) VALUES (?)", found)
         return str(found[0])
+
+    def _spent(self, record: Record) -> str | None:
+        """Return what is kept of a receipt that counts no more; None for nothing."""
+        try:
+            receipt = Receipt.from_json(f"{record.receipt}")
+        except ReviewRefusedError:
+            return None
+        hidden = record.request is None or bool(record.request.hidden_digest)
+        spent = receipt.spent(self._secret, hidden=hidden)
+        return None if spent is None else spent.to_json()
 
     def _written(self, request: ReviewRequest) -> tuple[float | None, str, str]:
         text = request.to_json()

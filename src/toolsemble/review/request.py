@@ -104,7 +104,8 @@ class ReviewRequest:
     schema_digest: str = ""
     """A digest of the tool's schema: an approval is for this form of the tool only."""
     hidden_digest: str = ""
-    """A digest of the arguments with their secrets, which nobody is shown; empty when there are none."""
+    """A digest of the arguments with their secrets, which nobody is shown; empty for a tool that takes no secrets.
+    Where there is one, the text of an edit is not shown either."""
     asked_at: float = field(default_factory=time.time)
     """When it was asked, in seconds since the epoch."""
 

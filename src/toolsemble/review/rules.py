@@ -37,13 +37,18 @@ class Rule:
     doubt, and a deny or ask rule as soon as it could be meant:
 
     - Paths and URLs are matched as written *and* with ``..``, ``.`` and ``//`` resolved, backslashes taken for slashes,
-      Unicode's other forms of characters taken for the plain ones, and ``%2e`` decoded. Allow needs all of these
-      readings to match, deny and ask need one, in upper or lower case. A ``..`` that leads out is never allowed.
+      signs of other scripts taken for the ASCII ones that they look like, ``;`` parameters of paths left out, and
+      ``%2e`` decoded until nothing is left to decode. Allow needs all of these readings to match, deny and ask need
+      one, in upper or lower case. A ``..`` that leads out is never allowed.
     - In an allow pattern with a slash, ``*`` stays within its part, except as the whole last part: ``/tmp/*`` is all
-      that is below ``/tmp``, ``https://*.example.com/*`` is no other host.
-    - Allow never matches a text with control or invisible characters, line breaks and ``%00`` among them; nor, for a
-      pattern that could be of a command (with a space, or without a slash), one of ``; | & < > $`` and the backquote.
-      A pattern ``*`` does match them, and so does a pattern without wildcards that is the very text.
+      that is below ``/tmp``, ``https://*.example.com/*`` is no other host. Where a pattern leaves the host open, the
+      host has only letters, digits, ``.``, ``-``, ``_`` and a port.
+    - Deny and ask also see a URL without its user, port and trailing dot, Latin letters in place of Cyrillic and Greek
+      ones that look the same, and names without the dots and spaces that Windows leaves out at their end.
+    - Allow never matches a text with control or invisible characters, line breaks, ``%00`` and the selectors after
+      some emoji among them, nor one with overlong or more than eight layers of escapes; nor, for a pattern that could
+      be of a command (with a space, or without a slash), one of ``; | & < > $`` and the backquote. A pattern ``*``
+      does match them, and so does a pattern without wildcards that is the very text.
     - A condition on a list of values: allow needs every item to meet it, and at least one to be there; deny and ask
       need one.
     - Text that is a number, as decimals are in JSON, is compared as one.

@@ -10,6 +10,7 @@ from typing import Any
 
 from toolsemble.data import dataclass
 from toolsemble.preview import SHOWN, preview
+from toolsemble.review.invisible import escape_invisible
 from toolsemble.review.request import ReviewRequest, ReviewTiming
 
 Paint = Callable[[str, str], str]
@@ -26,10 +27,6 @@ _TITLES = {
 }
 _MARGIN = "| "
 _PLAIN = re.compile(r"[\w.$-]+")
-# Letters and marks that take part in a text but leave no trace on a screen.
-_UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +153,7 @@ def safe(text: str) -> str:
     >>> print(safe("\x1b[2J\u061cfree\xa0of\ncharge"))
     \x1b[2J\u061cfree\xa0of\ncharge
     """
-    shown = _UNSEEN.sub(lambda found: _escape(found[0]), preview(text, len(text)))
-    return shown if shown.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in shown)
+    return escape_invisible(preview(text, len(text)))
 
 
 def block(text: str) -> str:
@@ -216,10 +212,6 @@ def _cells(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _json(value: Any) -> str:

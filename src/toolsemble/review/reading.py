@@ -1,0 +1,142 @@
+"""What different systems, and people, take a text for: decoded, in other forms of characters, as a path, as a URL."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from urllib.parse import unquote
+
+_LEVELS = 8  # a text that was percent-encoded more often than this is nobody's mistake
+# What Unicode's compatibility forms leave as it is, and people, browsers and older character sets take for ASCII.
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u2044\u2215\u2571\u27cb\u29f8\u3033", "/"),
+        **dict.fromkeys("\u2216\u27cd\u29f5\u29f9\u00a5\u20a9", "\\"),
+        **dict.fromkeys("\u3002\u0701\u0702\u06d4\ua4f8", "."),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212", "-"),
+        **dict.fromkeys("\u0589\u05c3\u2236\ua789", ":"),
+        **dict.fromkeys("\u061b\u204f", ";"),
+        **dict.fromkeys("\u01c0\u2223\u2502\u2758", "|"),
+    }
+)
+_LETTERS = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u04cf"
+    "\u03b1\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131\u0261\u0251",
+    "aeopcyxijshdqwlaeikvoptuxiga",
+)
+_OVERLONG = re.compile(
+    r"%c[01]%[89ab][0-9a-f]|%e0%[89][0-9a-f]%[89ab][0-9a-f]|%f0%8[0-9a-f](?:%[89ab][0-9a-f]){2}", re.IGNORECASE
+)
+_WIDE = re.compile(r"%u([0-9a-f]{4})", re.IGNORECASE)
+_PARAMETERS = re.compile(r";[^/]*")
+_DOTS = re.compile(r"(?:^|(?<=/))[. ]+(?=/|$)")
+_TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|$)")
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/*([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_PORT = re.compile(r":[0-9]*$")
+
+
+def decoded(text: str, *, wide: bool = False) -> list[str] | None:
+    """Return a text and what percent-decoding makes of it, again and again; None when that takes too many rounds.
+
+    :param wide: whether to decode what only careless systems take for characters: ``%c0%ae`` and ``%u002e``
+
+    >>> decoded("%252e"), decoded("%c0%ae", wide=True)
+    (['%252e', '%2e', '.'], ['%c0%ae', '.'])
+    """
+    found = [text]
+    while (inner := unquote(_narrowed(text) if wide else text)) != text:
+        if len(found) > _LEVELS:
+            return None
+        found.append(inner)
+        text = inner
+    return found
+
+
+def is_odd(text: str) -> bool:
+    """Return whether a text has escapes that only careless systems decode, which then see something else.
+
+    >>> is_odd("%c0%ae"), is_odd("%e4"), is_odd("100%")
+    (True, False, False)
+    """
+    return "%" in text and (_OVERLONG.search(text) is not None or _WIDE.search(text) is not None)
+
+
+def plain(text: str) -> str:
+    r"""Return a text with the ASCII characters that its signs look like, and slashes for backslashes.
+
+    >>> plain("\uff0e\u3002\\etc\uff1b")
+    '../etc;'
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
+    return text.replace("\\", "/")
+
+
+def latin(text: str) -> str:
+    r"""Return a text in lower case with the Latin letters that its letters look like.
+
+    >>> latin("P\u0430ssword")
+    'password'
+    """
+    text = text.casefold()
+    return text if text.isascii() else text.translate(_LETTERS)
+
+
+def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
+    """Return what POSIX, a person, servers that take parameters of paths away, and Windows take a text for."""
+    yield tidy(text)
+    shown = plain(text)
+    yield tidy(shown)
+    yield tidy(_PARAMETERS.sub("", shown))
+    yield tidy(_DOTS.sub(lambda found: "." * min(found[0].count("."), 2), shown))
+
+
+def trimmed(text: str) -> str:
+    """Return a path without the dots and spaces at the end of its names, which Windows leaves out.
+
+    >>> trimmed("/etc. /passwd.")
+    '/etc/passwd'
+    """
+    return _TRAILING.sub("", text)
+
+
+def urls(text: str) -> Iterator[str]:
+    """Return a URL as a client reads it: without user, and with and without its port; nothing for another text.
+
+    >>> list(urls("https://ada@evil.com.:443?x"))
+    ['https:/evil.com:443/?x', 'https:/evil.com/?x']
+    """
+    found = _URL.fullmatch(text)
+    if found is not None:
+        scheme, place, rest = found.groups()
+        host = place.rpartition("@")[2]
+        bare = _PORT.sub("", host)
+        path = rest if rest.startswith("/") else f"/{rest}"
+        for each in dict.fromkeys((bare.rstrip(".") + host[len(bare) :], bare.rstrip("."))):
+            yield f"{scheme}:/{each}{path}"
+
+
+def resolved(text: str) -> str:
+    """Return a path without ``.``, ``..`` and doubled slashes.
+
+    >>> resolved("//etc/./a/../passwd")
+    '/etc/passwd'
+    """
+    path = posixpath.normpath(text)
+    return path[1:] if path.startswith("//") else path  # POSIX lets two slashes be special; no system of today does
+
+
+def _narrowed(text: str) -> str:
+    """Return a text in which characters are written as they should be, that were written longer than they are."""
+    text = _OVERLONG.sub(lambda found: _overlong(found[0]), text)
+    return _WIDE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def _overlong(escapes: str) -> str:
+    first, *others = bytes.fromhex(escapes.replace("%", ""))
+    value = first & (0x1F if len(others) == 1 else 0x0F if len(others) == 2 else 0x07)  # noqa: PLR2004 - as UTF-8 says
+    for each in others:
+        value = value << 6 | each & 0x3F
+    return chr(value)
