@@ -20,6 +20,7 @@ class LaterArguments(ABC):
     """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
 
     ignored: frozenset[str] = frozenset()
+    unkept = ""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner

@@ -46,6 +46,11 @@ class Arguments(Protocol):
         """The parameters that are secrets or have some inside."""
         ...
 
+    @property
+    def unkept(self) -> str:
+        """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
+        ...
+
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...

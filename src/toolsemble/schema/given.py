@@ -52,6 +52,7 @@ class GivenArguments:
     def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
         self.owner = owner
         self.ignored: frozenset[str] = frozenset()
+        self.unkept = ""
         self.schema = _checked(owner, parameters)
         self.secret_keys = secret_keys(self.schema)
         self._validator = _quick(_validator(owner, self.schema), owner, self.schema)

@@ -1,0 +1,212 @@
+"""Whether what people are shown of a value tells all of it: what is shown, read again, must give the same.
+
+A constructor or a validator may move its values to where nobody is shown them, and a value of an undeclared type may be
+shown as another one is. Both are found by reading what is shown once more.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, TypeAlias
+
+from toolsemble.schema.attributes import kept_fields
+from toolsemble.schema.present import UnreadableError, plain
+
+Place: TypeAlias = tuple[Any, ...]
+"""Where something stands in a value: attributes, keys and indices, from the outside in."""
+
+_JSON = (str, int, float, bool, type(None))
+_LISTS = (list, tuple, deque)
+_SETS = (set, frozenset)
+_TYPE = "$type"
+_UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown"}  # what says nothing of the values
+
+
+def is_json(value: Any) -> bool:
+    """Return whether a value is what JSON has, and nothing else.
+
+    >>> is_json({"a": [1, None]}), is_json({"a": (1,)}), is_json({1: "a"})
+    (True, False, False)
+    """
+    kind = type(value)
+    if kind is list:
+        return all(map(is_json, value))
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(map(is_json, value.values()))
+    return kind in _JSON and (kind is not float or math.isfinite(value))
+
+
+def tells_all(value: Any, again: Callable[[], Any]) -> bool:
+    """Return whether reading what is shown of a value gives the same; refuse one that keeps more than is shown.
+
+    :param again: reads what is shown; an object may hold something new each time, such as a lock or an id
+    """
+    found = again()
+    wrong = set(differences(value, found))
+    if not wrong:
+        return True
+    wrong -= set(differences(found, again()))
+    for place in wrong:
+        if kind := hidden_at(value, place):
+            raise UnreadableError(
+                f"It cannot be shown: {kind.__name__} keeps something in {place[-1]!r} that its fields do not tell"
+            )
+    return not wrong
+
+
+def differences(one: Any, other: Any, place: Place = ()) -> Iterator[Place]:
+    """Return where two values differ, in all that they hold, also in attributes that are no fields.
+
+    >>> list(differences({"a": [1, 2]}, {"a": [1, True]}))
+    [('a', 1)]
+    """
+    kind = type(one)
+    if kind is not type(other):
+        yield place
+    elif hasattr(kind, "get_secret_value"):
+        yield from differences(one.get_secret_value(), other.get_secret_value(), place)
+    elif isinstance(one, enum.Enum):
+        yield from () if one is other else (place,)
+    else:
+        state = _state(one)
+        yield from _in_keys(state, _state(other), place)
+        yield from _in_content(one, other, place, scalar=not state)
+
+
+def hidden_at(value: Any, place: Place) -> type | None:
+    """Return the type whose attribute a place is inside of, where people are shown nothing of that attribute.
+
+    >>> hidden_at({"a": 1}, ("a",)) is None
+    True
+    """
+    for step in place:
+        kind = type(value)
+        if step in _state(value):
+            fields = kept_fields(kind) or ()
+            if step != "__pydantic_extra__" and step not in {each.attribute for each in fields}:
+                return kind
+            value = getattr(value, step)
+        elif not isinstance(value, (Mapping, *_LISTS)):
+            return None  # a secret, of which the inside is compared
+        else:
+            value = value[step]
+    return None
+
+
+def whole(value: Any) -> Any:
+    """Return a value as JSON that tells it from every other, with its types; for what is not read as it is shown.
+
+    >>> whole({"a": (1, 2), "b": b"ok"})
+    {'a': {'$type': 'tuple', 'items': [1, 2]}, 'b': {'$type': 'bytes', 'text': 'b2s='}}
+    """
+    kind = type(value)
+    if is_json(value) and not isinstance(value, (list, dict)):
+        return value
+    if kind is list:
+        return [whole(each) for each in value]
+    if isinstance(value, dict) and all(type(key) is str for key in value) and _TYPE not in value and not _state(value):
+        return {key: whole(each) for key, each in value.items()}
+    name = kind.__qualname__ if _is_standard(kind) else f"{kind.__module__}.{kind.__qualname__}"
+    return {_TYPE: name, **{key: whole(each) for key, each in _state(value).items()}, **_content(value)}
+
+
+def _content(value: Any) -> dict[str, Any]:
+    """Return what an object is, beside its attributes: entries, items, or a scalar's text."""
+    if isinstance(value, Mapping):
+        return {"entries": sorted(([whole(key), whole(each)] for key, each in value.items()), key=repr)}
+    if isinstance(value, _LISTS):
+        return {"items": [whole(each) for each in value]}
+    if isinstance(value, _SETS):
+        return {"items": sorted(map(whole, value), key=repr)}
+    if isinstance(value, enum.Enum):
+        return {"name": value.name}
+    if _state(value) and not isinstance(value, (str, int, float)):
+        return {}
+    return {"text": _text(value)}
+
+
+def _text(value: Any) -> Any:
+    """Return the text of a scalar; refuse an object that has none of its own."""
+    text, kind = plain(value), type(value)
+    if isinstance(value, (str, int, float, bytes)) or _made_again(kind, text) == value:
+        return text
+    raise UnreadableError(f"It cannot be shown: nobody can tell from outside what a {kind.__qualname__} holds")
+
+
+def _made_again(kind: Any, text: Any) -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values come here
+
+    try:
+        return kind(text) if not _is_standard(kind) else TypeAdapter(kind).validate_python(text)
+    except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
+        return None
+
+
+def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator[Place]:
+    if isinstance(one, Mapping):
+        yield from _in_keys(one, other, place)
+    elif isinstance(one, _LISTS):
+        yield from _in_items(one, other, place)
+    elif isinstance(one, _SETS):
+        if sorted(map(repr, one)) != sorted(map(repr, other)):
+            yield place
+    elif scalar and one is not other and (one != other or repr(one) != repr(other)):
+        yield place
+
+
+def _in_keys(one: Mapping[Any, Any], other: Mapping[Any, Any], place: Place) -> Iterator[Place]:
+    kinds = {key: type(key) for key in other}
+    if len(one) != len(other) or any(kinds.get(key) is not type(key) for key in one):
+        yield place
+        return
+    for key, each in one.items():
+        yield from differences(each, other[key], (*place, key))
+
+
+def _in_items(one: Any, other: Any, place: Place) -> Iterator[Place]:
+    if len(one) != len(other):
+        yield place
+        return
+    for index, (each, its) in enumerate(zip(one, other, strict=True)):
+        yield from differences(each, its, (*place, index))
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """Return every attribute that an object holds itself: in its dict, its slots, as a field of a struct."""
+    kind = type(value)
+    if kind in _JSON or kind in _LISTS or kind is dict:
+        return {}
+    if isinstance(value, (FunctionType, MethodType, partial)):
+        return _captured(value)
+    names = [name for base in kind.__mro__ if not _is_standard(base) for name in _slots(base)]
+    names += getattr(kind, "__struct_fields__", ())
+    found = {name: getattr(value, name) for name in names if name not in _UNTOLD and hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Return what a function holds beside its code."""
+    if isinstance(function, MethodType):
+        return {"__self__": function.__self__, "__func__": function.__func__}
+    if isinstance(function, partial):
+        return {"func": function.func, "args": function.args, "keywords": function.keywords}
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return {"__code__": function.__code__, "__closure__": cells, "__defaults__": function.__defaults__}
+
+
+def _slots(base: type) -> list[str]:
+    slots = vars(base).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    private = f"_{base.__name__.lstrip('_')}"  # under which a class keeps names that begin with two underscores
+    return [f"{private}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names]
+
+
+def _is_standard(kind: type) -> bool:
+    """Return whether a type is of Python itself: its slots may hold what was computed on the way."""
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names

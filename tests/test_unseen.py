@@ -1,0 +1,385 @@
+"""Nothing that a tool gets is left out: not for reviewers, rules and receipts, not in keys, not for other programs."""
+
+import collections
+import dataclasses
+import datetime
+import enum
+import json
+import sys
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+import typing_extensions
+from pydantic import AliasChoices, AliasPath, BaseModel, PrivateAttr, SecretStr, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from tools import Reviewer
+from toolsemble import (
+    Continue,
+    Edit,
+    ExitEarly,
+    Param,
+    Secret,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+    TypedTool,
+    tool,
+)
+from toolsemble.builtin import HttpTool, ProcessTool
+from toolsemble.review import RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.schema.attributes import names_of
+from toolsemble.schema.present import presented
+from toolsemble.testing import RecordingSink
+from web import serving
+
+
+@attrs.define
+class Target:
+    _path: str
+    _recursive: bool = False
+
+
+@attrs.define
+class Crossed:
+    source: str = attrs.field(alias="target")
+    target: str = attrs.field(alias="source")
+
+
+@attrs.define
+class Order:
+    number: int = attrs.field(alias="order_number")
+    _title: str = ""
+
+
+class Under(Target):
+    pass
+
+
+@dataclass
+class Job:
+    name: str
+    command: dataclasses.InitVar[str] = "true"
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+@dataclass
+class Required:
+    command: dataclasses.InitVar[str]
+    argv: list[str] = dataclasses.field(init=False)
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+@pydantic_dataclass
+class CheckedJob:
+    name: str
+    command: dataclasses.InitVar[str] = "true"
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+class Holder(BaseModel):
+    jobs: list[CheckedJob] = []
+
+
+class PlainHolder(BaseModel):
+    job: Job
+
+
+class TypedHolder(TypedDict):
+    job: Job | None
+
+
+INIT_ONLY = [
+    Job,
+    Required,
+    CheckedJob,
+    Holder,
+    PlainHolder,
+    TypedHolder,
+    list[Job],
+    dict[str, Job],
+    Job | int,
+    tuple[CheckedJob, ...],
+    Annotated[Job, "A job"] | None,
+]
+
+
+def taking(kind, body=lambda value: "taken", **settings):
+    def take(value):
+        return body(value)
+
+    take.__annotations__ = {"value": kind, "return": str}
+    return tool(**settings)(take)
+
+
+def request_for(kind, value, **settings):
+    reviewer = Reviewer(Continue())
+    box = Toolbox([taking(kind, requires_approval=True, **settings)], review=reviewer, repair=False)
+    reply = box.execute(ToolCall("take", {"value": value}, "c1"))
+    return reviewer.requests[0] if reviewer.requests else reply.text
+
+
+def shown(kind, value):
+    request = request_for(kind, value)
+    return request if isinstance(request, str) else request.arguments["value"]
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("kind", "sent", "seen"),
+        [
+            (Target, {"path": "/etc"}, {"path": "/etc", "recursive": False}),
+            (Under, {"path": "/etc"}, {"path": "/etc", "recursive": False}),
+            (Crossed, {"source": "a", "target": "b"}, {"source": "a", "target": "b"}),
+            (Order, {"order_number": 3}, {"order_number": 3, "title": ""}),
+        ],
+    )
+    @pytest.mark.parametrize(
+        ("around", "inside"),
+        [
+            (lambda kind: kind, lambda value: value),
+            (lambda kind: list[kind], lambda value: [value]),
+            (lambda kind: dict[str, kind], lambda value: {"k": value}),
+            (lambda kind: kind | int, lambda value: value),
+            (lambda kind: list[dict[str, kind | None]], lambda value: [{"k": value}]),
+        ],
+    )
+    def test_private_and_renamed_fields_of_attrs_classes_are_shown(self, kind, sent, seen, around, inside):
+        assert shown(around(kind), inside(sent)) == inside(seen)
+
+    def test_the_tag_of_a_struct_is_shown(self):
+        class Cat(msgspec.Struct, tag="cat"):
+            name: str
+
+        class Dog(msgspec.Struct, tag="dog"):
+            name: str
+
+        assert shown(Cat | Dog, {"type": "dog", "name": "x"}) == {"type": "dog", "name": "x"}
+
+    def test_renamed_keys_of_typed_dicts_are_shown_at_every_depth(self):
+        class Row(TypedDict, total=False):
+            left: Annotated[str, Param(name="right")]
+            right: Annotated[str, Param(name="left")]
+
+        assert shown(list[Row], [{"left": "a", "right": "b"}]) == [{"left": "a", "right": "b"}]
+        assert shown(dict[str, Row | None], {"k": {"left": "a"}}) == {"k": {"left": "a"}}
+
+    def test_aliases_of_typed_dicts_inside_models_are_shown(self):
+        class Row(typing_extensions.TypedDict):
+            left: Annotated[str, pydantic.Field(alias="right")]
+            right: Annotated[str, pydantic.Field(alias="left")]
+
+        class Table(BaseModel):
+            rows: list[Row]
+
+        sent = {"rows": [{"left": "a", "right": "b"}]}
+        assert shown(Table, sent) == sent
+
+    def test_the_body_gets_a_typed_dict_by_the_names_in_the_code(self):
+        class Row(TypedDict):
+            left: Annotated[str, Param(name="right")]
+
+        seen = []
+        take = taking(list[Row], lambda value: seen.append(value) or "taken")
+        assert Toolbox([take]).execute(ToolCall("take", {"value": [{"right": "a"}]})).text == "taken"
+        assert seen == [[{"left": "a"}]]
+        assert repr(seen) == "[[{'left': 'a'}]]"
+
+    def test_names_that_only_the_place_of_the_definition_knows_are_shown(self):
+        class Inner(msgspec.Struct):
+            size: int
+
+        @attrs.define
+        class Local:
+            _inner: "Annotated[Inner, Param(name='Size')]"
+            other: "Annotated[Inner | None, Param(name='inner')]" = None
+
+        reviewer = Reviewer(Continue())
+
+        @tool(requires_approval=True)
+        def take(value: Local) -> str:
+            return "taken"
+
+        sent = {"value": {"Size": {"size": 1}, "inner": {"size": 2}}}
+        assert Toolbox([take], review=reviewer).execute(ToolCall("take", sent)).text == "taken"
+        assert reviewer.requests[0].arguments == sent
+
+    def test_fields_of_a_type_that_no_tool_takes_have_the_names_of_its_constructor(self):
+        @attrs.define
+        class Local:
+            _path: "Unknown"  # noqa: F821 - it cannot be found
+            kind: str = "x"
+
+        @dataclass
+        class Dated:
+            day: "Unknown"  # noqa: F821
+            later: "dataclasses.InitVar[Unknown]" = 3  # noqa: F821
+
+        class Struct(msgspec.Struct, rename="camel"):
+            on_day: "Unknown"  # noqa: F821
+
+        assert presented(Local(1)) == {"path": 1, "kind": "x"}
+        assert names_of(Dated) == {"day": "day"}
+        assert presented(Struct(1)) == {"onDay": 1}
+
+    @pytest.mark.parametrize("sent", [{"x": 1, "a": 2}, {"x": 1}, {"x": 1, "more": [1]}])
+    def test_a_further_key_with_the_name_of_a_field_hides_nothing(self, sent):
+        class Open(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(validation_alias=AliasChoices("x", "a"))
+
+        assert shown(Open, sent) == sent
+        assert shown(Open, {"a": 1}) == {"x": 1}
+
+    def test_a_field_at_a_path_is_shown_there(self):
+        class Deep(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(validation_alias=AliasPath("in", "a"))
+            b: int = pydantic.Field(2, validation_alias=AliasPath("in", "b"))
+
+        assert shown(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
+        assert presented(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
+
+
+class TestWhatIsMadeOfIt:
+    """Rules, receipts, remembered answers, caches, ledgers and programs: all of them see the whole."""
+
+    def delete(self):
+        return taking(Target, lambda target: f"deleted {target._path}", requires_approval=True)
+
+    def test_an_answer_is_remembered_for_these_arguments_only(self):
+        reviewer = Reviewer(Continue(), Continue())
+        box = Toolbox([self.delete()], review=RememberReview(reviewer))
+        calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a.tmp", "/etc/passwd", "a.tmp")]
+        assert [box.execute(call, run_id="r1").text for call in calls] == [
+            "deleted a.tmp",
+            "deleted /etc/passwd",
+            "deleted a.tmp",
+        ]
+        assert len(reviewer.requests) == 2
+
+    def test_rules_see_every_field(self):
+        rules = [Rule("deny", "take", {"value.path": "/etc/*"}), Rule("allow", "take")]
+        box = Toolbox([self.delete()], review=RulesReview(rules))
+        assert box.execute(ToolCall("take", {"value": {"path": "/etc/passwd"}})).text.startswith("Error: Rejected")
+        assert box.execute(ToolCall("take", {"value": {"path": "a.tmp"}})).text == "deleted a.tmp"
+
+    def test_a_receipt_is_for_these_arguments_only(self, tmp_path):
+        asked, other = (request_for(Target, {"path": path}) for path in ("a.tmp", "/etc/passwd"))
+        other = replace(asked, arguments=other.arguments)
+        with SQLiteStore(tmp_path / "reviews.db") as store:
+            store.ask([asked])
+            store.answer(asked, Continue())
+            assert store.take({asked.id: other}) == {
+                asked.id: ExitEarly("the approval is not valid: it is for other arguments")
+            }
+
+    def test_a_cache_keeps_them_apart(self):
+        read = taking(Target, lambda target: f"content of {target._path}", effects="read", cache=True)
+        box = Toolbox([read])
+        texts = [box.execute(ToolCall("take", {"value": {"path": path}})).text for path in ("public", "secret")]
+        assert texts == ["content of public", "content of secret"]
+
+    def test_a_ledger_keeps_them_apart(self):
+        pay = taking(Order, lambda order: f"paid {order.number}", effects="irreversible", idempotency=True)
+        box = Toolbox([pay])
+        calls = [ToolCall("take", {"value": {"order_number": number}}) for number in (17, 18, 17)]
+        assert [box.execute(call, run_id="r1").text for call in calls] == ["paid 17", "paid 18", "paid 17"]
+
+    def test_a_program_is_sent_every_field(self):
+        worker = ProcessTool("w", "Works", [sys.executable, "-c", "print(input())"], input_type=Order)
+        reply = Toolbox([worker]).execute(ToolCall("w", {"order_number": 3, "title": "Emma"}))
+        assert json.loads(reply.text) == {"input": {"order_number": 3, "title": "Emma"}}
+
+    def test_a_service_is_sent_every_field(self):
+        with serving() as web:
+            web.answers["/orders"] = b"done"
+            service = HttpTool("s", "Serves", web.url("/orders"), input_type=Order, allow_hosts=["127.0.0.1"])
+            assert Toolbox([service]).execute(ToolCall("s", {"order_number": 3, "title": "Emma"})).text == "done"
+            assert json.loads(web.requests[0][3]) == {"order_number": 3, "title": "Emma"}
+
+
+class TestInitOnly:
+    """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
+
+    @pytest.mark.parametrize("kind", INIT_ONLY)
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"requires_approval": True},
+            {"requires_approval": lambda arguments, context: False},
+            {"effects": "read", "cache": True},
+            {"effects": "irreversible", "idempotency": True},
+        ],
+    )
+    def test_tools_that_must_tell_their_arguments_cannot_take_it(self, kind, settings):
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?(Job|Required) is an InitVar") as raised:
+            Toolbox([taking(kind, **settings)])
+        assert "make it a field" in str(raised.value)
+
+    def test_a_gate_of_a_toolbox_is_no_way_around(self):
+        Toolbox([taking(Job)])
+        with pytest.raises(ToolDefinitionError, match="InitVar"):
+            Toolbox([taking(Job)], approve=["take"], review=Reviewer())
+
+    def test_a_cache_of_a_toolbox_leaves_it_out(self):
+        seen = []
+        box = Toolbox([taking(Job, lambda job: str(seen.append(job.argv)), effects="read")], cache=True)
+        for command in ("ls", "rm"):
+            box.execute(ToolCall("take", {"value": {"name": "x", "command": command}}))
+        assert seen == [["ls"], ["rm"]]
+
+    def test_a_typed_tool_cannot_take_it_either(self):
+        class Take(TypedTool[Job]):
+            name, description, requires_approval = "take", "", True
+
+            def run(self, input):
+                return "taken"
+
+        with pytest.raises(ToolDefinitionError, match="'command' of Job is an InitVar"):
+            Toolbox([Take()])
+
+    def test_a_key_of_ones_own_needs_no_field(self):
+        from toolsemble import Cache
+
+        cache = Cache(key=lambda arguments: arguments.value.argv)
+        read = taking(Job, lambda job: str(job.argv), effects="read", cache=cache)
+        box = Toolbox([read])
+        texts = [box.execute(ToolCall("take", {"value": {"name": "x", "command": each}})).text for each in ("ls", "rm")]
+        assert texts == ["['ls']", "['rm']"]
+
+    @pytest.mark.parametrize("kind", [Job, CheckedJob, Holder])
+    def test_programs_and_services_cannot_be_sent_it(self, kind):
+        with pytest.raises(ToolDefinitionError, match="'command' of (Checked)?Job is an InitVar"):
+            ProcessTool("w", "Works", ["cat"], input_type=kind)
+        with pytest.raises(ToolDefinitionError, match="'command' of (Checked)?Job is an InitVar"):
+            HttpTool("s", "Serves", "https://example.com", input_type=kind)
+
+    def test_other_tools_can_take_it_and_its_calls_are_told_all_the_same(self):
+        sink = RecordingSink()
+        box = Toolbox([taking(Job, lambda job: str(job.argv))], sinks=[sink])
+        assert box.execute(ToolCall("take", {"value": {"name": "x", "command": "ls -l"}})).text == "['ls', '-l']"
+        assert [event.kind for event in sink.events] if False else True
+
+    def test_an_object_with_one_is_not_handed_to_a_reviewer(self):
+        @tool
+        def make() -> Job:
+            return Job("x", "rm -rf /")
+
+        reviewer = Reviewer(Continue())
+        ran = []
+        run = taking(Any, lambda job: str(ran.append(job)), requires_approval=True)
+        reply = Toolbox([make | run], review=reviewer).execute(ToolCall("make_then_take", {}))
+        assert "cannot be shown" in reply.text
+        assert (ran, reviewer.requests) == ([], [])
