@@ -383,3 +383,141 @@ class TestInitOnly:
         reply = Toolbox([make | run], review=reviewer).execute(ToolCall("make_then_take", {}))
         assert "cannot be shown" in reply.text
         assert (ran, reviewer.requests) == ([], [])
+
+
+SECRET_KEY = "hunter2-of-ada"
+
+
+class TestSecretKeys:
+    """Keys of a dict are hidden and told apart as values are."""
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], dict[Secret[str], int], dict[SecretStr, int] | None])
+    def test_a_reviewer_sees_how_many_there_are_and_none_of_them(self, kind):
+        assert shown(kind, {SECRET_KEY: 1, "other": 2}) == {"********** 1": 1, "********** 2": 2}
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], list[dict[SecretStr, int]]])
+    def test_other_keys_are_other_arguments(self, kind):
+        def inside(value):
+            return [value] if kind == list[dict[SecretStr, int]] else value
+
+        one, other = (request_for(kind, inside({key: 1})) for key in (SECRET_KEY, "other"))
+        assert one.arguments == other.arguments
+        assert len({one.hidden_digest, other.hidden_digest, ""}) == 3
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]]])
+    def test_caches_and_ledgers_keep_them_apart(self, kind):
+        def told(value):
+            value = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+            return str(len([getattr(key, "get_secret_value", lambda key=key: key)() for key in value][0]))
+
+        for settings in ({"effects": "read", "cache": True}, {"effects": "write", "idempotency": True}):
+            box = Toolbox([taking(kind, told, **settings)])
+            calls = [ToolCall("take", {"value": {key: 1}}) for key in ("a", "bcd", "a")]
+            assert [box.execute(call, run_id="r1").text for call in calls] == ["1", "3", "1"]
+
+    def test_a_key_that_looks_like_a_hidden_one_is_not_lost(self):
+        kind = dict[SecretStr, int]
+        assert shown(kind, {"********** 1": 1, "********** 2": 2}) == {"********** 1": 1, "********** 2": 2}
+        mixed = {SecretStr("x"): 1, "********** 1": 2, SecretStr("y"): 3}
+        assert presented(mixed) == {"********** 2": 1, "********** 1": 2, "********** 3": 3}
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], dict[str, dict[SecretStr, int]]])
+    @pytest.mark.parametrize("sent", [1, "no number"])
+    def test_nobody_is_told_them(self, kind, sent, caplog):
+        def fail(value):
+            while not isinstance(value, dict) or "k" in value:
+                value = value["k"] if isinstance(value, dict) else value.get_secret_value()
+            key = next(iter(value))
+            raise ValueError(f"no {getattr(key, 'get_secret_value', lambda: key)()} here")
+
+        sink = RecordingSink()
+        inner = {SECRET_KEY: sent}
+        value = {"k": inner} if kind == dict[str, dict[SecretStr, int]] else inner
+        with caplog.at_level("DEBUG", logger="toolsemble"):
+            reply = Toolbox([taking(kind, fail)], sinks=[sink], repair=False).execute(ToolCall("take", {"value": value}))
+        assert not reply.result.is_success
+        assert SECRET_KEY not in f"{reply.text} {caplog.text} {sink.events}"
+
+    def test_the_names_of_fields_inside_a_secret_stay_readable(self):
+        class Login(BaseModel):
+            user: str
+            password: str
+
+        def fail(login):
+            raise ValueError(f"the user {login.get_secret_value().user} has no password")
+
+        box = Toolbox([taking(Secret[Login], fail)])
+        reply = box.execute(ToolCall("take", {"value": {"user": "ada-lovelace", "password": "hunter2"}}))
+        assert reply.text == "Error: the user ********** has no password"
+
+    def test_a_secret_that_a_constructor_takes_away_is_still_not_told(self):
+        @dataclass
+        class Login:
+            password: dataclasses.InitVar[SecretStr]
+            user: str = "ada"
+
+            def __post_init__(self, password):
+                self.raw = password.get_secret_value()
+
+        def fail(login):
+            raise ValueError(f"wrong: {login.raw}")
+
+        reply = Toolbox([taking(Login, fail)]).execute(ToolCall("take", {"value": {"password": SECRET_KEY}}))
+        assert reply.text == "Error: wrong: **********"
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Grid(enum.Enum):
+    SMALL = (1, 2)
+    LARGE = (3, 4)
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({1: "a"}, {"1": "a"}),
+            ({1: "a", "1": "b"}, {1: "b", "1": "a"}),
+            ({1: "a", "1": "b"}, {"1": "b"}),
+            ({1: "a", "1": "b"}, {"1 (int)": "a", "1": "b"}),
+            ({True: "a"}, {"true": "a"}),
+            ({True: "a"}, {"True": "a"}),
+            ({True: "a"}, {1: "a"}),
+            ({None: "a"}, {"None": "a"}),
+            ({None: "a"}, {"null": "a"}),
+            ({1.0: "a"}, {1: "a"}),
+            ({datetime.date(2024, 1, 2): "a"}, {"2024-01-02": "a"}),
+            ({Color.RED: "a"}, {"red": "a"}),
+            ({(1, 2): "a"}, {"[1, 2]": "a"}),
+            ({Decimal("1.5"): "a"}, {"1.5": "a"}),
+            ([1, 2], (1, 2)),
+            ({1, 2}, [1, 2]),
+            (Color.RED, "red"),
+            (datetime.date(2024, 1, 2), "2024-01-02"),
+            (float("nan"), "NaN"),
+            (b"ok", "b2s="),
+            (collections.deque([1]), [1]),
+            (Target("x"), {"path": "x", "recursive": False}),
+            ({"$python": "tuple", "items": [1]}, (1,)),
+        ],
+    )
+    def test_two_values_that_a_step_hands_on_are_never_shown_alike(self, one, other):
+        def shown_of(value):
+            @tool
+            def make() -> Any:
+                return {"value": value}
+
+            reviewer = Reviewer(Continue())
+            take = taking(Any, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            assert reply.text == "taken"
+            return json.dumps(reviewer.requests[0].arguments, sort_keys=True)
+
+        assert shown_of(one) != shown_of(other)
+
+    def test_a_member_of_an_enumeration_is_shown_as_a_model_writes_it(self):
+        assert shown(Grid, "LARGE") == "LARGE"
+        assert shown(dict[Grid, int], {"LARGE": 1}) == {"LARGE": 1}

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
-from toolsemble.schema.present import HIDDEN, presented
-from toolsemble.schema.secret import parameters
+from toolsemble.schema.present import HIDDEN, UnreadableError, presented
+from toolsemble.schema.secret import parameters, property_names
 from toolsemble.shape import described
 
 _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
@@ -165,7 +165,11 @@ def read_secretly(
     except Exception:
         know(_texts_sent(definition, given))
         raise
-    know(differing(definition.present(value), definition.present(value, reveal=True)))
+    try:
+        shown, exact = definition.present(value), definition.present(value, reveal=True)
+        know(differing(shown, exact, _names(definition)))
+    except UnreadableError:  # nobody is shown it, but its secrets may be in what the body tells
+        know(_texts_sent(definition, given))
     return value, _masked_repairs(definition, repairs)
 
 
@@ -174,20 +178,30 @@ def know_sent(definition: Secretive, sent: Any) -> None:
     know(_texts_sent(definition, sent))
 
 
-def differing(shown: Any, exact: Any) -> Iterator[str]:
-    """Give the texts that are in a value and not in what is shown of it.
+def differing(shown: Any, exact: Any, names: Collection[str] = ()) -> Iterator[str]:
+    """Give the texts that are in a value and not in what is shown of it, but for keys that are names of fields.
 
     >>> list(differing({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
     ['k1']
     """
     if isinstance(shown, dict) and isinstance(exact, dict):
-        for key, each in exact.items():
-            yield from differing(shown.get(key), each)
+        yield from _differing_entries(shown, exact, names)
     elif isinstance(shown, list) and isinstance(exact, list) and len(shown) == len(exact):
         for one, other in zip(shown, exact, strict=True):
-            yield from differing(one, other)
+            yield from differing(one, other, names)
     elif shown != exact:
-        yield from _texts(exact)
+        yield from _texts(exact, names)
+
+
+def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Collection[str]) -> Iterator[str]:
+    """Return the texts that are in some entries, keys among them, and not in those that are shown, in their order."""
+    if len(shown) != len(exact):
+        yield from _texts(exact, names)
+        return
+    for (key, each), (name, its) in zip(shown.items(), exact.items(), strict=True):
+        if key != name:
+            yield from _texts(name)
+        yield from differing(each, its, names)
 
 
 def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
@@ -201,9 +215,14 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
     values = sent if isinstance(sent, dict) else {"": presented(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()
+    names = _names(definition)
     for key, each in values.items():
         if key not in harmless:
-            yield from _texts(each)
+            yield from _texts(each, names)
+
+
+def _names(definition: Secretive) -> frozenset[str]:
+    return frozenset() if definition.arguments is None else property_names(definition.arguments.schema)
 
 
 def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
@@ -216,13 +235,15 @@ def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequenc
     return [masked_value(repair) for repair in repairs]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, names: Collection[str] = ()) -> Iterator[str]:
+    """Return the texts in a JSON value, and its keys but for those that are names of fields."""
     if isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for key, each in value.items():
+            yield from () if key in names else _texts(key)
+            yield from _texts(each, names)
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _texts(each)
+            yield from _texts(each, names)
     elif isinstance(value, str):
         yield value
         yield from _decoded(value)

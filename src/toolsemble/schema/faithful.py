@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.schema.attributes import kept_fields
 from toolsemble.schema.present import UnreadableError, plain
@@ -21,15 +21,25 @@ from toolsemble.schema.present import UnreadableError, plain
 Place: TypeAlias = tuple[Any, ...]
 """Where something stands in a value: attributes, keys and indices, from the outside in."""
 
+
+class Difference(NamedTuple):
+    """One place where two values differ."""
+
+    place: Place
+    """Where it is."""
+    is_scalar: bool
+    """Whether there are two scalars of one type; else the types or sizes differ."""
+
+
 _JSON = (str, int, float, bool, type(None))
 _LISTS = (list, tuple, deque)
 _SETS = (set, frozenset)
-_TYPE = "$type"
+_TYPE = "$python"
 _UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown"}  # what says nothing of the values
 
 
 def is_json(value: Any) -> bool:
-    """Return whether a value is what JSON has, and nothing else.
+    """Return whether a value is what JSON has, and nothing that could be taken for a value with its type.
 
     >>> is_json({"a": [1, None]}), is_json({"a": (1,)}), is_json({1: "a"})
     (True, False, False)
@@ -38,7 +48,7 @@ def is_json(value: Any) -> bool:
     if kind is list:
         return all(map(is_json, value))
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(is_json, value.values()))
+        return all(type(key) is str and key != _TYPE for key in value) and all(map(is_json, value.values()))
     return kind in _JSON and (kind is not float or math.isfinite(value))
 
 
@@ -48,31 +58,34 @@ def tells_all(value: Any, again: Callable[[], Any]) -> bool:
     :param again: reads what is shown; an object may hold something new each time, such as a lock or an id
     """
     found = again()
+    if _is_typed(found):
+        return False
     wrong = set(differences(value, found))
     if not wrong:
         return True
     wrong -= set(differences(found, again()))
-    for place in wrong:
-        if kind := hidden_at(value, place):
+    for each in wrong:
+        if kind := hidden_at(value, each.place):
             raise UnreadableError(
-                f"It cannot be shown: {kind.__name__} keeps something in {place[-1]!r} that its fields do not tell"
+                f"It cannot be shown: {kind.__name__} keeps something in {each.place[-1]!r} that its fields do not tell"
             )
-    return not wrong
+    # A scalar that a validator changes with each reading is shown as it is.
+    return all(each.is_scalar for each in wrong)
 
 
-def differences(one: Any, other: Any, place: Place = ()) -> Iterator[Place]:
+def differences(one: Any, other: Any, place: Place = ()) -> Iterator[Difference]:
     """Return where two values differ, in all that they hold, also in attributes that are no fields.
 
     >>> list(differences({"a": [1, 2]}, {"a": [1, True]}))
-    [('a', 1)]
+    [Difference(place=('a', 1), is_scalar=False)]
     """
     kind = type(one)
     if kind is not type(other):
-        yield place
+        yield Difference(place, is_scalar=False)
     elif hasattr(kind, "get_secret_value"):
         yield from differences(one.get_secret_value(), other.get_secret_value(), place)
     elif isinstance(one, enum.Enum):
-        yield from () if one is other else (place,)
+        yield from () if one is other else (Difference(place, is_scalar=True),)
     else:
         state = _state(one)
         yield from _in_keys(state, _state(other), place)
@@ -103,7 +116,7 @@ def whole(value: Any) -> Any:
     """Return a value as JSON that tells it from every other, with its types; for what is not read as it is shown.
 
     >>> whole({"a": (1, 2), "b": b"ok"})
-    {'a': {'$type': 'tuple', 'items': [1, 2]}, 'b': {'$type': 'bytes', 'text': 'b2s='}}
+    {'a': {'$python': 'tuple', 'items': [1, 2]}, 'b': {'$python': 'bytes', 'text': 'b2s='}}
     """
     kind = type(value)
     if is_json(value) and not isinstance(value, (list, dict)):
@@ -114,6 +127,13 @@ def whole(value: Any) -> Any:
         return {key: whole(each) for key, each in value.items()}
     name = kind.__qualname__ if _is_standard(kind) else f"{kind.__module__}.{kind.__qualname__}"
     return {_TYPE: name, **{key: whole(each) for key, each in _state(value).items()}, **_content(value)}
+
+
+def _is_typed(value: Any) -> bool:
+    """Return whether something in a value looks like a value with its type."""
+    if isinstance(value, dict):
+        return _TYPE in value or any(map(_is_typed, value.values()))
+    return isinstance(value, list) and any(map(_is_typed, value))
 
 
 def _content(value: Any) -> dict[str, Any]:
@@ -148,30 +168,30 @@ def _made_again(kind: Any, text: Any) -> Any:
         return None
 
 
-def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator[Place]:
+def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator[Difference]:
     if isinstance(one, Mapping):
         yield from _in_keys(one, other, place)
     elif isinstance(one, _LISTS):
         yield from _in_items(one, other, place)
     elif isinstance(one, _SETS):
         if sorted(map(repr, one)) != sorted(map(repr, other)):
-            yield place
+            yield Difference(place, is_scalar=False)
     elif scalar and one is not other and (one != other or repr(one) != repr(other)):
-        yield place
+        yield Difference(place, is_scalar=_is_standard(type(one)))  # others may have a text that tells less
 
 
-def _in_keys(one: Mapping[Any, Any], other: Mapping[Any, Any], place: Place) -> Iterator[Place]:
+def _in_keys(one: Mapping[Any, Any], other: Mapping[Any, Any], place: Place) -> Iterator[Difference]:
     kinds = {key: type(key) for key in other}
     if len(one) != len(other) or any(kinds.get(key) is not type(key) for key in one):
-        yield place
+        yield Difference(place, is_scalar=False)
         return
     for key, each in one.items():
         yield from differences(each, other[key], (*place, key))
 
 
-def _in_items(one: Any, other: Any, place: Place) -> Iterator[Place]:
+def _in_items(one: Any, other: Any, place: Place) -> Iterator[Difference]:
     if len(one) != len(other):
-        yield place
+        yield Difference(place, is_scalar=False)
         return
     for index, (each, its) in enumerate(zip(one, other, strict=True)):
         yield from differences(each, its, (*place, index))
@@ -180,7 +200,7 @@ def _in_items(one: Any, other: Any, place: Place) -> Iterator[Place]:
 def _state(value: Any) -> dict[str, Any]:
     """Return every attribute that an object holds itself: in its dict, its slots, as a field of a struct."""
     kind = type(value)
-    if kind in _JSON or kind in _LISTS or kind is dict:
+    if kind in _JSON or kind in _LISTS or kind is dict or isinstance(value, enum.Enum):
         return {}
     if isinstance(value, (FunctionType, MethodType, partial)):
         return _captured(value)

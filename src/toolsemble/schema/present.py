@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -79,9 +80,11 @@ def held(value: Any, field: Kept) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a scalar that JSON does not have as its text."""
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
 
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
 def _object(value: Any, fields: Iterable[Kept], *, reveal: bool) -> dict[str, Any]:

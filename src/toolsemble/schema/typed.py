@@ -190,11 +190,11 @@ class TypedArguments:
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
     def _read_again(self, shown: Any) -> Any:
-        """Return the values that are read from what is shown; nothing that could be a value where it does not fit."""
+        """Return the values that are read from what is shown; None where it does not fit."""
         try:
             return self.validate(json.dumps(shown, allow_nan=False))
         except (UnfitError, ToolArgumentsError, TypeError, ValueError):
-            return UnfitError
+            return None  # which no arguments are
 
     def _built_core(self) -> Any:
         self._build()
