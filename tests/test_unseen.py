@@ -370,7 +370,8 @@ class TestInitOnly:
         sink = RecordingSink()
         box = Toolbox([taking(Job, lambda job: str(job.argv))], sinks=[sink])
         assert box.execute(ToolCall("take", {"value": {"name": "x", "command": "ls -l"}})).text == "['ls', '-l']"
-        assert [event.kind for event in sink.events] if False else True
+        said = "It cannot be shown: Job does not keep its 'command'"
+        assert [event.arguments for event in sink.events] == [said, said]
 
     def test_an_object_with_one_is_not_handed_to_a_reviewer(self):
         @tool
@@ -521,3 +522,253 @@ class TestKeys:
     def test_a_member_of_an_enumeration_is_shown_as_a_model_writes_it(self):
         assert shown(Grid, "LARGE") == "LARGE"
         assert shown(dict[Grid, int], {"LARGE": 1}) == {"LARGE": 1}
+
+
+@dataclass
+class Moved:
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+@dataclass(slots=True)
+class MovedSlots:
+    path: str
+    real: str = dataclasses.field(init=False, default="")
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+@attrs.define
+class MovedAttrs:
+    path: str
+    _real: str = attrs.field(init=False, default="")
+
+    def __attrs_post_init__(self):
+        self._real, self.path = self.path, ""
+
+
+class MovedStruct(msgspec.Struct, dict=True):
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+class MovedModel(BaseModel):
+    path: str
+    _real: str = PrivateAttr("")
+
+    @model_validator(mode="after")
+    def move(self):
+        self._real, self.path = self.path, ""
+        return self
+
+
+class MovedPostInit(BaseModel):
+    path: str
+    _real: str = PrivateAttr("")
+
+    def model_post_init(self, context):
+        self._real, self.path = self.path, ""
+
+
+@pydantic_dataclass
+class MovedChecked:
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+class MovedText(str):
+    def __new__(cls, text):
+        made = super().__new__(cls, "")
+        made.real = text
+        return made
+
+
+@dataclass
+class MovedIntoFunction:
+    path: str
+
+    def __post_init__(self):
+        path, self.path = self.path, ""
+        self.run = lambda: path
+
+
+@dataclass
+class Removed:
+    path: str
+
+    def __post_init__(self):
+        self.length = len(self.path)
+        del self.path
+
+
+MOVED = [
+    Moved,
+    MovedSlots,
+    MovedAttrs,
+    MovedStruct,
+    MovedModel,
+    MovedPostInit,
+    MovedChecked,
+    MovedIntoFunction,
+    Removed,
+]
+
+
+@dataclass
+class Normal:
+    """Rewrites its values in a way that changes nothing the second time, and keeps something of its own."""
+
+    path: str
+    number: int = dataclasses.field(init=False, default_factory=iter(range(10**9)).__next__)
+    depth: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.path = self.path.strip().lower()
+        self.depth = self.path.count("/")
+        self.lock = object()
+
+
+class NormalModel(BaseModel):
+    path: str
+    _lock: Any = PrivateAttr(default_factory=object)
+
+    @pydantic.field_validator("path")
+    @classmethod
+    def strip(cls, value):
+        return value.strip().lower()
+
+
+@attrs.define
+class NormalAttrs:
+    _path: str = attrs.field(converter=lambda path: path.strip().lower())
+
+
+@dataclass
+class Cents:
+    """Makes something else of its value each time."""
+
+    amount: int
+
+    def __post_init__(self):
+        self.amount *= 100
+
+
+class TestConstructors:
+    """Code of the author's between what is sent and what is kept."""
+
+    @pytest.mark.parametrize("kind", MOVED)
+    @pytest.mark.parametrize(
+        ("around", "inside"),
+        [
+            (lambda kind: kind, lambda value: value),
+            (lambda kind: list[kind], lambda value: [value]),
+            (lambda kind: dict[str, kind | None], lambda value: {"k": value}),
+        ],
+    )
+    def test_what_is_kept_where_nobody_is_shown_it_is_refused(self, kind, around, inside):
+        said = shown(around(kind), inside({"path": "/etc/passwd"}))
+        assert said.startswith(f"Error: It cannot be shown: {kind.__name__} ")
+
+    def test_a_scalar_of_ones_own_hides_nothing(self):
+        assert shown(MovedText, "/etc/passwd") == (
+            "Error: It cannot be shown: MovedText keeps something in 'real' that its fields do not tell"
+        )
+
+    @pytest.mark.parametrize("kind", MOVED)
+    def test_it_is_never_in_a_cache_and_never_in_a_ledger(self, kind):
+        def body(value):
+            ran.append(value)
+            return f"{len(ran)}"
+
+        for settings, texts in (
+            ({"effects": "read", "cache": True}, ["1", "2"]),
+            ({"effects": "write", "idempotency": True}, ["Error", "Error"]),
+        ):
+            ran = []
+            box = Toolbox([taking(kind, body, **settings)])
+            calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a", "b")]
+            assert [box.execute(call, run_id="r1").text[:5] for call in calls] == texts
+
+    @pytest.mark.parametrize("kind", MOVED)
+    def test_without_a_gate_it_runs_and_is_told(self, kind):
+        sink = RecordingSink()
+        box = Toolbox([taking(kind)], sinks=[sink])
+        assert box.execute(ToolCall("take", {"value": {"path": "a"}})).text == "taken"
+        assert [type(event).__name__ for event in sink.events] == ["CallStarted", "CallFinished"]
+
+    @pytest.mark.parametrize("kind", [Normal, NormalModel, NormalAttrs])
+    def test_a_value_that_is_put_in_order_is_shown_as_the_tool_gets_it(self, kind):
+        assert shown(kind, {"path": " /TMP/a "}) == {"path": "/tmp/a"}
+        assert shown(list[kind], [{"path": " /TMP/a "}]) == [{"path": "/tmp/a"}]
+
+    def test_a_value_that_changes_with_each_reading_is_shown_as_the_tool_gets_it(self):
+        assert shown(Cents, {"amount": 5}) == {"amount": 500}
+
+    @pytest.mark.parametrize("kind", [Moved, MovedAttrs])
+    def test_an_object_that_a_step_hands_on_is_looked_at_as_well(self, kind):
+        @tool
+        def make() -> Any:
+            return kind("/etc/passwd")
+
+        reviewer = Reviewer(Continue())
+        for wanted in (kind, kind | None):
+            take = taking(wanted, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            assert reply.text.startswith("Error: It cannot be shown: ")
+        assert reviewer.requests == []
+
+    def test_an_object_of_an_undeclared_type_is_shown_with_all_that_it_holds(self):
+        @tool
+        def make() -> Any:
+            return Moved("/etc/passwd")
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+        value = reviewer.requests[0].arguments["value"]
+        assert value == {"$python": f"{__name__}.Moved", "path": "", "real": "/etc/passwd"}
+
+    def test_an_object_that_tells_nothing_of_itself_is_not_shown(self):
+        @tool
+        def make() -> Any:
+            return {"value": object()}
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+        assert reply.text == "Error: It cannot be shown: nobody can tell from outside what a object holds"
+
+    def test_numbers_and_texts_that_look_alike_are_told_apart(self):
+        for kind in (str | Decimal, list[str | Decimal]):
+            one, other = ([1.5], ["1.5"]) if kind == list[str | Decimal] else (1.5, "1.5")
+            assert shown(kind, one) != shown(kind, other)
+
+    def test_an_attribute_that_a_step_adds_to_an_object_hides_nothing(self):
+        @dataclass
+        class Plain:
+            path: str
+            depth: int = dataclasses.field(init=False, default=0)
+
+        def asked(change):
+            @tool
+            def make() -> Any:
+                made = Plain("a")
+                change(made)
+                return made
+
+            reviewer = Reviewer(Continue())
+            take = taking(Plain, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            return reply.text, [request.arguments for request in reviewer.requests]
+
+        assert asked(lambda made: None) == ("taken", [{"value": {"path": "a"}}])
+        said = "Error: It cannot be shown: Plain keeps something in {!r} that its fields do not tell"
+        assert asked(lambda made: setattr(made, "depth", 3)) == (said.format("depth"), [])
+        assert asked(lambda made: setattr(made, "real", "/etc"))[1] == []

@@ -71,8 +71,11 @@ class Arguments(Protocol):
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
-        """Give validated values as JSON, every one of them, under the names that the model knows; secrets hidden."""
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
+        """Return validated values as JSON, every one of them, under the names that the model knows; secrets hidden.
+
+        :param glance: whether nothing is decided by it, so that it is not made sure that it tells everything
+        """
         ...
 
 

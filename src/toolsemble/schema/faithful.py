@@ -52,6 +52,23 @@ def is_json(value: Any) -> bool:
     return kind in _JSON and (kind is not float or math.isfinite(value))
 
 
+def holds_more(value: Any) -> bool:
+    """Return whether an object in a value, which somebody may have handed on, has attributes that are no fields.
+
+    >>> holds_more([{"a": 1}])
+    False
+    """
+    if isinstance(value, Mapping):
+        return any(map(holds_more, value)) or any(map(holds_more, value.values()))
+    if isinstance(value, (*_LISTS, *_SETS)):
+        return bool(_state(value)) or any(map(holds_more, value))
+    if hasattr(value, "get_secret_value"):
+        return holds_more(value.get_secret_value())
+    state = _state(value)
+    fields = {each.attribute for each in kept_fields(type(value)) or ()}
+    return any(name not in fields or holds_more(each) for name, each in state.items())
+
+
 def tells_all(value: Any, again: Callable[[], Any]) -> bool:
     """Return whether reading what is shown of a value gives the same; refuse one that keeps more than is shown.
 
@@ -207,7 +224,8 @@ def _state(value: Any) -> dict[str, Any]:
     names = [name for base in kind.__mro__ if not _is_standard(base) for name in _slots(base)]
     names += getattr(kind, "__struct_fields__", ())
     found = {name: getattr(value, name) for name in names if name not in _UNTOLD and hasattr(value, name)}
-    return {**found, **getattr(value, "__dict__", {})}
+    said = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
+    return {**said, **getattr(value, "__dict__", {})}
 
 
 def _captured(function: Any) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class GivenArguments:
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - it tells all
         """Give the values once more, in objects that nobody else holds; secrets hidden."""
         return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 

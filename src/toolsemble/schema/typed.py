@@ -12,7 +12,7 @@ from toolsemble.schema.attributes import names_of
 from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import thorough
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.faithful import is_json, tells_all, whole
+from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
@@ -161,23 +161,37 @@ class TypedArguments:
             found = unfit
         return UnfitError(found)
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
         """Return validated values as JSON, every one of them, under the names that the model knows.
 
-        What is shown, read again, gives the same values. Where it does not, because of a validator or an undeclared
-        type, they are shown with their types. Raise :class:`UnreadableError` when something would not be shown.
+        What is shown, read again, gives the same values. Where it does not, because of an undeclared type or what a
+        validator makes of it, they are shown with their types. Raise :class:`UnreadableError` when something would not
+        be shown; at a glance, say so.
         """
-        shown = presented(value, self._keys, reveal=reveal)
+        try:
+            shown = presented(value, self._keys, reveal=reveal)
+            if glance or is_json(value) or self._keeps_all(value):
+                return shown
+            return self._sure(value, shown, reveal=reveal)
+        except UnreadableError as problem:
+            if glance:
+                return str(problem)
+            raise
+
+    def _keeps_all(self, value: Any) -> bool:
+        """Return whether a value of these types is sure to be told by what is shown of it."""
         if self._transparent is None:
             self._transparent = is_transparent(self._core or self._built_core())
-        if self._transparent or is_json(value):
-            return shown
+        return self._transparent and not holds_more(value)
+
+    def _sure(self, value: Any, shown: Any, *, reveal: bool) -> Any:
+        """Return what is shown of a value when that tells all of it; else all of it, with its types."""
         exact = shown if reveal else presented(value, self._keys, reveal=True)
         try:
             if tells_all(value, lambda: self._read_again(exact)):
                 return shown
             if self.secret_keys:
-                raise UnreadableError("It cannot be shown: what is shown would not be read as the same, and has secrets")
+                raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
             return whole(value)
         except RecursionError:
             raise UnreadableError("It cannot be shown: it is nested too deeply") from None
