@@ -105,7 +105,7 @@ def differences(one: Any, other: Any, place: Place = ()) -> Iterator[Difference]
         yield from () if one is other else (Difference(place, is_scalar=True),)
     else:
         state = _state(one)
-        yield from _in_keys(state, _state(other), place)
+        yield from _in_state(state, _state(other), place)
         yield from _in_content(one, other, place, scalar=not state)
 
 
@@ -116,16 +116,14 @@ def hidden_at(value: Any, place: Place) -> type | None:
     True
     """
     for step in place:
-        kind = type(value)
-        if step in _state(value):
-            fields = kept_fields(kind) or ()
-            if step != "__pydantic_extra__" and step not in {each.attribute for each in fields}:
-                return kind
-            value = getattr(value, step)
-        elif not isinstance(value, (Mapping, *_LISTS)):
-            return None  # a secret, of which the inside is compared
-        else:
-            value = value[step]
+        inner = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+        if isinstance(inner, (Mapping, *_LISTS)) and not _state(inner):
+            value = inner[step]
+            continue
+        fields = kept_fields(type(inner)) or ()
+        if step != "__pydantic_extra__" and step not in {each.attribute for each in fields}:
+            return type(inner)
+        value = getattr(inner, step, None)
     return None
 
 
@@ -195,6 +193,14 @@ def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator
             yield Difference(place, is_scalar=False)
     elif scalar and one is not other and (one != other or repr(one) != repr(other)):
         yield Difference(place, is_scalar=_is_standard(type(one)))  # others may have a text that tells less
+
+
+def _in_state(one: Mapping[str, Any], other: Mapping[str, Any], place: Place) -> Iterator[Difference]:
+    for name in {**one, **other}:
+        if name in one and name in other:
+            yield from differences(one[name], other[name], (*place, name))
+        else:
+            yield Difference((*place, name), is_scalar=False)
 
 
 def _in_keys(one: Mapping[Any, Any], other: Mapping[Any, Any], place: Place) -> Iterator[Difference]:

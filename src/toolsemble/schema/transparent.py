@@ -22,6 +22,7 @@ _INNER = {
     "schema", "json_schema", "strict_schema", "items_schema", "keys_schema", "values_schema", "fields", "definitions",
     "extras_schema", "choices",
 }  # fmt: skip
+_BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
 _FUNCTIONS = {"function-after", "function-before", "function-plain", "function-wrap"}
 _OURS = ("toolsemble.schema.",)
 _PYDANTICS = {"pydantic.types", "pydantic.networks", "pydantic._internal._generate_schema", "pydantic._internal._validators"}
@@ -37,9 +38,7 @@ def is_transparent(core: Any) -> bool:
         return all(map(is_transparent, core))
     if not isinstance(core, dict):
         return True
-    if "type" not in core:  # fields by their names
-        return all(map(is_transparent, core.values()))
-    return _is_sound(core) and all(is_transparent(core[key]) for key in _INNER & core.keys())
+    return _is_sound(core) and all(map(is_transparent, _parts(core)))
 
 
 def init_only(core: Any) -> Iterator[tuple[str, str]]:
@@ -50,8 +49,18 @@ def init_only(core: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(core, dict):
         if core.get("type") == "dataclass-args":
             yield from ((core["dataclass_name"], each["name"]) for each in core["fields"] if each.get("init_only"))
-        for key in (_INNER & core.keys()) if "type" in core else core:
-            yield from init_only(core[key])
+        for part in _parts(core):
+            yield from init_only(part)
+
+
+def _parts(node: dict[str, Any]) -> Iterator[Any]:
+    """Return the nodes right inside a node."""
+    for key in _INNER & node.keys():
+        part = node[key]
+        if key in _BY_NAME and isinstance(part, dict):
+            yield from part.values()
+        else:
+            yield part
 
 
 def keeps_all(kind: Any) -> bool:
