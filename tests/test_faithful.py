@@ -107,7 +107,7 @@ HASHABLE = [
     (Size, st.sampled_from([1, 2])),
     (Grid, st.sampled_from(["SMALL", "LARGE"])),
     (Code, TEXTS),
-    (Literal["a", "b", 1, True, None], st.sampled_from(["a", "b", 1, True, None])),  # noqa: PYI061
+    (Literal["a", "b", 1, True, None], st.sampled_from(["a", "b", 1, True, None])),
 ]
 LEAVES = [
     *HASHABLE,
@@ -244,7 +244,7 @@ def _around(types):
             st.builds(_root, st.just(kind), st.just(inputs)),
             st.just((Annotated[kind, "A value"], inputs)),
             st.sampled_from(KEYS).map(lambda key: (dict[key[0], kind], st.dictionaries(key[1], inputs, max_size=3))),
-            st.sampled_from(LEAVES).map(lambda leaf: (Union[kind, leaf[0]], inputs | leaf[1])),  # noqa: UP007
+            st.sampled_from(LEAVES).map(lambda leaf: (Union[kind, leaf[0]], inputs | leaf[1])),
             _field(kind, inputs),
         ]
         return st.one_of(options)
@@ -264,7 +264,7 @@ def told(value):
         return f"secret {told(value.get_secret_value())}"
     if isinstance(value, Mapping):
         return f"{{{sorted((told(key), told(each)) for key, each in value.items())}}}"
-    if isinstance(value, tuple) and hasattr(value, "_fields") or isinstance(value, (list, tuple, collections.deque)):
+    if (isinstance(value, tuple) and hasattr(value, "_fields")) or isinstance(value, (list, tuple, collections.deque)):
         return f"{type(value).__name__}{[told(each) for each in value]}"
     if isinstance(value, (set, frozenset)):
         return f"{type(value).__name__}{sorted(told(each) for each in value)}"

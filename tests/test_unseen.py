@@ -4,11 +4,12 @@ import collections
 import dataclasses
 import datetime
 import enum
+import functools
 import json
 import sys
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
@@ -20,14 +21,15 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tools import Reviewer
 from toolsemble import (
+    Cache,
     Continue,
-    Edit,
     ExitEarly,
     Param,
     Secret,
     Toolbox,
     ToolCall,
     ToolDefinitionError,
+    ToolResult,
     TypedTool,
     tool,
 )
@@ -35,7 +37,9 @@ from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.review import RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.present import presented
+from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
+from toolsemble.veil import differing
 from web import serving
 
 
@@ -218,16 +222,16 @@ class TestNames:
     def test_fields_of_a_type_that_no_tool_takes_have_the_names_of_its_constructor(self):
         @attrs.define
         class Local:
-            _path: "Unknown"  # noqa: F821 - it cannot be found
+            _path: "Unknown"
             kind: str = "x"
 
         @dataclass
         class Dated:
-            day: "Unknown"  # noqa: F821
-            later: "dataclasses.InitVar[Unknown]" = 3  # noqa: F821
+            day: "Unknown"
+            later: "dataclasses.InitVar[Unknown]" = 3
 
         class Struct(msgspec.Struct, rename="camel"):
-            on_day: "Unknown"  # noqa: F821
+            on_day: "Unknown"
 
         assert presented(Local(1)) == {"path": 1, "kind": "x"}
         assert names_of(Dated) == {"day": "day"}
@@ -351,8 +355,6 @@ class TestInitOnly:
             Toolbox([Take()])
 
     def test_a_key_of_ones_own_needs_no_field(self):
-        from toolsemble import Cache
-
         cache = Cache(key=lambda arguments: arguments.value.argv)
         read = taking(Job, lambda job: str(job.argv), effects="read", cache=cache)
         box = Toolbox([read])
@@ -361,9 +363,9 @@ class TestInitOnly:
 
     @pytest.mark.parametrize("kind", [Job, CheckedJob, Holder])
     def test_programs_and_services_cannot_be_sent_it(self, kind):
-        with pytest.raises(ToolDefinitionError, match="'command' of (Checked)?Job is an InitVar"):
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
             ProcessTool("w", "Works", ["cat"], input_type=kind)
-        with pytest.raises(ToolDefinitionError, match="'command' of (Checked)?Job is an InitVar"):
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
             HttpTool("s", "Serves", "https://example.com", input_type=kind)
 
     def test_other_tools_can_take_it_and_its_calls_are_told_all_the_same(self):
@@ -386,7 +388,7 @@ class TestInitOnly:
         assert (ran, reviewer.requests) == ([], [])
 
 
-SECRET_KEY = "hunter2-of-ada"
+SECRET_KEY = "hunter2-of-ada"  # noqa: S105 - of nobody
 
 
 class TestSecretKeys:
@@ -409,7 +411,8 @@ class TestSecretKeys:
     def test_caches_and_ledgers_keep_them_apart(self, kind):
         def told(value):
             value = value.get_secret_value() if hasattr(value, "get_secret_value") else value
-            return str(len([getattr(key, "get_secret_value", lambda key=key: key)() for key in value][0]))
+            key = next(iter(value))
+            return str(len(getattr(key, "get_secret_value", lambda: key)()))
 
         for settings in ({"effects": "read", "cache": True}, {"effects": "write", "idempotency": True}):
             box = Toolbox([taking(kind, told, **settings)])
@@ -435,7 +438,9 @@ class TestSecretKeys:
         inner = {SECRET_KEY: sent}
         value = {"k": inner} if kind == dict[str, dict[SecretStr, int]] else inner
         with caplog.at_level("DEBUG", logger="toolsemble"):
-            reply = Toolbox([taking(kind, fail)], sinks=[sink], repair=False).execute(ToolCall("take", {"value": value}))
+            reply = Toolbox([taking(kind, fail)], sinks=[sink], repair=False).execute(
+                ToolCall("take", {"value": value})
+            )
         assert not reply.result.is_success
         assert SECRET_KEY not in f"{reply.text} {caplog.text} {sink.events}"
 
@@ -583,7 +588,7 @@ class MovedChecked:
         self.real, self.path = self.path, ""
 
 
-class MovedText(str):
+class MovedText(str):  # noqa: SLOT000 - what it keeps is what is tested
     def __new__(cls, text):
         made = super().__new__(cls, "")
         made.real = text
@@ -705,8 +710,8 @@ class TestConstructors:
 
     @pytest.mark.parametrize("kind", [Normal, NormalModel, NormalAttrs])
     def test_a_value_that_is_put_in_order_is_shown_as_the_tool_gets_it(self, kind):
-        assert shown(kind, {"path": " /TMP/a "}) == {"path": "/tmp/a"}
-        assert shown(list[kind], [{"path": " /TMP/a "}]) == [{"path": "/tmp/a"}]
+        assert shown(kind, {"path": " /Home/a "}) == {"path": "/home/a"}
+        assert shown(list[kind], [{"path": " /Home/a "}]) == [{"path": "/home/a"}]
 
     def test_a_value_that_changes_with_each_reading_is_shown_as_the_tool_gets_it(self):
         assert shown(Cents, {"amount": 5}) == {"amount": 500}
@@ -772,3 +777,190 @@ class TestConstructors:
         said = "Error: It cannot be shown: Plain keeps something in {!r} that its fields do not tell"
         assert asked(lambda made: setattr(made, "depth", 3)) == (said.format("depth"), [])
         assert asked(lambda made: setattr(made, "real", "/etc")) == (said.format("real"), [])
+
+    def test_a_type_in_place_of_its_fields_is_shown_where_reading_needs_something_else(self):
+        @dataclass
+        class Packed:
+            value: pydantic.Json[int]
+
+        assert shown(Packed, {"value": "1"}) == {"$python": f"{__name__}.{Packed.__qualname__}", "value": 1}
+
+    def test_an_object_with_secrets_that_cannot_be_read_again_is_not_shown(self):
+        @dataclass
+        class Growing:
+            items: list[int]
+            password: SecretStr
+
+            def __post_init__(self):
+                self.items = [*self.items, 0]
+
+        said = shown(Growing, {"items": [1], "password": SECRET_KEY})
+        assert said == "Error: It cannot be shown: it has secrets, and would not be read again as the same"
+
+    def test_an_object_that_contains_itself_is_not_shown(self):
+        @dataclass
+        class Node:
+            inner: Any = None
+
+        @tool
+        def make() -> Any:
+            node = Node()
+            node.inner = {"node": node}
+            return ToolResult.success("made", {"value": node})
+
+        sink = RecordingSink()
+        for settings in ({"requires_approval": True}, {}):
+            take = taking(Any, **settings)
+            reply = Toolbox([make | take], review=Reviewer(Continue()), sinks=[sink]).execute(
+                ToolCall("make_then_take", {})
+            )
+            said = "It cannot be shown: it is nested too deeply, or inside itself"
+            assert reply.text == (f"Error: {said}" if settings else "taken")
+        assert [event.arguments for event in sink.of("call_finished") if event.tool_name == "take"][-1] == said
+
+    def test_an_object_that_is_handed_to_a_typed_tool_is_looked_at(self):
+        class Take(TypedTool[MovedAttrs]):
+            name, description, requires_approval = "take", "", True
+
+            def run(self, input):
+                return "taken"
+
+        @tool
+        def make() -> Any:
+            return MovedAttrs("/etc/passwd")
+
+        reply = Toolbox([make | Take()], review=Reviewer(Continue())).execute(ToolCall("make_then_take", {}))
+        assert reply.text.startswith("Error: It cannot be shown: MovedAttrs keeps something in '_real'")
+
+    def test_what_a_function_remembers_is_looked_at(self):
+        @dataclass
+        class Bound:
+            path: str
+
+            def __post_init__(self):
+                other, self.path = Normal(self.path), ""
+                self.run = functools.partial(other.__post_init__)
+
+        assert shown(Bound, {"path": "/etc"}).startswith("Error: It cannot be shown: Bound keeps something in ")
+
+    @pytest.mark.parametrize(
+        ("before", "after"), [([1], [1, 2]), ({1}, {2}), ({"a": 1}, {"b": 1}), ("a", "b"), (Color.RED, None)]
+    )
+    def test_whatever_is_kept_beside_the_fields_is_compared(self, before, after):
+        @dataclass
+        class Counted:
+            path: str
+
+            def __post_init__(self):
+                self.kept, self.path = (after if self.path else before), ""
+
+        said = "Error: It cannot be shown: Counted keeps something in 'kept' that its fields do not tell"
+        assert shown(Counted, {"path": "x"}) == said
+        assert shown(Counted, {"path": ""}) == {"path": ""}
+
+    def test_a_class_of_ones_own_has_its_own_text(self):
+        class Version:
+            def __init__(self, text):
+                self._hash = None
+                self.parts = tuple(text.split("."))
+
+            def __str__(self):
+                return ".".join(self.parts)
+
+        @tool
+        def make() -> Any:
+            return {"value": [datetime.date(2024, 1, 2), Version("1.2"), frozenset({1}), Decimal(1), MovedText("x")]}
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        assert Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {})).text == "taken"
+        assert reviewer.requests[0].arguments["value"] == [
+            {"$python": "date", "text": "2024-01-02"},
+            {
+                "$python": f"{__name__}.{Version.__qualname__}",
+                "_hash": None,
+                "parts": {"$python": "tuple", "items": ["1", "2"]},
+            },
+            {"$python": "frozenset", "items": [1]},
+            {"$python": "Decimal", "text": "1"},
+            {"$python": f"{__name__}.MovedText", "real": "x", "text": ""},
+        ]
+
+
+class TestTransparency:
+    """Types of which nothing has to be looked at, because nobody's code stands between."""
+
+    def test_common_types_are_sure_to_keep_what_they_are_given(self):
+        @dataclass(frozen=True, slots=True)
+        class Frozen:
+            value: int
+
+        @attrs.frozen
+        class FrozenAttrs:
+            value: int
+
+        class Named(NamedTuple):
+            value: int
+
+        class Struct(msgspec.Struct, frozen=True):
+            value: int
+
+        assert [kind for kind in (Frozen, FrozenAttrs, Target, Named, Struct) if not keeps_all(kind)] == []
+
+    def test_code_of_ones_own_is_looked_at(self):
+        @dataclass
+        class Own:
+            value: int
+
+            def __init__(self, value):
+                self.value = value
+
+        @dataclass(init=False)
+        class Without:
+            value: int
+
+        @dataclass
+        class Described:
+            value: int
+
+        Described.value = property(lambda self: 3, lambda self, value: None)
+
+        class Mixed(NormalAttrs):
+            def __setattr__(self, name, value):
+                pass
+
+        class Longer(collections.namedtuple("Pair", "a b")):  # noqa: PYI024, SLOT002 - the untyped form
+            pass
+
+        kinds = [Own, Without, Described, Mixed, Longer, Moved, MovedAttrs, MovedStruct, NormalAttrs, MovedText, len]
+        assert [kind for kind in kinds if keeps_all(kind)] == []
+
+    def test_a_field_that_a_constructor_does_not_take_is_no_argument(self):
+        @pydantic_dataclass
+        class Checked:
+            path: str
+            depth: int = dataclasses.field(init=False, default=0)
+
+        assert shown(Checked, {"path": "a"}) == {"path": "a"}
+
+    def test_a_place_in_a_list_cannot_be_shown(self):
+        class Placed(BaseModel):
+            a: int = pydantic.Field(validation_alias=AliasPath("in", 1))
+
+        class Taken(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(3, validation_alias=AliasPath("in", "a"))
+            b: Any = pydantic.Field(None, validation_alias="in")
+
+        said = "Error: It cannot be shown: Placed has no place of its own for 'in.1'"
+        assert shown(Placed, {"in": [1, 2]}) == said
+        assert shown(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no place of its own for 'in'"
+
+    def test_names_of_a_tuple_whose_annotations_cannot_be_read(self):
+        class Local(NamedTuple):
+            day: "Unknown"
+
+        assert presented([Local(1)]) == [{"day": 1}]
+
+    def test_texts_of_more_entries_than_are_shown_are_secret(self):
+        assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]

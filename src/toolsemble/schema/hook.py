@@ -208,7 +208,6 @@ class Shape:
         made = core_schema.no_info_after_validator_function(constructor(self), body)
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
 
-
     def renaming(self) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
         """Return what makes a typed dict out of its values, where the model knows its keys by other names."""
         if self.kind is dict:  # the arguments of a function, which knows those names itself

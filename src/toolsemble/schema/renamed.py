@@ -16,7 +16,7 @@ class RenamedDict(dict[str, Any]):
 
     __slots__ = ("keys_shown",)
 
-    def __init__(self, values: Mapping[str, Any] = {}, keys_shown: Mapping[str, str] = {}) -> None:  # noqa: B006 - never changed
+    def __init__(self, values: Mapping[str, Any] = {}, keys_shown: Mapping[str, str] = {}) -> None:
         super().__init__(values)
         self.keys_shown = keys_shown
 

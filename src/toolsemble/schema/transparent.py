@@ -7,9 +7,10 @@ can be read in one way only.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
-from functools import partial
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Generic, Protocol
 
 _LEAVES = {
@@ -25,7 +26,12 @@ _INNER = {
 _BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
 _FUNCTIONS = {"function-after", "function-before", "function-plain", "function-wrap"}
 _OURS = ("toolsemble.schema.",)
-_PYDANTICS = {"pydantic.types", "pydantic.networks", "pydantic._internal._generate_schema", "pydantic._internal._validators"}
+_PYDANTICS = {
+    "pydantic.types",
+    "pydantic.networks",
+    "pydantic._internal._generate_schema",
+    "pydantic._internal._validators",
+}
 
 
 def is_transparent(core: Any) -> bool:
@@ -36,8 +42,6 @@ def is_transparent(core: Any) -> bool:
     """
     if isinstance(core, (list, tuple)):
         return all(map(is_transparent, core))
-    if not isinstance(core, dict):
-        return True
     return _is_sound(core) and all(map(is_transparent, _parts(core)))
 
 
@@ -72,16 +76,18 @@ def keeps_all(kind: Any) -> bool:
     >>> keeps_all(Point)
     True
     """
-    if not isinstance(kind, type) or any(hasattr(kind, name) for name in ("__post_init__", "__attrs_post_init__", "__attrs_pre_init__")):
+    if not isinstance(kind, type) or any(
+        hasattr(kind, name) for name in ("__post_init__", "__attrs_post_init__", "__attrs_pre_init__")
+    ):
         return False
     if not (isinstance(kind.__setattr__, types.WrapperDescriptorType) or _is_generated(kind.__setattr__)):
         return False
     if hasattr(kind, "__attrs_attrs__"):
-        return _is_generated(kind.__init__) and not any(each.converter for each in kind.__attrs_attrs__)
+        return _is_generated(_init(kind)) and not any(each.converter for each in kind.__attrs_attrs__)
     if hasattr(kind, "__struct_fields__"):
-        return isinstance(kind.__init__, types.WrapperDescriptorType)
+        return isinstance(_init(kind), types.WrapperDescriptorType)
     if dataclasses.is_dataclass(kind):
-        return _is_generated(kind.__init__) and _is_bare(kind)
+        return _is_generated(_init(kind)) and _is_bare(kind)
     return kind.__bases__ == (tuple,)
 
 
@@ -95,12 +101,18 @@ def _is_bare(kind: Any) -> bool:
     return all(base in (object, Generic, Protocol) or dataclasses.is_dataclass(base) for base in kind.__mro__)
 
 
+def _init(kind: type) -> Any:
+    return inspect.getattr_static(kind, "__init__")
+
+
 def _is_generated(function: Any) -> bool:
     """Return whether dataclasses or attrs have written a method."""
     code = getattr(function, "__code__", None)
     if code is None:
         return False
-    return code.co_filename == "<string>" or "<attrs generated" in code.co_filename or function.__module__ == "attr._make"
+    return (
+        code.co_filename == "<string>" or "<attrs generated" in code.co_filename or function.__module__ == "attr._make"
+    )
 
 
 def _is_sound(node: dict[str, Any]) -> bool:

@@ -11,8 +11,8 @@ from toolsemble.forks import lock_of
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import thorough
-from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
+from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
@@ -173,10 +173,11 @@ class TypedArguments:
             if glance or is_json(value) or self._keeps_all(value):
                 return shown
             return self._sure(value, shown, reveal=reveal)
-        except UnreadableError as problem:
-            if glance:
-                return str(problem)
-            raise
+        except (UnreadableError, RecursionError) as raised:
+            problem = raised if isinstance(raised, UnreadableError) else UnreadableError(_TOO_DEEP)
+        if glance:
+            return str(problem)
+        raise problem
 
     def _keeps_all(self, value: Any) -> bool:
         """Return whether a value of these types is sure to be told by what is shown of it."""
@@ -187,19 +188,18 @@ class TypedArguments:
     def _sure(self, value: Any, shown: Any, *, reveal: bool) -> Any:
         """Return what is shown of a value when that tells all of it; else all of it, with its types."""
         exact = shown if reveal else presented(value, self._keys, reveal=True)
-        try:
-            if tells_all(value, lambda: self._read_again(exact)):
-                return shown
-            if self.secret_keys:
-                raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
-            return whole(value)
-        except RecursionError:
-            raise UnreadableError("It cannot be shown: it is nested too deeply") from None
+        if tells_all(value, lambda: self._read_again(exact)):
+            return shown
+        if self.secret_keys:
+            raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
+        return whole(value)
 
     @property
     def unkept(self) -> str:
         """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
-        ours = [(each.kind.__name__, field.name) for each in self._shapes for field, _ in each.fields if _is_unkept(field)]
+        ours = [
+            (each.kind.__name__, field.name) for each in self._shapes for field, _ in each.fields if _is_unkept(field)
+        ]
         found = ours or ([] if self._common else list(init_only(self._core or self._built_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
@@ -238,6 +238,7 @@ class TypedArguments:
             raise ToolDefinitionError(f"the types of '{self.owner}' cannot be read: {wrong}") from problem
 
 
+_TOO_DEEP = "It cannot be shown: it is nested too deeply, or inside itself"
 _LONG_TEXT = 20_000
 _MOST_ERRORS = 100
 _HOPELESS = 20_000
