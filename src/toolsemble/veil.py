@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +20,9 @@ from toolsemble.schema.secret import parameters, property_names
 from toolsemble.shape import described
 
 _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
+
+Names: TypeAlias = Callable[[], Collection[str]]
+"""Gives the names of fields, which are keys and no secrets; asked only where there are keys."""
 
 Veil: TypeAlias = Token[list[str] | None]
 
@@ -178,7 +182,7 @@ def know_sent(definition: Secretive, sent: Any) -> None:
     know(_texts_sent(definition, sent))
 
 
-def differing(shown: Any, exact: Any, names: Collection[str] = ()) -> Iterator[str]:
+def differing(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
     """Give the texts that are in a value and not in what is shown of it, but for keys that are names of fields.
 
     >>> list(differing({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
@@ -193,7 +197,7 @@ def differing(shown: Any, exact: Any, names: Collection[str] = ()) -> Iterator[s
         yield from _texts(exact, names)
 
 
-def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Collection[str]) -> Iterator[str]:
+def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Names) -> Iterator[str]:
     """Return the texts that are in some entries, keys among them, and not in those that are shown, in their order."""
     if len(shown) != len(exact):
         yield from _texts(exact, names)
@@ -221,8 +225,9 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
             yield from _texts(each, names)
 
 
-def _names(definition: Secretive) -> frozenset[str]:
-    return frozenset() if definition.arguments is None else property_names(definition.arguments.schema)
+def _names(definition: Secretive) -> Names:
+    arguments = definition.arguments
+    return frozenset if arguments is None else cache(lambda: property_names(arguments.schema))
 
 
 def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
@@ -235,11 +240,11 @@ def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequenc
     return [masked_value(repair) for repair in repairs]
 
 
-def _texts(value: Any, names: Collection[str] = ()) -> Iterator[str]:
+def _texts(value: Any, names: Names = frozenset) -> Iterator[str]:
     """Return the texts in a JSON value, and its keys but for those that are names of fields."""
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from () if key in names else _texts(key)
+            yield from () if key in names() else _texts(key)
             yield from _texts(each, names)
     elif isinstance(value, (list, tuple)):
         for each in value:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
-from toolsemble.schema.attributes import kept_fields
+from toolsemble.schema.attributes import names_of
 from toolsemble.schema.present import UnreadableError, plain
 
 Place: TypeAlias = tuple[Any, ...]
@@ -35,6 +36,7 @@ _JSON = (str, int, float, bool, type(None))
 _LISTS = (list, tuple, deque)
 _SETS = (set, frozenset)
 _TYPE = "$python"
+_known_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 _UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown"}  # what says nothing of the values
 
 
@@ -58,15 +60,17 @@ def holds_more(value: Any) -> bool:
     >>> holds_more([{"a": 1}])
     False
     """
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _JSON:
+        return False
+    if isinstance(value, dict):
         return any(map(holds_more, value)) or any(map(holds_more, value.values()))
     if isinstance(value, (*_LISTS, *_SETS)):
         return bool(_state(value)) or any(map(holds_more, value))
-    if hasattr(value, "get_secret_value"):
+    if hasattr(kind, "get_secret_value"):
         return holds_more(value.get_secret_value())
-    state = _state(value)
-    fields = {each.attribute for each in kept_fields(type(value)) or ()}
-    return any(name not in fields or holds_more(each) for name, each in state.items())
+    fields = names_of(kind) or {}
+    return any(name not in fields or holds_more(each) for name, each in _state(value).items())
 
 
 def tells_all(value: Any, again: Callable[[], Any]) -> bool:
@@ -120,8 +124,7 @@ def hidden_at(value: Any, place: Place) -> type | None:
         if isinstance(inner, (Mapping, *_LISTS)) and not _state(inner):
             value = inner[step]
             continue
-        fields = kept_fields(type(inner)) or ()
-        if step != "__pydantic_extra__" and step not in {each.attribute for each in fields}:
+        if step != "__pydantic_extra__" and step not in (names_of(type(inner)) or {}):
             return type(inner)
         value = getattr(inner, step, None)
     return None
@@ -178,7 +181,7 @@ def _made_again(kind: Any, text: Any) -> Any:
     from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values come here
 
     try:
-        return kind(text) if not _is_standard(kind) else TypeAdapter(kind).validate_python(text)
+        return TypeAdapter(kind).validate_python(text)
     except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
         return None
 
@@ -227,9 +230,7 @@ def _state(value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, (FunctionType, MethodType, partial)):
         return _captured(value)
-    names = [name for base in kind.__mro__ if not _is_standard(base) for name in _slots(base)]
-    names += getattr(kind, "__struct_fields__", ())
-    found = {name: getattr(value, name) for name in names if name not in _UNTOLD and hasattr(value, name)}
+    found = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
     said = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
     return {**said, **getattr(value, "__dict__", {})}
 
@@ -244,7 +245,17 @@ def _captured(function: Any) -> dict[str, Any]:
     return {"__code__": function.__code__, "__closure__": cells, "__defaults__": function.__defaults__}
 
 
-def _slots(base: type) -> list[str]:
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names of what objects of a type hold outside of their dict."""
+    known = _known_slots.get(kind)
+    if known is None:
+        names = [name for base in kind.__mro__ if not _is_standard(base) for name in _own_slots(base)]
+        names += getattr(kind, "__struct_fields__", ())
+        known = _known_slots[kind] = tuple(name for name in names if name not in _UNTOLD)
+    return known
+
+
+def _own_slots(base: type) -> list[str]:
     slots = vars(base).get("__slots__", ())
     names = [slots] if isinstance(slots, str) else list(slots)
     private = f"_{base.__name__.lstrip('_')}"  # under which a class keeps names that begin with two underscores
