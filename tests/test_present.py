@@ -15,7 +15,8 @@ import pytest
 
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
 from toolsemble.review import CallbackReview
-from toolsemble.schema.present import names_of, presented
+from toolsemble.schema.attributes import names_of
+from toolsemble.schema.present import presented
 
 
 class Color(enum.Enum):

@@ -480,8 +480,18 @@ class TestWhatCannotBeCopied:
         context = ToolContext(review=CallbackReview(meddle))
         assert (find | close).execute({"number": 1}, context).output == "closed ada"
 
-    @pytest.mark.parametrize("kind", [Doubled, Founded])
-    def test_an_approval_of_what_cannot_be_read_again_is_not_asked_for(self, kind):
+    @pytest.mark.parametrize(
+        ("kind", "told"),
+        [
+            (
+                Doubled,
+                "Step 'close' threw: The input of 'close' cannot be copied (cannot pickle '_thread.lock' object), so it "
+                "could be changed before it is used; hand over values that can be copied",
+            ),
+            (Founded, "It cannot be shown: nobody can tell from outside what a lock holds"),
+        ],
+    )
+    def test_an_approval_of_what_cannot_be_read_again_is_not_asked_for(self, kind, told):
         account, reviewer = kind("ada"), FakeReviewer(Continue())
 
         @tool
@@ -493,10 +503,7 @@ class TestWhatCannotBeCopied:
             raise AssertionError
 
         failure = (find | close).execute({"number": 1}, ToolContext(review=reviewer)).error_message
-        assert failure == (
-            "Step 'close' threw: The input of 'close' cannot be copied (cannot pickle '_thread.lock' object), so it "
-            "could be changed before it is used; hand over values that can be copied"
-        )
+        assert failure == told
         assert reviewer.requests == []
 
     @pytest.mark.parametrize("changed", [False, True])

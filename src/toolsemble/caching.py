@@ -120,6 +120,8 @@ class Caching(Layer):
         owner = f"Tool '{definition.name}'"
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: cache is for a body; it is made of tools, so declare it on those")
+        if self._cache.key is None:
+            definition.check_told("a cache could not tell calls by it")
         if self._cache.key is None and "parameters" in definition.sees:
             raise ToolDefinitionError(
                 f"{owner}: cache cannot tell what it takes from its InvocationParameters: "

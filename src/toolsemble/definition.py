@@ -157,6 +157,15 @@ class ToolDefinition:
             self._check_editable()
         if self.policy is not None:
             self._check_policy(self.policy)
+        if self.gate is not None:
+            self.check_told("a reviewer could not be shown it")
+
+    def check_told(self, otherwise: str) -> None:
+        """Refuse a type that does not keep what it is made of, where that has to be told; say what would happen."""
+        if self.arguments is not None and (unkept := self.arguments.unkept):
+            raise ToolDefinitionError(
+                f"Tool '{self.name}': {unkept} is an InitVar, which no object keeps, so {otherwise}; make it a field"
+            )
 
     @property
     def only_blocks(self) -> bool:

@@ -15,7 +15,8 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, UnclearError
 from toolsemble.forks import lock_of
 from toolsemble.review.seal import canonical
-from toolsemble.schema.present import names_of, presented
+from toolsemble.schema.attributes import names_of
+from toolsemble.schema.present import presented
 from toolsemble.shape import described
 from toolsemble.workers import is_async
 

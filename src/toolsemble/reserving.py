@@ -92,6 +92,8 @@ class Reserving(Layer):
             raise ToolDefinitionError(
                 f"{owner}: idempotency is for a body; it is made of tools, so declare it on those"
             )
+        if self._said.key is None:
+            definition.check_told("a ledger could not tell calls by it")
         if self._said.ledger is None or self._said.ledger.in_memory:
             self._keying.check(f"{owner} with idempotency", definition)
 

@@ -8,6 +8,7 @@ from typing import Any
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.review.request import digest
+from toolsemble.schema.present import UnreadableError
 from toolsemble.shape import described
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
@@ -29,7 +30,8 @@ def is_bound(definition: ToolDefinition) -> bool:
 def copied(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of a body's input that nobody else holds; raise :class:`UncopyableError` where there is none.
 
-    An object that cannot be copied, because it has a lock for example, is read again from what is shown of it.
+    An object that cannot be copied, because it has a lock for example, is read again from what is shown of it. One that
+    keeps something where nobody is shown it is an :class:`UnreadableError`: a copy may have lost that.
 
     >>> given = {"path": "a.log", "tags": ["old"]}
     >>> own = copied(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
@@ -40,6 +42,7 @@ def copied(definition: ToolDefinition, value: Any) -> Any:
         return value
     if type(value) is dict and (plain := _plain(value)) is not None:
         return plain
+    definition.present(value, reveal=True)
     try:
         return deepcopy(value)
     except Exception as problem:  # noqa: BLE001 - an object of somebody's own can raise anything
@@ -97,6 +100,8 @@ class Snapshot:
                 self.value = copied(definition, value)
             except UncopyableError:
                 shared = True
+            except UnreadableError:
+                pass  # nothing can be compared; whoever makes a key of it finds that out, too
         if shared or definition.gate is not None:
             self._seal = self._digest()
 
@@ -108,7 +113,7 @@ class Snapshot:
             )
         try:
             return copied(self._definition, self.value)
-        except UncopyableError:
+        except (UncopyableError, UnreadableError):
             return self.value
 
     def _digest(self) -> str:

@@ -6,20 +6,24 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from toolsemble.result import Content, FileContent, TextContent, ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
-from toolsemble.schema.present import HIDDEN, presented
-from toolsemble.schema.secret import parameters
+from toolsemble.schema.present import HIDDEN, UnreadableError, presented
+from toolsemble.schema.secret import parameters, property_names
 from toolsemble.shape import described
 
 _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
+
+Names: TypeAlias = Callable[[], Collection[str]]
+"""Gives the names of fields, which are keys and no secrets; asked only where there are keys."""
 
 Veil: TypeAlias = Token[list[str] | None]
 
@@ -173,7 +177,11 @@ def read_secretly(
     except Exception:
         know(_texts_sent(definition, given))
         raise
-    know(differing(definition.present(value), definition.present(value, reveal=True)))
+    try:
+        shown, exact = definition.present(value), definition.present(value, reveal=True)
+        know(differing(shown, exact, _names(definition)))
+    except UnreadableError:  # nobody is shown it, but its secrets may be in what the body tells
+        know(_texts_sent(definition, given))
     return value, _masked_repairs(definition, repairs)
 
 
@@ -182,20 +190,30 @@ def know_sent(definition: Secretive, sent: Any) -> None:
     know(_texts_sent(definition, sent))
 
 
-def differing(shown: Any, exact: Any) -> Iterator[str]:
-    """Give the texts that are in a value and not in what is shown of it.
+def differing(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
+    """Give the texts that are in a value and not in what is shown of it, but for keys that are names of fields.
 
     >>> list(differing({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
     ['k1']
     """
     if isinstance(shown, dict) and isinstance(exact, dict):
-        for key, each in exact.items():
-            yield from differing(shown.get(key), each)
+        yield from _differing_entries(shown, exact, names)
     elif isinstance(shown, list) and isinstance(exact, list) and len(shown) == len(exact):
         for one, other in zip(shown, exact, strict=True):
-            yield from differing(one, other)
+            yield from differing(one, other, names)
     elif shown != exact:
-        yield from _texts(exact)
+        yield from _texts(exact, names)
+
+
+def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Names) -> Iterator[str]:
+    """Return the texts that are in some entries, keys among them, and not in those that are shown, in their order."""
+    if len(shown) != len(exact):
+        yield from _texts(exact, names)
+        return
+    for (key, each), (name, its) in zip(shown.items(), exact.items(), strict=True):
+        if key != name:
+            yield from _texts(name)
+        yield from differing(each, its, names)
 
 
 def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
@@ -242,9 +260,15 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
     values = sent if isinstance(sent, dict) else {"": presented(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()
+    names = _names(definition)
     for key, each in values.items():
         if key not in harmless:
-            yield from _texts(each)
+            yield from _texts(each, names)
+
+
+def _names(definition: Secretive) -> Names:
+    arguments = definition.arguments
+    return frozenset if arguments is None else cache(lambda: property_names(arguments.schema))
 
 
 def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
@@ -275,13 +299,15 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, names: Names = frozenset) -> Iterator[str]:
+    """Return the texts in a JSON value, and its keys but for those that are names of fields."""
     if isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for key, each in value.items():
+            yield from () if key in names() else _texts(key)
+            yield from _texts(each, names)
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _texts(each)
+            yield from _texts(each, names)
     elif isinstance(value, str):
         yield value
         yield from _decoded(value)

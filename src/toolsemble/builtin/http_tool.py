@@ -104,7 +104,7 @@ class HttpTool(Tool):
             self.editable = operation.editable
         elif input_type is not None:
             names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
-            self._arguments, places = _typed(input_type, names), {}
+            self._arguments, places = _typed(name, input_type, names), {}
         self._endpoint = endpoint(
             method,
             url,
@@ -214,9 +214,14 @@ class HttpTool(Tool):
         return made
 
 
-def _typed(input_type: type, names: Mapping[str, Any]) -> TypedArguments:
+def _typed(name: str, input_type: type, names: Mapping[str, Any]) -> TypedArguments:
     arguments = TypedArguments.of_type(input_type, names)
     arguments.check()
+    if unkept := arguments.unkept:
+        raise ToolDefinitionError(
+            f"Tool '{name}': {unkept} is an InitVar, which no object keeps, so the service could not be sent it; "
+            "make it a field"
+        )
     return arguments
 
 

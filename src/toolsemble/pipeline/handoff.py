@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
+from toolsemble.schema.attributes import names_of
 from toolsemble.schema.decode import Arguments, Decoded, plain_input
 from toolsemble.schema.pointer import resolved
-from toolsemble.schema.present import names_of, presented
+from toolsemble.schema.present import presented
 from toolsemble.schema.problem import UnfitError
 from toolsemble.shape import shaped
 

@@ -20,6 +20,7 @@ class LaterArguments(ABC):
     """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
 
     ignored: frozenset[str] = frozenset()
+    unkept = ""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -54,7 +55,7 @@ class LaterArguments(ABC):
     def secret_keys(self) -> frozenset[str]:
         """The parameters that are secrets or have some inside."""
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - as it is handed
         """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
         # No tool has read it yet: what will be a secret is plain text here.
         return hidden_in(shown(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
@@ -109,7 +110,7 @@ class ListArguments(LaterArguments):
         """The list, when its items have secrets inside."""
         return frozenset({"items"} if secrets_of(self._item) else ())
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - as it is handed
         """Give the list as a model would send it, so that a reviewer can edit it; what is none, as it is."""
         try:
             hidden = frozenset() if reveal else secrets_of(self._item)

@@ -46,6 +46,11 @@ class Arguments(Protocol):
         """The parameters that are secrets or have some inside."""
         ...
 
+    @property
+    def unkept(self) -> str:
+        """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
+        ...
+
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         ...
@@ -66,8 +71,11 @@ class Arguments(Protocol):
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
-        """Give validated values as JSON, every one of them, under the names that the model knows; secrets hidden."""
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
+        """Return validated values as JSON, every one of them, under the names that the model knows; secrets hidden.
+
+        :param glance: whether nothing is decided by it, so that it is not made sure that it tells everything
+        """
         ...
 
 

@@ -54,6 +54,8 @@ class Field:
     """Whether it stands for any further names, as ``**names: int`` does."""
     constant: bool = False
     """Whether it only tells the type from others, and the constructor does not take it."""
+    attribute: str | None = ""
+    """The attribute in which an object keeps it: the name when empty; None when there is no such attribute."""
 
     @property
     def required(self) -> bool:

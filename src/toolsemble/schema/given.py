@@ -52,6 +52,7 @@ class GivenArguments:
     def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
         self.owner = owner
         self.ignored: frozenset[str] = frozenset()
+        self.unkept = ""
         self.schema = _checked(owner, parameters)
         self.secret_keys = secret_keys(self.schema)
         self._validator = _quick(_validator(owner, self.schema), owner, self.schema)
@@ -88,7 +89,7 @@ class GivenArguments:
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - it tells all
         """Give the values once more, in objects that nobody else holds; secrets hidden."""
         return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 

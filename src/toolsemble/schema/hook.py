@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 from toolsemble.data import dataclass
 from toolsemble.schema.core import rewritten
 from toolsemble.schema.field import Field, given_default
+from toolsemble.schema.renamed import renaming
 from toolsemble.schema.words import FORMATS, one_of
 
 CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
@@ -127,10 +128,23 @@ def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
             made = {"type": "no-info", "function": known.__getitem__}
             read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
             return {"type": "json-or-python", "json_schema": read, "python_schema": node}
+    if node.get("type") == "typed-dict" and "cls" in node:
+        return _renamed_dict(node)
     if node.get("type") == "datetime":
         exact: dict[str, Any] = Temporal(datetime.datetime).around(node)
         return exact
     return node
+
+
+def _renamed_dict(node: dict[str, Any]) -> dict[str, Any]:
+    """Give the core schema of a typed dict that remembers what the model calls its keys."""
+    aliases = {name: each.get("validation_alias") for name, each in node["fields"].items()}
+    made = renaming({name: alias for name, alias in aliases.items() if isinstance(alias, str)})
+    if made is None:
+        return node
+    inner = {key: value for key, value in node.items() if key != "ref"}
+    read = {"type": "function-after", "function": {"type": "no-info", "function": made}, "schema": inner}
+    return {**read, "ref": node["ref"]} if "ref" in node else read
 
 
 def _checked_literal(values: list[Any]) -> dict[str, Any]:
@@ -187,9 +201,18 @@ class Shape:
         behavior: Any = "forbid" if more is None else "allow"
         body = core_schema.typed_dict_schema(fields, extra_behavior=behavior, extras_schema=more, config=CONFIG)
         if issubclass(self.kind, dict):
-            return core_schema.json_or_python_schema(body, body, ref=self.ref)
+            read: Any = body
+            if (rename := self.renaming()) is not None:
+                read = core_schema.no_info_after_validator_function(rename, body)
+            return core_schema.json_or_python_schema(read, read, ref=self.ref)
         made = core_schema.no_info_after_validator_function(constructor(self), body)
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
+
+    def renaming(self) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+        """Return what makes a typed dict out of its values, where the model knows its keys by other names."""
+        if self.kind is dict:  # the arguments of a function, which knows those names itself
+            return None
+        return renaming({each.name: each.key or each.name for each, _ in self.fields})
 
 
 def _core_field(each: Field, kind: Any, handler: Any) -> Any:
@@ -216,7 +239,9 @@ def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
             values.pop(name, None)
         return shape.kind(**values)
 
-    return _guarded(construct)
+    made = _guarded(construct)
+    made.makes = shape.kind  # type: ignore[attr-defined]  # for those who ask whether it keeps all that it is given
+    return made
 
 
 def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -230,4 +255,5 @@ def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         except Exception as problem:
             raise ValueError(str(problem) or type(problem).__name__) from problem
 
+    made.makes = make  # type: ignore[attr-defined]  # as above
     return made

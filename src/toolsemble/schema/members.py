@@ -180,7 +180,7 @@ def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> 
     """Give the parameters of a dataclass's ``__init__`` that are no fields."""
     pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
     defaults = {name: getattr(kind, name, MISSING) for name in pseudo}
-    return [declared(Field(name, hints[name].type, default=defaults[name]), told) for name in pseudo]
+    return [declared(Field(name, hints[name].type, default=defaults[name], attribute=None), told) for name in pseudo]
 
 
 def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
@@ -189,7 +189,8 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
     for each in kind.__attrs_attrs__:
         if not each.init:
             continue
-        field = Field(each.alias, hints.get(each.name, Any), description=str(each.metadata.get("description", "")))
+        description = str(each.metadata.get("description", ""))
+        field = Field(each.alias, hints.get(each.name, Any), description=description, attribute=each.name)
         if hasattr(each.default, "factory"):
             # A factory may need the half-made object, so the constructor is the one who calls it.
             simple = None if each.default.takes_self else each.default.factory
@@ -207,7 +208,8 @@ def _tag_fields(kind: Any) -> list[Field]:
     config = kind.__struct_config__
     if config.tag is None:
         return []
-    return [Field(config.tag_field, Literal[config.tag], key=config.tag_field, default=config.tag, constant=True)]
+    name, tag = config.tag_field, config.tag
+    return [Field(name, Literal[tag], key=name, default=tag, constant=True, attribute=None)]
 
 
 def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:

@@ -93,6 +93,8 @@ def _shape(shape: Shape) -> Written:
     if required := [each.key or name for name, (each, _, _) in fields.items() if each.required]:
         json["required"] = required
     json["additionalProperties"] = False
+    if (rename := shape.renaming()) is not None:
+        core = {"type": "function-after", "function": {"type": "no-info", "function": rename}, "schema": core}
     if not issubclass(shape.kind, dict):
         made = {"type": "no-info", "function": constructor(shape)}
         read = {"type": "function-after", "function": made, "schema": core}

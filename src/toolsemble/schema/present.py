@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.members import members_reader
+from toolsemble.errors import ToolArgumentsError
+from toolsemble.schema.attributes import Kept, kept_fields
+from toolsemble.schema.field import MISSING
 from toolsemble.schema.problem import UnfitError
 
 HIDDEN = "**********"
 """What stands in the place of a secret."""
 
 _AS_THEY_ARE = (str, int, bool, type(None))
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class UnreadableError(ToolArgumentsError):
+    """Something in a value cannot be shown, so that nobody can agree to it or tell it from others."""
 
 
 def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
-    """Give a value as JSON values that nobody else holds; the keys are the model's names for those of a dict.
+    """Return a value as JSON values that nobody else holds; the keys are the model's names for those of a dict.
 
     It is no serialization: what a type leaves out when it is serialized is shown, because the tool gets it. Only
-    secrets are hidden, unless they are to be revealed.
+    secrets are hidden, unless they are to be revealed. What cannot be shown is an :class:`UnreadableError`.
 
     >>> presented({"size": (3, 4), "note": b"ok"}, {"size": "Size"})
     {'Size': [3, 4], 'note': 'b2s='}
@@ -30,72 +38,115 @@ def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool
     if kind in _AS_THEY_ARE:
         return value
     if isinstance(value, Mapping):
-        renamed, shown = keys or {}, {key: presented(each, reveal=reveal) for key, each in value.items()}
-        return {renamed.get(key, key) if isinstance(key, str) else _key(key): each for key, each in shown.items()}
+        return _entries(value, getattr(value, "keys_shown", None) or keys or {}, reveal=reveal)
     if hasattr(kind, "__pydantic_root_model__") and kind.__pydantic_root_model__:
         return presented(value.root, reveal=reveal)
-    if (names := names_of(kind)) is not None:
-        fields = {key: getattr(value, name) for name, key in names.items() if hasattr(value, name)}
-        return presented({**fields, **(getattr(value, "__pydantic_extra__", None) or {})}, reveal=reveal)
-    if isinstance(value, (list, tuple)):
+    if (fields := kept_fields(kind)) is not None:
+        return _object(value, fields, reveal=reveal)
+    if isinstance(value, (list, tuple, deque)):
         return [presented(item, reveal=reveal) for item in value]
     if isinstance(value, (set, frozenset)):
         # In an order of their own: another process, in which a set is walked in another one, must see the same.
         return sorted((presented(item, reveal=reveal) for item in value), key=json.dumps)
     if hasattr(kind, "get_secret_value"):
         return presented(value.get_secret_value(), reveal=True) if reveal else HIDDEN
-    return _plain(value)
+    if isinstance(value, enum.Enum):
+        return _member(value)
+    return plain(value)
 
 
 def written(value: Any) -> str:
-    """Give a value as JSON text of what people are shown of it; raise :class:`UnfitError` when it is none.
+    """Return a value as JSON text of what people are shown of it; raise :class:`UnfitError` when it is none.
 
     >>> written({"size": (3, 4)})
     '{"size": [3, 4]}'
     """
     try:
         return json.dumps(presented(value), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError, UnreadableError):
         raise UnfitError from None
 
 
-def names_of(kind: type) -> dict[str, str] | None:
-    """Give the names of a type's fields with what the model calls them; None when it has no fields.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Point:
-    ...     x: int
-    >>> names_of(Point), names_of(int)
-    ({'x': 'x'}, None)
-    """
-    if (infos := getattr(kind, "__pydantic_fields__", None)) is not None:
-        aliases = {name: (info.validation_alias, info.alias) for name, info in infos.items()}
-        return {name: next((a for a in known if isinstance(a, str)), name) for name, known in aliases.items()}
+def held(value: Any, field: Kept) -> Any:
+    """Return what an object holds in a field; raise :class:`UnreadableError` when it holds nothing there."""
+    if field.constant is not MISSING:
+        return field.constant
     try:
-        return _read_names(kind)
-    except ToolDefinitionError:  # names in annotations that only the place of the tool's definition knows
-        return _declared(kind)
+        return getattr(value, field.attribute or "")
+    except AttributeError:
+        name = type(value).__name__
+        raise UnreadableError(f"It cannot be shown: {name} does not keep its {field.key!r}") from None
 
 
-@lru_cache(maxsize=1000)
-def _read_names(kind: type) -> dict[str, str] | None:
-    # Annotations take long to read, and a pipeline asks at each call.
-    read = members_reader(kind)
-    return None if read is None else {field.name: field.key or field.name for field in read(kind, {})}
-
-
-def _declared(kind: type) -> dict[str, str]:
-    annotations = [vars(base).get("__annotations__", {}) for base in reversed(kind.__mro__)]
-    return {name: name for each in annotations for name in each}
-
-
-def _key(key: Any) -> str:
-    shown = _plain(key)
-    return shown if isinstance(shown, str) else str(shown)
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a scalar that JSON does not have as its text."""
+    if type(value) is float:
+        return value if math.isfinite(value) else json.dumps(value)
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
 
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")
+
+
+def _object(value: Any, fields: Iterable[Kept], *, reveal: bool) -> dict[str, Any]:
+    """Return every field of an object, and the further keys that a model of pydantic's may hold."""
+    shown: dict[str, Any] = {}
+    for field in fields:
+        _put(shown, field.path, presented(held(value, field), reveal=reveal), type(value))
+    for key, each in (getattr(value, "__pydantic_extra__", None) or {}).items():
+        _put(shown, (key,), presented(each, reveal=reveal), type(value))
+    return shown
+
+
+def _put(shown: dict[str, Any], path: tuple[str | int, ...], value: Any, kind: type) -> None:
+    """Put a value where a model writes it; refuse a place that has one already."""
+    *around, last = path
+    inner: Any = shown
+    for key in around:
+        inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or last in inner or not all(isinstance(each, str) for each in path):
+        where = ".".join(map(str, path))
+        raise UnreadableError(f"It cannot be shown: {kind.__name__} has no place of its own for {where!r}")
+    inner[last] = value
+
+
+def _entries(value: Mapping[Any, Any], names: Mapping[str, str], *, reveal: bool) -> dict[str, Any]:
+    """Return a mapping with texts for keys, of which none is lost."""
+    texts = [_key(key, names, reveal=reveal) for key in value]
+    if len({*texts}) < len(texts) or None in texts:
+        texts = _told_apart(list(value), texts)
+    return {text: presented(each, reveal=reveal) for text, each in zip(texts, value.values(), strict=True)}
+
+
+def _key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
+    """Return a key as text; None for one that is hidden."""
+    if type(key) is str:
+        return names.get(key, key)
+    if hasattr(key, "get_secret_value") and not reveal:
+        return None
+    shown = presented(key, reveal=reveal)
+    return str.__str__(shown) if isinstance(shown, str) else json.dumps(shown)
+
+
+def _told_apart(keys: list[Any], texts: list[Any]) -> list[str]:
+    """Return texts that differ, for keys of which some are hidden or look alike, such as 1 and "1"."""
+    taken = {text for key, text in zip(keys, texts, strict=True) if type(key) is str}
+    made: list[str] = []
+    for key, text in zip(keys, texts, strict=True):
+        if type(key) is not str:
+            text = _free(HIDDEN if text is None else text, "" if text is None else type(key).__name__, taken)  # noqa: PLW2901 - the same key
+            taken.add(text)
+        made.append(text)
+    return made
+
+
+def _free(text: str, kind: str, taken: set[Any]) -> str:
+    """Return a text that no other key has: with the type of the key, with a number, or both."""
+    named = [text, f"{text} ({kind})"] if kind else []
+    numbered = (f"{text} {number}" for number in range(1, len(taken) + 2))
+    return next(each for each in (*named, *numbered) if each not in taken)
+
+
+def _member(value: enum.Enum) -> Any:
+    """Return a member of an enumeration as a model writes it: by value, or by name where JSON does not have those."""
+    by_value = all(isinstance(each.value, _SCALARS) for each in type(value))
+    return presented(value.value) if by_value else value.name

@@ -23,6 +23,7 @@ from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeV
 from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
+from toolsemble.schema.attributes import remember
 from toolsemble.schema.field import Field, annotated
 from toolsemble.schema.hook import TEMPORAL, Exact, Made, Member, Shape, Temporal
 from toolsemble.schema.members import is_pydantic, members_reader
@@ -226,7 +227,9 @@ def _shaped(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: 
     if shape is None:
         shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
         variables = {**scope.variables, **_variables(origin, get_args(kind))}
-        for each in reader(origin, scope.names):
+        fields = reader(origin, scope.names)
+        remember(origin, fields)
+        for each in fields:
             place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
             inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
             shape.fields.append((each, adapted(each.annotation, inner)))

@@ -33,6 +33,21 @@ def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+def property_names(schema: Any) -> frozenset[str]:
+    """Return the names of all properties of a schema, at every depth.
+
+    >>> sorted(property_names({"properties": {"a": {"items": {"properties": {"b": {}}}}}}))
+    ['a', 'b']
+    """
+    if isinstance(schema, (list, tuple)):
+        return frozenset().union(*map(property_names, schema))
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    named = schema.get("properties")
+    own = frozenset(named) if isinstance(named, Mapping) else frozenset()
+    return own.union(*map(property_names, schema.values()))
+
+
 def hushed(schema: dict[str, Any]) -> dict[str, Any]:
     """Give a schema that tells neither defaults nor examples of what is a secret or has one inside.
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.forks import lock_of
+from toolsemble.schema.attributes import names_of
 from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import thorough
+from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.present import names_of, presented, written
+from toolsemble.schema.present import UnreadableError, presented, written
 from toolsemble.schema.problem import Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.secret import secret_keys
+from toolsemble.schema.transparent import init_only, is_transparent
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -32,12 +36,15 @@ class TypedArguments:
         ignored: frozenset[str] = frozenset(),
         keys: Mapping[str, str] | None = None,
         made: type | None = None,
+        shapes: Iterable[Shape] = (),
     ) -> None:
         self.owner = owner
         self.ignored = ignored
         self._keys = keys
         self._made = made
         self._kind = kind
+        self._shapes = tuple(shapes)
+        self._transparent: bool | None = None
         self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         plain = self._plain()
         self._lock = lock_of(self)
@@ -45,6 +52,7 @@ class TypedArguments:
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
         # A tool of common types that is never called keeps no more than what a model is shown of it.
+        self._common = plain is not None
         self._schema: dict[str, Any] | None = None if plain is None else plain[1]
         self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
 
@@ -67,7 +75,7 @@ class TypedArguments:
             shape.fields.append((each, kind))
         _check_shapes(shapes)
         keys = {each.name: each.key for each, _ in shape.fields if each.key not in ("", each.name)}
-        return cls(name, Annotated[Any, shape], ignored, keys)
+        return cls(name, Annotated[Any, shape], ignored, keys, shapes=shapes.values())
 
     @classmethod
     def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
@@ -77,7 +85,7 @@ class TypedArguments:
         _check_shapes(scope.shapes)
         origin = get_origin(kind) or kind
         made = None if issubclass(origin, dict) else origin  # any dict is an instance of a typed dict, or seems so
-        return cls(kind.__name__, read, keys=names_of(origin), made=made)
+        return cls(kind.__name__, read, keys=names_of(origin), made=made, shapes=scope.shapes.values())
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -153,9 +161,58 @@ class TypedArguments:
             found = unfit
         return UnfitError(found)
 
-    def present(self, value: Any, *, reveal: bool = False) -> Any:
-        """Give validated values as JSON, every one of them, under the names that the model knows."""
-        return presented(value, self._keys, reveal=reveal)
+    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
+        """Return validated values as JSON, every one of them, under the names that the model knows.
+
+        What is shown, read again, gives the same values. Where it does not, because of an undeclared type or what a
+        validator makes of it, they are shown with their types. Raise :class:`UnreadableError` when something would not
+        be shown; at a glance, say so.
+        """
+        try:
+            shown = presented(value, self._keys, reveal=reveal)
+            if glance or is_json(value) or self._keeps_all(value):
+                return shown
+            return self._sure(value, shown, reveal=reveal)
+        except (UnreadableError, RecursionError) as raised:
+            problem = raised if isinstance(raised, UnreadableError) else UnreadableError(_TOO_DEEP)
+        if glance:
+            return str(problem)
+        raise problem
+
+    def _keeps_all(self, value: Any) -> bool:
+        """Return whether a value of these types is sure to be told by what is shown of it."""
+        if self._transparent is None:
+            self._transparent = is_transparent(self._core or self._built_core())
+        return self._transparent and not holds_more(value)
+
+    def _sure(self, value: Any, shown: Any, *, reveal: bool) -> Any:
+        """Return what is shown of a value when that tells all of it; else all of it, with its types."""
+        exact = shown if reveal else presented(value, self._keys, reveal=True)
+        if tells_all(value, lambda: self._read_again(exact)):
+            return shown
+        if self.secret_keys:
+            raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
+        return whole(value)
+
+    @property
+    def unkept(self) -> str:
+        """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
+        ours = [
+            (each.kind.__name__, field.name) for each in self._shapes for field, _ in each.fields if _is_unkept(field)
+        ]
+        found = ours or ([] if self._common else list(init_only(self._core or self._built_core())))
+        return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
+
+    def _read_again(self, shown: Any) -> Any:
+        """Return the values that are read from what is shown; None where it does not fit."""
+        try:
+            return self.validate(json.dumps(shown, allow_nan=False))
+        except (UnfitError, ToolArgumentsError, TypeError, ValueError):
+            return None  # which no arguments are
+
+    def _built_core(self) -> Any:
+        self._build()
+        return self._core
 
     def _build(self) -> SchemaValidator:
         from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
@@ -181,6 +238,7 @@ class TypedArguments:
             raise ToolDefinitionError(f"the types of '{self.owner}' cannot be read: {wrong}") from problem
 
 
+_TOO_DEEP = "It cannot be shown: it is nested too deeply, or inside itself"
 _LONG_TEXT = 20_000
 _MOST_ERRORS = 100
 _HOPELESS = 20_000
@@ -234,6 +292,10 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
     if secret and presented(made) != presented(each.default):
         raise ToolDefinitionError(f"{place}: the default of a secret must be one, too; write Secret(...) around it")
+
+
+def _is_unkept(field: Field) -> bool:
+    return field.attribute is None and not field.constant
 
 
 def _is_secret(kind: Any) -> bool:

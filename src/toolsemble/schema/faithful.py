@@ -1,0 +1,267 @@
+"""Whether what people are shown of a value tells all of it: what is shown, read again, must give the same.
+
+A constructor or a validator may move its values to where nobody is shown them, and a value of an undeclared type may be
+shown as another one is. Both are found by reading what is shown once more.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+from toolsemble.schema.attributes import names_of
+from toolsemble.schema.present import UnreadableError, plain
+
+Place: TypeAlias = tuple[Any, ...]
+"""Where something stands in a value: attributes, keys and indices, from the outside in."""
+
+
+class Difference(NamedTuple):
+    """One place where two values differ."""
+
+    place: Place
+    """Where it is."""
+    is_scalar: bool
+    """Whether there are two scalars of one type; else the types or sizes differ."""
+
+
+_JSON = (str, int, float, bool, type(None))
+_LISTS = (list, tuple, deque)
+_SETS = (set, frozenset)
+_TYPE = "$python"
+_known_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
+_UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown"}  # what says nothing of the values
+
+
+def is_json(value: Any) -> bool:
+    """Return whether a value is what JSON has, and nothing that could be taken for a value with its type.
+
+    >>> is_json({"a": [1, None]}), is_json({"a": (1,)}), is_json({1: "a"})
+    (True, False, False)
+    """
+    kind = type(value)
+    if kind is list:
+        return all(map(is_json, value))
+    if kind is dict:
+        return all(type(key) is str and key != _TYPE for key in value) and all(map(is_json, value.values()))
+    return kind in _JSON and (kind is not float or math.isfinite(value))
+
+
+def holds_more(value: Any) -> bool:
+    """Return whether an object in a value, which somebody may have handed on, has attributes that are no fields.
+
+    >>> holds_more([{"a": 1}])
+    False
+    """
+    kind = type(value)
+    if kind in _JSON:
+        return False
+    if isinstance(value, dict):
+        return any(map(holds_more, value)) or any(map(holds_more, value.values()))
+    if isinstance(value, (*_LISTS, *_SETS)):
+        return bool(_state(value)) or any(map(holds_more, value))
+    if hasattr(kind, "get_secret_value"):
+        return holds_more(value.get_secret_value())
+    fields = names_of(kind) or {}
+    return any(name not in fields or holds_more(each) for name, each in _state(value).items())
+
+
+def tells_all(value: Any, again: Callable[[], Any]) -> bool:
+    """Return whether reading what is shown of a value gives the same; refuse one that keeps more than is shown.
+
+    :param again: reads what is shown; an object may hold something new each time, such as a lock or an id
+    """
+    found = again()
+    if _is_typed(found):
+        return False
+    wrong = set(differences(value, found))
+    if not wrong:
+        return True
+    wrong -= set(differences(found, again()))
+    for each in wrong:
+        if kind := hidden_at(value, each.place):
+            raise UnreadableError(
+                f"It cannot be shown: {kind.__name__} keeps something in {each.place[-1]!r} that its fields do not tell"
+            )
+    # A scalar that a validator changes with each reading is shown as it is.
+    return all(each.is_scalar for each in wrong)
+
+
+def differences(one: Any, other: Any, place: Place = ()) -> Iterator[Difference]:
+    """Return where two values differ, in all that they hold, also in attributes that are no fields.
+
+    >>> list(differences({"a": [1, 2]}, {"a": [1, True]}))
+    [Difference(place=('a', 1), is_scalar=False)]
+    """
+    kind = type(one)
+    if kind is not type(other):
+        yield Difference(place, is_scalar=False)
+    elif hasattr(kind, "get_secret_value"):
+        yield from differences(one.get_secret_value(), other.get_secret_value(), place)
+    elif isinstance(one, enum.Enum):
+        yield from () if one is other else (Difference(place, is_scalar=True),)
+    else:
+        state = _state(one)
+        yield from _in_state(state, _state(other), place)
+        yield from _in_content(one, other, place, scalar=not state)
+
+
+def hidden_at(value: Any, place: Place) -> type | None:
+    """Return the type whose attribute a place is inside of, where people are shown nothing of that attribute.
+
+    >>> hidden_at({"a": 1}, ("a",)) is None
+    True
+    """
+    for step in place:
+        inner = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+        if isinstance(inner, (Mapping, *_LISTS)) and not _state(inner):
+            value = inner[step]
+            continue
+        if step != "__pydantic_extra__" and step not in (names_of(type(inner)) or {}):
+            return type(inner)
+        value = getattr(inner, step, None)
+    return None
+
+
+def whole(value: Any) -> Any:
+    """Return a value as JSON that tells it from every other, with its types; for what is not read as it is shown.
+
+    >>> whole({"a": (1, 2), "b": b"ok"})
+    {'a': {'$python': 'tuple', 'items': [1, 2]}, 'b': {'$python': 'bytes', 'text': 'b2s='}}
+    """
+    kind = type(value)
+    if is_json(value) and not isinstance(value, (list, dict)):
+        return value
+    if kind is list:
+        return [whole(each) for each in value]
+    if isinstance(value, dict) and all(type(key) is str for key in value) and _TYPE not in value and not _state(value):
+        return {key: whole(each) for key, each in value.items()}
+    name = kind.__qualname__ if _is_standard(kind) else f"{kind.__module__}.{kind.__qualname__}"
+    return {_TYPE: name, **{key: whole(each) for key, each in _state(value).items()}, **_content(value)}
+
+
+def _is_typed(value: Any) -> bool:
+    """Return whether something in a value looks like a value with its type."""
+    if isinstance(value, dict):
+        return _TYPE in value or any(map(_is_typed, value.values()))
+    return isinstance(value, list) and any(map(_is_typed, value))
+
+
+def _content(value: Any) -> dict[str, Any]:
+    """Return what an object is, beside its attributes: entries, items, or a scalar's text."""
+    if isinstance(value, Mapping):
+        return {"entries": sorted(([whole(key), whole(each)] for key, each in value.items()), key=repr)}
+    if isinstance(value, _LISTS):
+        return {"items": [whole(each) for each in value]}
+    if isinstance(value, _SETS):
+        return {"items": sorted(map(whole, value), key=repr)}
+    if isinstance(value, enum.Enum):
+        return {"name": value.name}
+    if _state(value) and not isinstance(value, (str, int, float)):
+        return {}
+    return {"text": _text(value)}
+
+
+def _text(value: Any) -> Any:
+    """Return the text of a scalar; refuse an object that has none of its own."""
+    text, kind = plain(value), type(value)
+    if isinstance(value, (str, int, float, bytes)) or _made_again(kind, text) == value:
+        return text
+    raise UnreadableError(f"It cannot be shown: nobody can tell from outside what a {kind.__qualname__} holds")
+
+
+def _made_again(kind: Any, text: Any) -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values come here
+
+    try:
+        return TypeAdapter(kind).validate_python(text)
+    except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
+        return None
+
+
+def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator[Difference]:
+    if isinstance(one, Mapping):
+        yield from _in_keys(one, other, place)
+    elif isinstance(one, _LISTS):
+        yield from _in_items(one, other, place)
+    elif isinstance(one, _SETS):
+        if sorted(map(repr, one)) != sorted(map(repr, other)):
+            yield Difference(place, is_scalar=False)
+    elif scalar and one is not other and (one != other or repr(one) != repr(other)):
+        yield Difference(place, is_scalar=_is_standard(type(one)))  # others may have a text that tells less
+
+
+def _in_state(one: Mapping[str, Any], other: Mapping[str, Any], place: Place) -> Iterator[Difference]:
+    for name in {**one, **other}:
+        if name in one and name in other:
+            yield from differences(one[name], other[name], (*place, name))
+        else:
+            yield Difference((*place, name), is_scalar=False)
+
+
+def _in_keys(one: Mapping[Any, Any], other: Mapping[Any, Any], place: Place) -> Iterator[Difference]:
+    kinds = {key: type(key) for key in other}
+    if len(one) != len(other) or any(kinds.get(key) is not type(key) for key in one):
+        yield Difference(place, is_scalar=False)
+        return
+    for key, each in one.items():
+        yield from differences(each, other[key], (*place, key))
+
+
+def _in_items(one: Any, other: Any, place: Place) -> Iterator[Difference]:
+    if len(one) != len(other):
+        yield Difference(place, is_scalar=False)
+        return
+    for index, (each, its) in enumerate(zip(one, other, strict=True)):
+        yield from differences(each, its, (*place, index))
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """Return every attribute that an object holds itself: in its dict, its slots, as a field of a struct."""
+    kind = type(value)
+    if kind in _JSON or kind in _LISTS or kind is dict or isinstance(value, enum.Enum):
+        return {}
+    if isinstance(value, (FunctionType, MethodType, partial)):
+        return _captured(value)
+    found = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
+    said = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
+    return {**said, **getattr(value, "__dict__", {})}
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Return what a function holds beside its code."""
+    if isinstance(function, MethodType):
+        return {"__self__": function.__self__, "__func__": function.__func__}
+    if isinstance(function, partial):
+        return {"func": function.func, "args": function.args, "keywords": function.keywords}
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return {"__code__": function.__code__, "__closure__": cells, "__defaults__": function.__defaults__}
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names of what objects of a type hold outside of their dict."""
+    known = _known_slots.get(kind)
+    if known is None:
+        names = [name for base in kind.__mro__ if not _is_standard(base) for name in _own_slots(base)]
+        names += getattr(kind, "__struct_fields__", ())
+        known = _known_slots[kind] = tuple(name for name in names if name not in _UNTOLD)
+    return known
+
+
+def _own_slots(base: type) -> list[str]:
+    slots = vars(base).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    private = f"_{base.__name__.lstrip('_')}"  # under which a class keeps names that begin with two underscores
+    return [f"{private}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names]
+
+
+def _is_standard(kind: type) -> bool:
+    """Return whether a type is of Python itself: its slots may hold what was computed on the way."""
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names

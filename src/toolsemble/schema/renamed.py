@@ -1,0 +1,31 @@
+"""Typed dicts whose keys have other names in the code than for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+
+class RenamedDict(dict[str, Any]):
+    """A dict by the names in the code that remembers what the model calls its keys.
+
+    >>> RenamedDict({"left": 1}, {"left": "Left"})
+    {'left': 1}
+    """
+
+    __slots__ = ("keys_shown",)
+
+    def __init__(self, values: Mapping[str, Any] = {}, keys_shown: Mapping[str, str] = {}) -> None:
+        super().__init__(values)
+        self.keys_shown = keys_shown
+
+
+def renaming(fields: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Return a function that makes such dicts, for names in the code with those of the model; None if all are the same.
+
+    >>> renaming({"left": "left"}) is None
+    True
+    """
+    keys = {name: key for name, key in fields.items() if key != name}
+    return partial(RenamedDict, keys_shown=keys) if keys else None
