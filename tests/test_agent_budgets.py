@@ -356,13 +356,13 @@ async def test_what_an_agent_inside_spends_counts_outside():
     ],
 )
 async def test_a_budget_holds_for_agents_inside(settings, reason):
-    told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "best"], usage=TokenUsage(100, 0))
+    told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
     result = await Agent(model, [inner(told_inside)], **settings).run("go")
-    inside = result.tool_calls[0].reply.result.attributes["result"]
-    assert (inside.stop_reason, result.stop_reason, len(told(inside.messages))) == (reason, reason, 2)
-    assert told(inside.messages)[0] == "3"
-    assert told(inside.messages)[1].startswith("STOP: Maximum")
+    (said,) = told(result.messages)
+    assert said.startswith("Error: Maximum ")
+    assert said.endswith(" reached in the run around this agent, whose model is not asked any more")
+    assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 
 
@@ -488,9 +488,12 @@ async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_out
 
     @tool
     def delegate() -> str:
-        result = Agent(ScriptedModel([ToolCall("forever"), "best"]), [forever], max_seconds=50).run_sync("go")
-        loop.call_soon_threadsafe(ended.put_nowait, result)
-        return result.text
+        try:
+            Agent(ScriptedModel([ToolCall("forever"), "never asked"]), [forever], max_seconds=50).run_sync("go")
+        except MaxIterationsExceededError as error:
+            loop.call_soon_threadsafe(ended.put_nowait, error.partial)
+            raise
+        return "never"
 
     await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate], max_seconds=0.3).run("go")
     result = await asyncio.wait_for(ended.get(), 30)
