@@ -11,14 +11,14 @@ from toolsemble.models import ChatReply, TokenUsage, ToolMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
 WAIT = 60
-HUNDRED = TokenUsage(90, 10)
+HUNDRED, NO_TOKENS = TokenUsage(90, 10), TokenUsage()
 
 
 def calls(number, name="inner"):
     return [ToolCall(name, {"input": str(place)}) for place in range(number)]
 
 
-def around(number, *, usage=TokenUsage()):
+def around(number, *, usage=NO_TOKENS):
     """Give a model that asks for agents once, and answers what it was told of them."""
 
     def say(request):

@@ -14,6 +14,7 @@ from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
+from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")
@@ -83,7 +84,7 @@ async def asked(
 
 
 async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
-    assembly = Assembly()
+    assembly = Assembly(getattr(model, "max_reply", MAX_REPLY))
     async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
