@@ -20,12 +20,13 @@ from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, offered
 from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
+from toolsemble.definition import Names
 from toolsemble.keywords import ToolSettings
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
 from toolsemble.sinks import Sink, sinks_of
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox import Toolbox, names_inside
 from toolsemble.tools import Tool
 from toolsemble.workers import finish
 
@@ -195,7 +196,12 @@ class Agent:
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        return Delegate(self, name, description, settings)
+        return Delegate(self, name, description, settings, self._names_inside)
+
+    def _names_inside(self) -> Names:
+        """Return the names of the tools that a run can call; those that a function gives are not known beforehand."""
+        tools = self._plan.tools
+        return names_inside(tools) if isinstance(tools, Toolbox) else Names((), all_known=False)
 
     def __repr__(self) -> str:
         plan = self._plan
