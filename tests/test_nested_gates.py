@@ -11,6 +11,7 @@ from toolsemble import (
     Toolbox,
     ToolCall,
     ToolConfigurationError,
+    ToolContext,
     ToolDefinitionError,
     tool,
 )
@@ -160,6 +161,19 @@ def test_a_gate_of_a_toolbox_reaches_a_toolbox_that_a_tool_uses():
     assert RAN == []
 
 
+def test_a_gate_is_not_shaken_off_by_a_context_that_a_program_makes_inside():
+    no, worker = Reviewer(ExitEarly("no")), inner(DELETE)
+
+    @tool
+    def hand_on() -> str:
+        """Let somebody else do it."""
+        return worker.execute("go", ToolContext()).text
+
+    box = Toolbox([hand_on, worker], review=no, approve=["delete"])
+    assert box.execute(ToolCall("hand_on")).text == "Error: Rejected by reviewer: no"
+    assert (no.names, RAN) == (["delete"], [])
+
+
 def test_the_own_gate_of_a_tool_and_one_around_it_are_one_question():
     yes = Reviewer()
     assert helped(Toolbox([inner(DROP)], review=yes, approve=["drop"])) == "dropped t"
@@ -258,7 +272,7 @@ def test_reading_on_in_a_result_that_was_agreed_to_needs_no_approval():
     box = Toolbox([read], max_output=100, pages=True)
     worker = Agent(FunctionModel(say), box).as_tool("helper", "Helps")
     said = helped(Toolbox([worker], review=yes, approve=lambda arguments, context: True))
-    assert said.endswith("59 [page 2 of 2, the last one]")
+    assert said.endswith("59\n[page 2 of 2, the last one]")
     assert yes.names == ["helper", "read"]
 
 

@@ -340,6 +340,8 @@ class Toolbox(Offer):
             return definition  # what it gives has been agreed to
         own = {id(each.outer) for each in self._context.gates}
         around = [each for each in context.gates if id(each.outer) not in own]
+        if not around:
+            return definition
         return mapped(
             definition,
             lambda part: replace(part, gate=gate_within(around, part.name, part.gate, context.review)),
