@@ -1,13 +1,18 @@
 """What the budgets of a run mean for agents inside it."""
 
 import asyncio
+import contextvars
 import threading
+from functools import partial
 
 import pytest
 
 from scripts import TOOLS, assert_valid, sum_of, told
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, tool
-from toolsemble.models import ChatReply, TokenUsage, ToolMessage
+from toolsemble.agent.admission import Admission
+from toolsemble.agent.budget import Limits
+from toolsemble.agent.spending import Spending
+from toolsemble.models import ChatReply, ChatRequest, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
 WAIT = 60
@@ -271,3 +276,29 @@ def test_an_agent_in_a_thread_is_not_asked_when_the_time_of_the_run_around_it_is
     assert ended.wait(WAIT)
     assert (result.stop_reason, model.asked) == ("max_seconds", [])
     assert errors == [refused("Maximum time (0.2 s)").removeprefix("Error: ")]
+
+
+async def test_a_request_that_is_given_up_just_when_its_turn_has_come_gives_its_room_back():
+    around = Spending(Limits(max_tokens=10), None, None)
+
+    def asking():
+        return Admission(Spending(Limits(), None, around), ChatRequest([UserMessage("go")]))
+
+    async def wait():
+        async with asking():
+            raise AssertionError
+
+    async def hold():
+        async with asking():
+            waiting = second()
+            while not around.waiting:
+                await asyncio.sleep(0)
+        waiting.cancel()  # it has been called already, and does not know it yet
+        return waiting
+
+    second = partial(asyncio.create_task, wait(), context=contextvars.copy_context())
+    given_up = await asyncio.wait_for(hold(), WAIT)
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    async with asyncio.timeout(WAIT), asking():
+        assert not around.waiting

@@ -286,3 +286,19 @@ def test_a_gate_holds_in_a_worker_process_where_nobody_can_be_asked():
     yes = Reviewer()
     said = Toolbox([apart, look], review=yes, approve=["del*"]).execute(ToolCall("apart")).text
     assert said == "Error: Rejected by reviewer: the reviewer cannot be asked from a worker process"
+
+
+def test_a_predicate_around_is_asked_about_calls_side_by_side_too():
+    asked = []
+
+    @tool
+    def tidy() -> str:
+        """Tidy up."""
+        return "; ".join(reply.text for reply in Toolbox([delete, look]).execute_all([DELETE, LOOK]))
+
+    def is_needed(arguments, context):
+        asked.append(context.tool_name)
+        return False
+
+    assert Toolbox([tidy], approve=is_needed).execute(ToolCall("tidy")).text == "deleted a; looked at a"
+    assert sorted(asked) == ["delete", "look", "tidy"]
