@@ -41,11 +41,11 @@ class Agent:
     :param goal: what it is to achieve
     :param background: what else it has to know
     :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
-    :param max_turns: how many times the model is asked
+    :param max_turns: how many replies of models a run may take, those of agents inside among them
     :param max_tokens: how many tokens a run may take
     :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
         asked for; time that the reader of a stream takes counts, too; calls and the model are cut off then, and
-        the model is asked once more, which may take as long as the model's own settings allow
+        the model is asked once more, which may take as long again, at least 5 seconds
     :param max_cost: what the tokens of a run may cost, by the prices
     :param max_depth: how deep agents may use agents as tools
     :param prices: what tokens cost
