@@ -7,7 +7,7 @@ from scripts import TOOLS, add, assert_valid, sum_of, told
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, ToolDefinitionError, tool
 from toolsemble.agent import ModelRetried
 from toolsemble.models import AssistantMessage, ChatReply, TextDelta, TokenUsage, ToolMessage, UserMessage
-from toolsemble.testing import FunctionModel, ScriptedModel
+from toolsemble.testing import FunctionModel, RecordingSink, ScriptedModel
 from waiting import auntil
 
 END = "You must provide your best final answer now based on information gathered so far."
@@ -179,16 +179,11 @@ async def test_thousands_of_calls_in_one_reply_are_answered_but_not_run():
 
 async def test_the_time_of_a_run_cuts_its_calls_off(clock):
     cancelled, blocks, released = asyncio.Event(), threading.Event(), threading.Event()
-    added = []
-
-    @tool
-    async def add_numbers(a: int, b: int) -> int:
-        added.append(a + b)
-        return a + b
+    sink = RecordingSink()
 
     @tool
     async def forever() -> str:
-        await auntil(lambda: added and blocks.is_set())
+        await auntil(lambda: sink.of("call_finished") and blocks.is_set())
         clock.advance(0.5)
         try:
             await asyncio.Event().wait()
@@ -202,9 +197,8 @@ async def test_the_time_of_a_run_cuts_its_calls_off(clock):
         released.wait(30)
         return "too late"
 
-    script = [ToolCall("add_numbers", {"a": 1, "b": 2}), ToolCall("forever"), ToolCall("blocking")]
-    model = ScriptedModel([script, "best"])
-    result = await Agent(model, [add_numbers, forever, blocking], max_seconds=0.5).run("go")
+    model = ScriptedModel([[sum_of(1, 2), ToolCall("forever"), ToolCall("blocking")], "best"])
+    result = await Agent(model, [add, forever, blocking], max_seconds=0.5, sinks=[sink]).run("go")
     released.set()
     assert (result.text, result.stop_reason) == ("best", "max_seconds")
     assert told(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
@@ -362,13 +356,13 @@ async def test_what_an_agent_inside_spends_counts_outside():
     ],
 )
 async def test_a_budget_holds_for_agents_inside(settings, reason):
-    told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "best"], usage=TokenUsage(100, 0))
+    told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
     result = await Agent(model, [inner(told_inside)], **settings).run("go")
-    inside = result.tool_calls[0].reply.result.attributes["result"]
-    assert (inside.stop_reason, result.stop_reason, len(told(inside.messages))) == (reason, reason, 2)
-    assert told(inside.messages)[0] == "3"
-    assert told(inside.messages)[1].startswith("STOP: Maximum")
+    (said,) = told(result.messages)
+    assert said.startswith("Error: Maximum ")
+    assert said.endswith(" reached in the run around this agent, whose model is not asked any more")
+    assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 
 
@@ -495,9 +489,12 @@ async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_out
 
     @tool
     def delegate() -> str:
-        result = Agent(ScriptedModel([ToolCall("forever"), "best"]), [forever], max_seconds=50).run_sync("go")
-        loop.call_soon_threadsafe(ended.put_nowait, result)
-        return result.text
+        try:
+            Agent(ScriptedModel([ToolCall("forever"), "never asked"]), [forever], max_seconds=50).run_sync("go")
+        except MaxIterationsExceededError as error:
+            loop.call_soon_threadsafe(ended.put_nowait, error.partial)
+            raise
+        return "never"
 
     await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate], max_seconds=0.3).run("go")
     result = await asyncio.wait_for(ended.get(), 30)

@@ -2,17 +2,16 @@ import asyncio
 import functools
 import json
 import ssl
-import struct
 import subprocess
 import sys
 import threading
-from binascii import crc32
 from urllib.parse import quote
 
 import boto3
 import pytest
 from botocore.loaders import JSONFileLoader
 
+from bedrock_wire import frame
 from providers_asked import (
     HELLO,
     IMAGE,
@@ -74,19 +73,6 @@ SECRETS = ("AKIAEXAMPLEKEY", "wJalrEXAMPLEsecret", "FwoGZXEXAMPLEtoken")
 
 
 # --- a server that speaks Bedrock's wire formats
-
-
-def frame(kind, payload, message="event"):
-    """Give a message of an event stream: lengths, their checksum, headers, payload, the checksum of it all."""
-    named = {f":{message}-type": kind, ":content-type": "application/json", ":message-type": message}
-    headers = b"".join(
-        bytes([len(name)]) + name.encode() + b"\x07" + struct.pack("!H", len(value)) + value.encode()
-        for name, value in named.items()
-    )
-    body = json.dumps(payload).encode()
-    prelude = struct.pack("!II", 16 + len(headers) + len(body), len(headers))
-    start = prelude + struct.pack("!I", crc32(prelude)) + headers + body
-    return start + struct.pack("!I", crc32(start))
 
 
 def start_call(index, name, id, **more):

@@ -34,15 +34,36 @@ class RejectedError(Exception):
 def approved(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
+    """Return the input to which every gate has agreed, with its repairs; else refuse.
+
+    What one reviewer has edited is put to the others again: each of them agrees to what runs.
+    """
+    # From here on nobody else holds the input: what a reviewer, or a predicate, has seen is what runs.
+    read = copied(definition, read[0]), read[1]
+    gates = (gate, *gate.further)
+    agreed = asked = 0
+    while agreed < len(gates):
+        if asked == len(gates) * _MOST_ASKED:
+            raise RejectedError("Rejected by reviewer: the reviewers do not agree on the arguments")
+        before = read[0]
+        read = yield from _approved_by(definition, gates[asked % len(gates)], read, given, steps, context)
+        asked += 1
+        agreed += 1
+        if read[0] is not before and gate.further:
+            agreed, given = 1, definition.present(read[0], reveal=True)
+    return read
+
+
+def _approved_by(
+    definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
+) -> Generator[Work, Any, Decoded]:
     """Give the input that may run, with its repairs: what was read, or what a reviewer made of it; else refuse."""
     (value, repairs), doubt = read, ""
-    # From here on nobody else holds the input: what a reviewer, or a predicate, has seen is what runs.
-    value = copied(definition, value)
     if gate.predicates:
         needed, doubt = yield from _needed(definition, gate.predicates, value, context)
         if not needed:
             return value, repairs
-    handler = _handler(definition, context)
+    handler = _handler(definition, gate, context)
     for _ in range(_MOST_ASKED):
         request = _request(definition, gate, value, repairs, context, doubt)
         decision = yield Question(handler, request)
@@ -85,8 +106,8 @@ def _needed(
     return False, ""
 
 
-def _handler(definition: ToolDefinition, context: ToolContext) -> ReviewHandler:
-    review = context.review
+def _handler(definition: ToolDefinition, gate: Gate | None, context: ToolContext) -> ReviewHandler:
+    review = context.review if gate is None or gate.review is None else gate.review
     if review is None:
         raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
     if isinstance(review, type) or not callable(getattr(review, "review", None)):
@@ -103,7 +124,7 @@ def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> No
     >>> check_reviewer([], ToolContext())
     """
     for definition in asking:
-        _handler(definition, context)
+        _handler(definition, definition.gate, context)
 
 
 def _request(

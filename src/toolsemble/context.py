@@ -24,6 +24,7 @@ from toolsemble.review import (
 )
 from toolsemble.review.automatic import AutoReject
 from toolsemble.review.gate import check_terms
+from toolsemble.review.inherited import InheritedGate
 from toolsemble.review.question import Question
 from toolsemble.review.request import TIMEOUT, ReviewTerms, digest
 from toolsemble.veil import masked_object
@@ -115,6 +116,9 @@ class ToolContext:
     expose_errors: Exposure = "all"
     """Which errors the model is told in their own words: all, or only those that tools declare to be meant for it."""
 
+    gates: tuple[InheritedGate, ...] = ()
+    """The gates of the toolboxes that the call is made inside, for calls that other toolboxes make inside this one."""
+
     def derive(self, changes: dict[str, Any]) -> ToolContext:
         """Give a copy with other values in some fields.
 
@@ -139,8 +143,10 @@ class ToolContext:
 
     def detached(self) -> ToolContext:
         """Give the part that can be sent to another process: live objects stay behind, and nobody there can agree."""
-        review = None if self.review is None else AutoReject("the reviewer cannot be asked from a worker process")
-        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review})
+        nobody = AutoReject("the reviewer cannot be asked from a worker process")
+        gates = tuple(each.detached(nobody) for each in self.gates)
+        review = None if self.review is None else nobody
+        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates})
 
     def progress(self, fraction: float | None, message: str = "") -> None:
         """Tell whoever watches the run how far the call has come; the model does not hear of it.

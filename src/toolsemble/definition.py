@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.data import dataclass
@@ -47,6 +47,15 @@ class ReturnBehavior(Enum):
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Names(NamedTuple):
+    """Names of tools, as far as they are known beforehand."""
+
+    found: tuple[str, ...]
+    """The names."""
+    all_known: bool = True
+    """Whether there are no others; False where tools are looked up later."""
 
 
 class Flow(Protocol):
@@ -143,6 +152,8 @@ class ToolDefinition:
     """The object whose state the body can depend on: a tool of a class, or whose method it is; None for a function."""
     flow: Flow | None = None
     """What is walked in place of the body, where the tool is made of tools."""
+    inside: Callable[[], Names] | None = None
+    """Gives the names of the tools that a call of this one can call, as an agent does; None when there are none."""
     secret: bool = False
     """Whether a parameter is a secret, or has one inside."""
     logger: logging.Logger = field(init=False)

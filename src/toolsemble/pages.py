@@ -97,6 +97,11 @@ class Book:
         self._texts: OrderedDict[str, _Text] = OrderedDict()
         self._room = pages.characters
 
+    @property
+    def name(self) -> str:
+        """The name of the tool that gives pages."""
+        return self._pages.name
+
     def keep(self, text: str, limit: int, reader: Reader) -> tuple[int, str]:
         """Give where the first page of a text ends, and what the model is told about the others."""
         starts = page_starts(text, limit) if len(text) <= self._pages.characters else None

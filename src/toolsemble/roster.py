@@ -10,7 +10,7 @@ from typing import NoReturn, TypeAlias
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
 from toolsemble.data import dataclass
-from toolsemble.definition import ToolDefinition, mapped
+from toolsemble.definition import Names, ToolDefinition, mapped
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.preview import preview
 from toolsemble.review.gate import OuterGate
@@ -124,14 +124,27 @@ def _gated(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[T
     """Give the tools with the gate that the box puts before them."""
     if outer is None:
         return definitions
-    outer.check([name for definition in definitions for name in _names_in(definition)])
+    names = names_in(definitions)
+    outer.check(names.found, all_known=names.all_known)
     # Also before the steps of a pipeline: a tool that needs approval must not get around it by standing in one.
     return [mapped(each, lambda part: replace(part, gate=outer.around(part.name, part.gate))) for each in definitions]
 
 
-def _names_in(definition: ToolDefinition) -> list[str]:
-    parts = () if definition.flow is None else definition.flow.tools()
-    return [definition.name, *(name for part in parts for name in _names_in(part))]
+def names_in(definitions: Iterable[ToolDefinition]) -> Names:
+    """Return the names of tools, of those that they are made of, and of those that agents among them can call.
+
+    >>> names_in([stand_in("wether", [])])
+    Names(found=('(unknown)',), all_known=True)
+    """
+    found: list[str] = []
+    all_known = True
+    for definition in definitions:
+        found.append(definition.name)
+        deeper = () if definition.flow is None else (names_in(definition.flow.tools()),)
+        for names in deeper if definition.inside is None else (*deeper, definition.inside()):
+            found += names.found
+            all_known = all_known and names.all_known
+    return Names(tuple(found), all_known)
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from toolsemble.call import new_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
+from toolsemble.review.inherited import extended
 
 Run: TypeAlias = dict[str, Any]
 """The fields of a context that the calls of one turn share."""
@@ -80,6 +81,8 @@ def _inherited(own: ToolContext, outer: ToolContext) -> Run:
         run["agent_role"] = outer.agent_role
     if own.review is None:
         run["review"] = outer.review
+    if own.gates or outer.gates:
+        run["gates"] = extended(outer.gates, own.gates, run.get("review", own.review))
     return run
 
 

@@ -13,8 +13,8 @@ from toolsemble.caching import Cache
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.claim import Seats
 from toolsemble.collection import collected
-from toolsemble.context import Exposure
-from toolsemble.definition import ToolDefinition, dried, mapped
+from toolsemble.context import Exposure, ToolContext
+from toolsemble.definition import Names, ToolDefinition, dried, mapped
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.hooks import AfterCall, BeforeCall, Sent, hooks_of, nested
 from toolsemble.metrics import ToolMetrics
@@ -29,8 +29,9 @@ from toolsemble.result import ToolResult
 from toolsemble.retrying import Retries
 from toolsemble.review import OnTimeout, ReviewHandler
 from toolsemble.review.gate import Predicate, outer_gate
+from toolsemble.review.inherited import InheritedGate, gate_within
 from toolsemble.review.request import TIMEOUT
-from toolsemble.roster import enrolled, entry_of, stand_in
+from toolsemble.roster import enrolled, entry_of, names_in, stand_in
 from toolsemble.run import OwnRun, Run, own_run, run_of
 from toolsemble.runner import CallPath, Walk, adrive, call_path, drive
 from toolsemble.settings import BoxLimits
@@ -140,6 +141,8 @@ class Toolbox(Offer):
             expose_errors=expose_errors,
         )
         gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
+        if gate is not None:
+            self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
         enrolment = enrolled(tools, gate, limits)
         super().__init__({each.name: entry_of(tool, each, self._context, max_output) for tool, each in enrolment})
@@ -325,14 +328,33 @@ class Toolbox(Offer):
         if entry is None:
             return self._refused(call, run)
         context = entry.context.of_call(run, call.id or new_id())
-        definition = dried(entry.definition) if dry_run else entry.definition
+        definition = entry.definition
+        if "gates" in run:
+            definition = self._within(definition, context)
+        if dry_run:
+            definition = dried(definition)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(definition, read, call.json, context, self._walk)
+
+    def _within(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
+        """Return a tool behind the gates of the boxes around this one as well; it stands behind its own already."""
+        if self._book is not None and definition.name == self._book.name:
+            return definition  # what it gives has been agreed to
+        own = {id(each.outer) for each in self._context.gates}
+        around = [each for each in context.gates if id(each.outer) not in own]
+        if not around:
+            return definition
+        return mapped(
+            definition,
+            lambda part: replace(part, gate=gate_within(around, part.name, part.gate, context.review)),
+        )
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
         """Whether no call of a turn needs an event loop: there is nothing but bodies that block."""
         context = self._context.derive(run)
         if self._walk.hooks or self._walk.slots or context.deadline is not None or context.review is not None:
+            return False
+        if "gates" in run:
             return False
         asked = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in asked & self._entries.keys())
@@ -364,6 +386,15 @@ class Toolbox(Offer):
         ((_, definition),) = collected(tool)
         self._entries[pages.name] = entry_of(tool, definition, self._context, None)
         return book
+
+
+def names_inside(box: Toolbox) -> Names:
+    """Return the names of the tools of a toolbox, and of those that they can call.
+
+    >>> names_inside(Toolbox([])).found
+    ()
+    """
+    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - of this module
 
 
 def _layered(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:

@@ -331,6 +331,8 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
             "run_id": base.run_id or new_id(),
             "parent_id": base.parent_id if outer is None else outer.call_id,
+            # A context that a program makes inside of a call does not get around the gates of that call.
+            "gates": base.gates if outer is None else outer.gates,
             "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
         }
     )

@@ -39,6 +39,7 @@ class Account:
         self.context = _surroundings(plan, memory_id, parameters, run_id)
         self.sinks = plan.sinks
         self.stop: Stop | None = None
+        self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
         self._plan = plan
         self._trace: list[TraceStep] = []
@@ -67,6 +68,11 @@ class Account:
         self._question = _question(self.messages)
         if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer: give a prompt, or a history that ends in one")
+
+    @property
+    def deadline(self) -> float | None:
+        """When nobody waits for the model any more, on the clock of ``time.monotonic``; None for never."""
+        return self.spending.deadline if self.stop is None else self._last_deadline
 
     def shown(self) -> Sequence[Message]:
         """Give the part of the conversation that the model is shown."""
@@ -97,6 +103,7 @@ class Account:
         """Take down that a budget is used up, if one is; the first one counts."""
         if stop is not None and self.stop is None:
             self.stop = stop
+            self._last_deadline = self.spending.last_deadline()
             self.note("stop", stop.name, time.monotonic(), 0.0, stop.said)
 
     def note(

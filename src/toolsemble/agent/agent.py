@@ -20,12 +20,13 @@ from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, offered
 from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
+from toolsemble.definition import Names
 from toolsemble.keywords import ToolSettings
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
 from toolsemble.review import ReviewHandler
 from toolsemble.sinks import Sink, sinks_of
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox import Toolbox, names_inside
 from toolsemble.tools import Tool
 from toolsemble.workers import finish
 
@@ -40,11 +41,11 @@ class Agent:
     :param goal: what it is to achieve
     :param background: what else it has to know
     :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
-    :param max_turns: how many times the model is asked
+    :param max_turns: how many replies of models a run may take, those of agents inside among them
     :param max_tokens: how many tokens a run may take
     :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
         asked for; time that the reader of a stream takes counts, too; calls and the model are cut off then, and
-        the model is asked once more, which may take as long as the model's own settings allow
+        the model is asked once more, which may take as long again, at least 5 seconds
     :param max_cost: what the tokens of a run may cost, by the prices
     :param max_depth: how deep agents may use agents as tools
     :param prices: what tokens cost
@@ -195,7 +196,12 @@ class Agent:
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        return Delegate(self, name, description, settings)
+        return Delegate(self, name, description, settings, self._names_inside)
+
+    def _names_inside(self) -> Names:
+        """Return the names of the tools that a run can call; those that a function gives are not known beforehand."""
+        tools = self._plan.tools
+        return names_inside(tools) if isinstance(tools, Toolbox) else Names((), all_known=False)
 
     def __repr__(self) -> str:
         plan = self._plan

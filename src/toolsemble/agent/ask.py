@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
+from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+
+T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
@@ -30,6 +33,28 @@ class OutOfTimeError(Exception):
     """
 
 
+async def in_time(work: Awaitable[T], deadline: float | None) -> T:
+    """Return what a work gives, or raise an :class:`OutOfTimeError` when it is not there in time.
+
+    :param deadline: when nobody waits for it any more, on the clock of ``time.monotonic``; None for never
+
+    >>> async def answer():
+    ...     return 42
+    >>> asyncio.run(in_time(answer(), None))
+    42
+    """
+    if deadline is None:
+        return await work
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()) as limit:
+            return await work
+    except Exception as error:
+        # A model may make an exception of its own of being stopped; one that it had before is its own.
+        if limit.expired():
+            raise OutOfTimeError from error
+        raise
+
+
 async def asked(
     model: ChatModel,
     request: ChatRequest,
@@ -38,32 +63,11 @@ async def asked(
     retried: Callable[[ModelRetried], None],
     deadline: float | None,
 ) -> ChatReply:
-    """Give the model's reply; in pieces to a channel, if there is one.
+    """Return the model's reply, in pieces to a channel if there is one; ask again when that is worth it.
 
     :param retried: is told before each further time that the model is asked
-    :param deadline: when nobody waits for the model any more, which raises an :class:`OutOfTimeError`
+    :param deadline: after which the model is not asked again
     """
-    if deadline is None:
-        return await _answered(model, request, retry, channel, retried, None)
-    try:
-        async with asyncio.timeout(deadline - time.monotonic()) as limit:
-            return await _answered(model, request, retry, channel, retried, deadline)
-    except Exception as error:
-        # A model may make an exception of its own of being stopped; one that it had before is its own.
-        if limit.expired():
-            raise OutOfTimeError from error
-        raise
-
-
-async def _answered(
-    model: ChatModel,
-    request: ChatRequest,
-    retry: Retry,
-    channel: Channel | None,
-    retried: Callable[[ModelRetried], None],
-    deadline: float | None,
-) -> ChatReply:
-    """Give the model's reply, and ask again when that is worth it and ends in time."""
     tried = 0
     while True:
         try:
@@ -80,7 +84,7 @@ async def _answered(
 
 
 async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
-    assembly = Assembly()
+    assembly = Assembly(getattr(model, "max_reply", MAX_REPLY))
     async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)

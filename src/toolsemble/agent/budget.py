@@ -85,7 +85,7 @@ class Limits:
     max_iterations: int = 25
     """Calls of tools."""
     max_turns: int | None = None
-    """Times that the model is asked."""
+    """Replies of the model, and of the models of agents inside."""
     max_tokens: int | None = None
     """Tokens of requests and replies."""
     max_seconds: float | None = None

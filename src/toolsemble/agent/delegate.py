@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from toolsemble.agent.result import AgentResult
+from toolsemble.definition import Names, ToolDefinition
 from toolsemble.keywords import ToolSettings
 from toolsemble.result import ToolResult
 from toolsemble.tools import Tool
@@ -30,11 +33,17 @@ class Delegate(Tool):
     'Roses are red'
     """
 
-    def __init__(self, agent: Runs, name: str, description: str, settings: ToolSettings) -> None:
+    def __init__(
+        self, agent: Runs, name: str, description: str, settings: ToolSettings, inside: Callable[[], Names]
+    ) -> None:
         self.name = name
         self.description = description
         self._apply(settings)
         self._agent = agent
+        self._inside = inside
+
+    def _define(self) -> ToolDefinition:
+        return replace(super()._define(), inside=self._inside)
 
     async def run(self, input: str) -> ToolResult:
         """Let the agent work on the input, inside the context of this call."""

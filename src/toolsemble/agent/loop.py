@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toolsemble.agent.account import Account
-from toolsemble.agent.ask import OutOfTimeError, asked
+from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
+from toolsemble.agent.ask import OutOfTimeError, asked, in_time
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
@@ -87,6 +88,12 @@ class Loop:
         except (ExitEarlyError, ToolConfigurationError) as error:
             error.partial = account.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
             raise
+        except OuterBudgetError as used_up:
+            account.end(used_up.stop)
+            raise MaxIterationsExceededError(
+                f"{used_up} reached in the run around this agent, whose model is not asked any more",
+                partial=account.result(used_up.stop.name),
+            ) from None
         except MaxIterationsExceededError as error:
             error.partial = account.result("error" if account.stop is None else account.stop.name)
             raise
@@ -102,6 +109,7 @@ class Loop:
         account = self._account
         if self._channel is not None:
             await self._channel.told()
+        check_outer(account.spending.outer)
         box = await self._offer.box(account.view)
         account.end(account.spending.exhausted())
         reply = await self._reply(self._request(box))
@@ -123,20 +131,29 @@ class Loop:
         """Give what the model says; None when the time is up before that, and it is to be asked once more."""
         account, started = self._account, time.monotonic()
         try:
-            reply = await self._asked(request)
+            return await in_time(self._admitted(request), account.deadline)
         except OutOfTimeError:
+            is_last = account.stop is not None
             self._out_of_time(started)
+            check_outer(account.spending.outer)
+            if is_last:
+                raise self._unanswered() from None
             return None
-        seconds = time.monotonic() - started
-        account.spending.add_reply(reply.usage, seconds)
-        account.note("model", type(self._plan.model).__name__, started, seconds, reply.stop_reason)
+
+    async def _admitted(self, request: ChatRequest) -> ChatReply:
+        """Give what the model says, once the runs around this one have room for it; count it before others ask."""
+        spending = self._account.spending
+        async with Admission(spending, request):
+            started = time.monotonic()
+            reply = await self._asked(request)
+            seconds = time.monotonic() - started
+            spending.add_reply(reply.usage, seconds)
+            self._account.note("model", type(self._plan.model).__name__, started, seconds, reply.stop_reason)
         return reply
 
     async def _asked(self, request: ChatRequest) -> ChatReply:
-        account, plan = self._account, self._plan
-        # The last answer has no deadline: with one that has passed, nobody could give it.
-        deadline = None if account.stop is not None else account.spending.deadline
-        asking = asked(plan.model, request, plan.retry, self._pieces, self._retried, deadline)
+        plan = self._plan
+        asking = asked(plan.model, request, plan.retry, self._pieces, self._retried, self._account.deadline)
         if plan.sinks is None:
             return await asking
         with plan.sinks.enter("chat", model_facts(plan)) as told:
@@ -149,6 +166,8 @@ class Loop:
         account, seconds = self._account, time.monotonic() - started
         account.spending.add_model_seconds(seconds)
         account.note("model", type(self._plan.model).__name__, started, seconds, "out of time")
+        if account.stop is not None:
+            return
         stop = account.spending.out_of_time()
         account.end(stop)
         if self._channel is not None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from contextvars import ContextVar
+from typing import Any
 
 from toolsemble.agent.budget import Limits, Prices, Stop, Usage
 from toolsemble.forks import lock_of
 from toolsemble.models.chat import TokenUsage
 
+LAST_ANSWER = 5.0
+"""How many seconds the last answer of a run has at least whose time, or another budget, is used up."""
 
-class _Tally:
+
+class Tally:
     """The limits of one run, and what counts against them."""
 
     def __init__(self, limits: Limits) -> None:
@@ -20,6 +25,10 @@ class _Tally:
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.cost = 0.0
+        # Of requests that agents inside have sent and that are not answered yet, and of the longest reply so far.
+        self.in_flight = self.reserved_tokens = self.most_tokens = 0
+        self.reserved_cost = self.most_cost = 0.0
+        self.waiting: deque[Any] = deque()
 
     def begin(self) -> None:
         """Start the clock."""
@@ -39,6 +48,8 @@ class _Tally:
     def over(self) -> Stop | None:
         """Give the first budget that is used up, of those that agents inside share."""
         limits = self.limits
+        if limits.max_turns is not None and self.replies >= limits.max_turns:
+            return Stop("max_turns", f"Maximum turns ({limits.max_turns})")
         if limits.max_tokens is not None and self.input + self.output >= limits.max_tokens:
             return Stop("max_tokens", f"Maximum tokens ({limits.max_tokens})")
         if self.ends is not None and time.monotonic() >= self.ends:
@@ -46,6 +57,49 @@ class _Tally:
         if limits.max_cost is not None and self.cost >= limits.max_cost:
             return Stop("max_cost", f"Maximum cost ({limits.max_cost:g})")
         return None
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether something is limited that each request takes of."""
+        limits = self.limits
+        return not (limits.max_turns is limits.max_tokens is limits.max_cost is limits.max_seconds is None)
+
+    def count(self, usage: TokenUsage, cost: float) -> None:
+        """Count a reply."""
+        self.replies += 1
+        self.input += usage.input
+        self.output += usage.output
+        self.cached += usage.cached
+        self.cost += cost
+        self.most_tokens = max(self.most_tokens, usage.total)
+        self.most_cost = max(self.most_cost, cost)
+
+    def needed(self, tokens: int, cost: float) -> tuple[int, float]:
+        """Return what to reserve for a request: what it may take, and no less than the longest reply so far took."""
+        return max(tokens, self.most_tokens), max(cost, self.most_cost)
+
+    def has_room(self, tokens: int, cost: float) -> bool:
+        """Whether a request fits beside those in flight; one that is alone does, whatever it takes."""
+        if not self.in_flight:
+            return True
+        limits, spent = self.limits, self.input + self.output + self.reserved_tokens
+        return (
+            (limits.max_turns is None or self.replies + self.in_flight < limits.max_turns)
+            and (limits.max_tokens is None or spent + tokens <= limits.max_tokens)
+            and (limits.max_cost is None or self.cost + self.reserved_cost + cost <= limits.max_cost)
+        )
+
+    def reserve(self, tokens: int, cost: float) -> None:
+        """Count a request that is sent now."""
+        self.in_flight += 1
+        self.reserved_tokens += tokens
+        self.reserved_cost += cost
+
+    def give_back(self, tokens: int, cost: float) -> None:
+        """Count a request as answered or given up, which had reserved this much."""
+        self.in_flight -= 1
+        self.reserved_tokens -= tokens
+        self.reserved_cost = self.reserved_cost - cost if self.in_flight else 0.0  # sums of floats drift
 
     def out_of_time(self) -> Stop:
         """Give the time as used up."""
@@ -64,8 +118,8 @@ class Spending:
 
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
-        self._own = _Tally(limits)
-        self.line: tuple[_Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
+        self._own = Tally(limits)
+        self.line: tuple[Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
         self.deadline: float | None
         """When the time is up, here or around it, on the clock of ``time.monotonic``."""
         # One lock for all that count together: agents inside may run side by side, in other threads.
@@ -102,11 +156,7 @@ class Spending:
         self.add_model_seconds(seconds)
         with self._shared.lock:
             for each in self.line:
-                each.replies += 1
-                each.input += usage.input
-                each.output += usage.output
-                each.cached += usage.cached
-                each.cost += cost
+                each.count(usage, cost)
 
     def claim(self, count: int) -> int:
         """Count calls that are about to be made, as many as may still be; give how many those are."""
@@ -124,11 +174,33 @@ class Spending:
         """Count the time that calls side by side took."""
         self._tool_seconds += seconds
 
+    @property
+    def outer(self) -> tuple[Tally, ...]:
+        """The tallies of the runs around this one, the nearest first."""
+        return self.line[1:]
+
+    @property
+    def waiting(self) -> deque[Any]:
+        """The requests of agents inside the outermost run that wait for room, the first one in front."""
+        return self._shared.waiting
+
+    @property
+    def lock(self) -> threading.RLock:
+        """What those hold who look at what has been spent, or change it."""
+        return self._shared.lock
+
+    def last_deadline(self) -> float | None:
+        """Return when the last answer must be there, which begins now: as long as the run had, at least some seconds.
+
+        None when the time is not limited, here or around it.
+        """
+        most = self._own.limits.max_seconds
+        own = None if most is None else time.monotonic() + max(most, LAST_ANSWER)
+        ends = [end for end in (own, *(each.ends for each in self.outer)) if end is not None]
+        return min(ends, default=None)
+
     def exhausted(self) -> Stop | None:
         """Give the first budget that is used up, other than that of calls."""
-        most = self._own.limits.max_turns
-        if most is not None and self._turns >= most:
-            return Stop("max_turns", f"Maximum turns ({most})")
         for each in self.line:
             stop = each.over()
             if stop is not None:
@@ -137,7 +209,7 @@ class Spending:
 
     def out_of_calls(self) -> Stop:
         """Give the budget of calls as used up, whoever's it is."""
-        most = min(self.line, key=_Tally.calls_left).limits.max_iterations
+        most = min(self.line, key=Tally.calls_left).limits.max_iterations
         return Stop("max_iterations", f"Maximum tool iterations ({most})")
 
     def out_of_time(self) -> Stop:

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ModelError, ToolConfigurationError
@@ -14,9 +15,12 @@ from toolsemble.models.anthropic_messages import called_names, written_messages,
 from toolsemble.models.anthropic_reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.key_masking import keys_in, without_keys
 from toolsemble.models.misuse import held_to, name_after
 from toolsemble.models.per_loop import PerLoop
 from toolsemble.models.refusal import broken, cut_off, shown, unreadable
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
+from toolsemble.number import check_count
 from toolsemble.providers.anthropic import adapt, write_tools
 
 TIMEOUT = 600.0
@@ -50,7 +54,7 @@ class AnthropicModel:
     AnthropicModel('claude-haiku-5-5')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
         self,
         name: str,
         *,
@@ -60,6 +64,7 @@ class AnthropicModel:
         max_tokens: int = 16_384,
         cache: bool = True,
         native_output: bool | None = None,
+        max_reply: int = MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Say which model, and how it is reached; refuse to go without a key where one is needed.
@@ -73,6 +78,7 @@ class AnthropicModel:
             of a model that has tools, as it is sent again after each call
         :param native_output: whether answers of a declared type are asked for by ``output_config``, not by a tool; by
             default when the server is Anthropic's own, as others may ignore it
+        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
         :param client: an ``AsyncAnthropic``, or one for another cloud, in place of key and address; it belongs to one
             event loop, and whoever made it closes it
         """
@@ -82,7 +88,9 @@ class AnthropicModel:
             raise TypeError("AnthropicModel takes a client, or api_key and base_url, not both")
         if isinstance(client, self._sdk.Anthropic):
             raise TypeError("AnthropicModel needs a client for async code: an AsyncAnthropic")
+        check_count("AnthropicModel max_reply", max_reply, least=1)
         self.name = name
+        self.max_reply = max_reply
         self.native_output = base_url is None if native_output is None else native_output
         self._max_tokens = max_tokens
         self._cache = cache
@@ -100,7 +108,7 @@ class AnthropicModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Give the model's whole reply."""
-        assembly = Assembly()
+        assembly = Assembly(self.max_reply)
         async for chunk in self._chunks(request, _whole):
             assembly.add(chunk)
         return assembly.reply()
@@ -116,7 +124,7 @@ class AnthropicModel:
         arguments, reading = self._arguments(request), Reading()
         said = arguments["messages"]
         for _ in range(_PAUSES):
-            with self._told(client):
+            with without_keys(partial(_keys, client)), self._told(client):
                 async with aclosing(ask(client, arguments, reading)) as chunks:
                     async for chunk in chunks:
                         yield chunk
@@ -125,7 +133,8 @@ class AnthropicModel:
             if not reading.is_paused:
                 break
             arguments["messages"] = [*said, {"role": "assistant", "content": reading.resume()}]
-        yield reading.end()
+        with without_keys(partial(_keys, client)):
+            yield reading.end()
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         """Give the arguments of the package's own function; settings that it does not know go into the body as well."""
@@ -168,7 +177,7 @@ class AnthropicModel:
         return self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT))
 
     def _made(self) -> Any:
-        http_client = self._sdk.DefaultAsyncHttpxClient(verify=self._certificates)
+        http_client = limit_responses(self._sdk.DefaultAsyncHttpxClient(verify=self._certificates), self.max_reply)
         return self._sdk.AsyncAnthropic(**self._address, max_retries=0, http_client=http_client)
 
     def _checked(self) -> Any:
@@ -188,17 +197,23 @@ class AnthropicModel:
     @contextmanager
     def _told(self, client: Any) -> Iterator[None]:
         """Raise what goes wrong inside as an error of the model's."""
-        secrets = [getattr(client, name, None) for name in ("api_key", "auth_token")]
+        secrets = _keys(client)
         try:
             yield
         except self._sdk.APIStatusError as error:
             raise _refused(error, secrets) from error
         except (self._sdk.APIConnectionError, self._http.HTTPError) as error:
-            raise broken("Anthropic", error.__cause__ or error, secrets) from error
+            raise too_long(error) or broken("Anthropic", error.__cause__ or error, secrets) from error
         except self._sdk.AnthropicError as error:
             raise ModelError(f"Anthropic's package says: {shown(str(error), secrets)}") from error
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable("Anthropic", error) from error
+
+
+def _keys(client: Any) -> list[str]:
+    """Give what a server must not be quoted with."""
+    known = [getattr(client, name, None) for name in ("api_key", "auth_token")]
+    return [key for key in (*known, *keys_in(client.auth_headers)) if isinstance(key, str)]
 
 
 async def _whole(client: Any, arguments: dict[str, Any], reading: Reading) -> AsyncGenerator[Chunk, None]:
@@ -227,7 +242,7 @@ def _fields(received: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _refused(error: Any, secrets: list[str | None]) -> ModelError:
+def _refused(error: Any, secrets: list[str]) -> ModelError:
     said = error.api_message if isinstance(error.api_message, str) else str(error)
     kind, status, headers = str(error.type), error.status_code, error.response.headers
     # An error in the middle of a stream comes after the status of success.

@@ -16,8 +16,11 @@ from toolsemble.models.bedrock_reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.exchange import answered, followed
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.key_masking import without_keys
 from toolsemble.models.misuse import name_after
 from toolsemble.models.refusal import broken, shown, unreadable
+from toolsemble.models.reply_limit import MAX_REPLY, too_long
+from toolsemble.number import check_count
 
 TIMEOUT = 600.0
 """How many seconds may pass without a sign of life."""
@@ -51,7 +54,7 @@ class BedrockModel:
     BedrockModel('amazon.nova-2-lite-v1:0')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
         self,
         name: str,
         *,
@@ -61,6 +64,7 @@ class BedrockModel:
         profile: str | None = None,
         timeout: float = TIMEOUT,
         native_output: bool = False,
+        max_reply: int = MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Say which model, and how it is reached; refuse to go without a region.
@@ -73,13 +77,21 @@ class BedrockModel:
         :param timeout: how many seconds may pass without a sign of life
         :param native_output: whether answers of a declared type are asked for by a schema, not by a tool; only some
             models take one
+        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
         :param client: a ``bedrock-runtime`` client of boto3's in place of all these
         """
         if client is not None and any((api_key, base_url, region, profile)):
             raise TypeError("BedrockModel takes a client, or api_key, base_url, region and profile, not both")
+        check_count("BedrockModel max_reply", max_reply, least=1)
         self.name = name
+        self.max_reply = max_reply
         self.native_output = native_output
-        self._address: dict[str, Any] = {"api_key": api_key, "base_url": base_url, "timeout": timeout}
+        self._address: dict[str, Any] = {
+            "api_key": api_key,
+            "base_url": base_url,
+            "timeout": timeout,
+            "max_reply": max_reply,
+        }
         self._errors = _package("botocore.exceptions")
         self._session: Any = None if client is not None else _session(region, profile, self._errors)
         self._made = client
@@ -90,24 +102,26 @@ class BedrockModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Give the model's whole reply."""
-        response = await answered(partial(self._response, written_arguments(request, self.name)))
-        assembly, reading = Assembly(), Reading(self.name)
-        with self._told():
-            for chunk in reading.response(response):
-                assembly.add(chunk)
-        assembly.add(reading.end())
-        return assembly.reply()
+        with without_keys(self._secrets):
+            response = await answered(partial(self._response, written_arguments(request, self.name)))
+            assembly, reading = Assembly(self.max_reply), Reading(self.name)
+            with self._told():
+                for chunk in reading.response(response):
+                    assembly.add(chunk)
+            assembly.add(reading.end())
+            return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Give the model's reply as it comes."""
         job, reading = partial(self._events, written_arguments(request, self.name)), Reading(self.name)
-        async with aclosing(followed(job)) as events:
-            async for event in events:
-                with self._told():
-                    chunks = list(reading.event(event))
-                for chunk in chunks:
-                    yield chunk
-        yield reading.end()
+        with without_keys(self._secrets):
+            async with aclosing(followed(job)) as events:
+                async for event in events:
+                    with self._told():
+                        chunks = list(reading.event(event))
+                    for chunk in chunks:
+                        yield chunk
+            yield reading.end()
 
     def _response(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._told():
@@ -156,7 +170,7 @@ def _session(region: str | None, profile: str | None, errors: Any) -> Any:
     return session
 
 
-def _made(session: Any, api_key: str | None, base_url: str | None, timeout: float) -> Any:
+def _made(session: Any, api_key: str | None, base_url: str | None, timeout: float, max_reply: int) -> Any:
     from toolsemble.models.bedrock_http import tell_exchanges  # noqa: PLC0415 - it needs the package
 
     signing = {} if api_key is None else {"signature_version": _package("botocore").UNSIGNED}
@@ -171,7 +185,7 @@ def _made(session: Any, api_key: str | None, base_url: str | None, timeout: floa
     client = session.client("bedrock-runtime", endpoint_url=base_url, config=config)
     if api_key is not None:
         client.meta.events.register("before-call.bedrock-runtime", partial(_authorize, api_key))
-    tell_exchanges(client)
+    tell_exchanges(client, max_reply)
     return client
 
 
@@ -196,6 +210,8 @@ def _refused(error: Any, secrets: list[str | None]) -> ModelError:
 
 def _failed(error: Exception, errors: Any) -> Exception:
     """Give an error for what kept the answer from coming."""
+    if (flood := too_long(error)) is not None:
+        return flood
     unread = _package("botocore.eventstream").ParserError, _package("botocore.parsers").ResponseParserError
     # The package trusts what it reads, and trips over what it did not expect.
     if isinstance(error, (*unread, AttributeError, KeyError, TypeError, RecursionError)):

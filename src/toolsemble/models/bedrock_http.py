@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
+from weakref import ref
 
 from botocore import awsrequest  # type: ignore[import-untyped]  # it comes without types
 
 from toolsemble.models.exchange import Exchange, current_exchange
+from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError, limited
 
 
 class _Told:
@@ -38,20 +42,47 @@ class _Https(_Told, awsrequest.AWSHTTPSConnection):  # type: ignore[misc]  # a c
     pass
 
 
-class _HttpPool(awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]  # a class without types
+class _Limited:
+    """Breaks answers off that are too long."""
+
+    def __init__(self, *arguments: Any, max_reply: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._max_reply = max_reply
+
+    def urlopen(self, *arguments: Any, **options: Any) -> Any:
+        response = super().urlopen(*arguments, **options)  # type: ignore[misc]  # of the class beside it
+        # A response that refers to itself would be freed by the garbage collector only.
+        response.stream = partial(_stream, ref(response), self._max_reply)
+        return response
+
+
+def _stream(reference: ref[Any], most: int, *sizes: Any, **how: Any) -> Iterator[bytes]:
+    """Yield the body of a response; end the connection when it is too long, as nobody reads the rest of it."""
+    response: Any = reference()
+    try:
+        yield from limited(type(response).stream(response, *sizes, **how), most)
+    except ReplyTooLongError:
+        response.close()
+        raise
+
+
+class _HttpPool(_Limited, awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]  # a class without types
     ConnectionCls = _Http
 
 
-class _HttpsPool(awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]  # a class without types
+class _HttpsPool(_Limited, awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]  # a class without types
     ConnectionCls = _Https
 
 
-def tell_exchanges(client: Any) -> None:
-    """Have a client of botocore's make such connections.
+def tell_exchanges(client: Any, max_reply: int = MAX_REPLY) -> None:
+    """Have a client of botocore's make such connections, and break answers off that are longer than so many bytes.
 
     It offers no way to choose them, so this goes by names that are not public. Where they are gone, a cancelled
     request still does not wait, and its connection ends when the service has answered.
     """
     with suppress(AttributeError):
         pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see above
-        pools.update(http=_HttpPool, https=_HttpsPool)
+        pools.update(
+            http=partial(_HttpPool, max_reply=max_reply),
+            https=partial(_HttpsPool, max_reply=max_reply),
+        )

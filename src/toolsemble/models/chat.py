@@ -11,7 +11,10 @@ from toolsemble.call import ToolCall
 from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.message import Message
+from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError
 from toolsemble.specification import ToolSpecification
+
+_BEGINNING = 100
 
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 """Whether the model may call tools, must, or must not."""
@@ -189,13 +192,18 @@ class Assembly:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_reply: int = MAX_REPLY) -> None:
+        """Take how many characters the pieces may have together."""
+        self._most = self._left = max_reply
         self._text: list[str] = []
         self._calls: dict[int, tuple[CallDelta, list[str]]] = {}
         self._end: StreamEnd | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next piece."""
+        """Take the next piece; raise a :class:`~toolsemble.ModelError` when there are too many."""
+        self._left -= _weight(chunk)
+        if self._left < 0:
+            raise ReplyTooLongError(self._most)
         if isinstance(chunk, TextDelta):
             self._text.append(chunk.text)
         elif isinstance(chunk, CallDelta):
@@ -215,6 +223,13 @@ class Assembly:
             raise ModelError("The model's answer was cut off before its end", retryable=True)
         calls = tuple(ToolCall(begin.name, "".join(pieces), begin.id) for begin, pieces in self._calls.values())
         return ChatReply("".join(self._text), calls, self._end.usage, self._end.stop_reason, self._end.details)
+
+
+def _weight(chunk: Chunk) -> int:
+    """Return how many characters a piece holds; the beginning of a call takes memory, too."""
+    if isinstance(chunk, CallDelta):
+        return len(chunk.name) + _BEGINNING
+    return len(chunk.text) if isinstance(chunk, (TextDelta, ArgumentsDelta)) else 0
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
@@ -18,9 +18,12 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.failure import retry_after, worth_retrying
 from toolsemble.models.google_messages import signs_calls, written_config, written_contents
 from toolsemble.models.google_reply import Reading
+from toolsemble.models.key_masking import without_keys
 from toolsemble.models.misuse import name_after
 from toolsemble.models.pump import pumped
 from toolsemble.models.refusal import broken, shown, unreadable
+from toolsemble.models.reply_limit import MAX_REPLY, too_long
+from toolsemble.number import check_count
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ class GoogleModel:
     GoogleModel('gemini-3.8-flash')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
         self,
         name: str,
         *,
@@ -56,6 +59,7 @@ class GoogleModel:
         location: str | None = None,
         timeout: float = TIMEOUT,
         native_output: bool | None = None,
+        max_reply: int = MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Say which model, and how it is reached; refuse to go without a key where one is needed.
@@ -68,6 +72,7 @@ class GoogleModel:
         :param timeout: how many seconds may pass without a sign of life
         :param native_output: whether answers of a declared type are asked for by a schema, not by a tool; by default
             where the API takes both, which is from Gemini 3 on
+        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
         :param client: a ``google.genai.Client`` in place of key and address; it belongs to one event loop, and whoever
             made it closes it
         """
@@ -75,31 +80,38 @@ class GoogleModel:
         options = {"api_key": api_key, "project": project, "location": location}
         if client is not None and (base_url is not None or any(options.values())):
             raise TypeError("GoogleModel takes a client, or api_key, base_url, project and location, not both")
+        check_count("GoogleModel max_reply", max_reply, least=1)
         self.name = name
+        self.max_reply = max_reply
         self.native_output = signs_calls(name) if native_output is None else native_output
         self._secrets = (api_key, *map(os.environ.get, _KEYS))
-        self._client = client or _made(self._sdk, options, base_url, timeout)
+        self._client = client or _made(self._sdk, options, base_url, timeout, max_reply)
 
     def __repr__(self) -> str:
         return f"GoogleModel({self.name!r})"
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Give the model's whole reply."""
-        response = await self._told(self._asking("generate_content", request))
-        assembly, reading = Assembly(), Reading(self.name)
-        for chunk in reading.response(response):
-            assembly.add(chunk)
-        assembly.add(reading.end())
-        return assembly.reply()
+        with without_keys(self._keys):
+            response = await self._told(self._asking("generate_content", request))
+            assembly, reading = Assembly(self.max_reply), Reading(self.name)
+            for chunk in reading.response(response):
+                assembly.add(chunk)
+            assembly.add(reading.end())
+            return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Give the model's reply as it comes."""
         ask, reading = self._asking("generate_content_stream", request), Reading(self.name)
-        async with aclosing(pumped(ask)) as responses:
-            while (response := await self._told(partial(anext, responses, None))) is not None:
-                for chunk in reading.response(response):
-                    yield chunk
-        yield reading.end()
+        with without_keys(self._keys):
+            async with aclosing(pumped(ask)) as responses:
+                while (response := await self._told(partial(anext, responses, None))) is not None:
+                    for chunk in reading.response(response):
+                        yield chunk
+            yield reading.end()
+
+    def _keys(self) -> Iterable[str | None]:
+        return self._secrets
 
     def _asking(self, method: str, request: ChatRequest) -> Callable[[], Awaitable[Any]]:
         """Give what asks the model, by one of the package's own functions."""
@@ -122,7 +134,7 @@ class GoogleModel:
             raise _failed(error, self._sdk, self._secrets) from error
 
 
-def _made(sdk: Any, options: dict[str, str | None], base_url: str | None, timeout: float) -> Any:
+def _made(sdk: Any, options: dict[str, str | None], base_url: str | None, timeout: float, max_reply: int) -> Any:
     """Give a client for every event loop."""
     http = _package("httpx2")
     from toolsemble.models.google_http import LoopHttp  # noqa: PLC0415 - it needs the package that was just asked for
@@ -130,7 +142,7 @@ def _made(sdk: Any, options: dict[str, str | None], base_url: str | None, timeou
     # To read the certificates takes far longer than all the rest, and the package would do so three times.
     trusted = http.create_ssl_context()
     shared = {"client_args": {"verify": trusted}, "async_client_args": {"verify": trusted, "ssl": trusted}}
-    http_options = {"base_url": base_url, "httpx_async_client": LoopHttp(trusted, timeout), **shared}
+    http_options = {"base_url": base_url, "httpx_async_client": LoopHttp(trusted, timeout, max_reply), **shared}
     is_cloud = True if options["project"] or options["location"] else None  # None leaves it to the environment
     try:
         return sdk.Client(enterprise=is_cloud, http_options=http_options, **options)
@@ -163,6 +175,8 @@ def _delay(details: Any) -> float | None:
 def _failed(error: Exception, sdk: Any, secrets: tuple[str | None, ...]) -> Exception:
     """Give an error for what kept the answer from coming."""
     http, auth = _package("httpx2"), _package("google.auth.exceptions")
+    if (flood := too_long(error)) is not None:
+        return flood
     said = shown(str(error), secrets)
     # The package trusts what it reads, and trips over what it did not expect.
     unread = json.JSONDecodeError, sdk.errors.UnknownApiResponseError, AttributeError, KeyError, TypeError

@@ -12,11 +12,14 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.extra import required
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.failure import retry_after, worth_retrying
+from toolsemble.models.key_masking import without_keys
 from toolsemble.models.mistral_messages import written_messages
 from toolsemble.models.mistral_reply import Reading
 from toolsemble.models.misuse import held_to, name_after
 from toolsemble.models.per_loop import PerLoop
 from toolsemble.models.refusal import broken, cut_off, shown, unreadable
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
+from toolsemble.number import check_count
 from toolsemble.providers.mistral import adapt, write_tools
 from toolsemble.providers.wire import field
 
@@ -62,6 +65,7 @@ class MistralModel:
         base_url: str | None = None,
         timeout: float | None = None,
         native_output: bool = False,
+        max_reply: int = MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Say which model, and how it is reached; refuse to go without a key where one is needed.
@@ -72,6 +76,7 @@ class MistralModel:
         :param timeout: how many seconds may pass without a sign of life; 300, or what the client says
         :param native_output: whether answers of a declared type are asked for by ``response_format``, not by a tool;
             Mistral does not promise that it goes together with tools, so this is for agents that have none
+        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
         :param client: a ``Mistral`` in place of key and address; it belongs to one event loop, and whoever made it
             closes it
         """
@@ -84,7 +89,9 @@ class MistralModel:
         self._key = api_key or os.environ.get("MISTRAL_API_KEY")
         if not (self._key or os.environ.get("MISTRAL_SA_TOKEN_PATH") or base_url or client):
             raise ToolConfigurationError(f"Mistral needs a key: {_KEY}")
+        check_count("MistralModel max_reply", max_reply, least=1)
         self.name = name
+        self.max_reply = max_reply
         self.native_output = native_output
         seconds = TIMEOUT if timeout is None and client is None else timeout
         self._timing = {} if seconds is None else {"timeout_ms": round(seconds * 1000)}
@@ -99,8 +106,8 @@ class MistralModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Give the model's whole reply."""
-        client, reading, assembly = self._given or await self._clients.get(), Reading(), Assembly()
-        with self._told():
+        client, reading, assembly = self._given or await self._clients.get(), Reading(), Assembly(self.max_reply)
+        with without_keys(self._keys), self._told():
             for chunk in reading.part(await self._completed(client, self._arguments(request))):
                 assembly.add(chunk)
         if not reading.is_complete:
@@ -111,7 +118,7 @@ class MistralModel:
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Give the model's reply as it comes."""
         client, reading = self._given or await self._clients.get(), Reading()
-        with self._told():
+        with without_keys(self._keys), self._told():
             async with aclosing(self._streamed(client, self._arguments(request))) as events:
                 async for event in events:
                     for chunk in reading.part(event):
@@ -169,7 +176,11 @@ class MistralModel:
         settings = {"follow_redirects": True, "verify": self._certificates}
         # The package makes a second one, for sync code, unless it is given it; nobody uses it.
         clients = {"client": self._http.Client(**settings), "async_client": self._http.AsyncClient(**settings)}
+        limit_responses(clients["async_client"], self.max_reply)
         return _Opened(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
+
+    def _keys(self) -> list[str | None]:
+        return [self._key]
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -177,9 +188,9 @@ class MistralModel:
         try:
             yield
         except self._errors.MistralError as error:
-            raise self._refused(error) from error
+            raise too_long(error) or self._refused(error) from error
         except (self._http.HTTPError, self._errors.NoResponseError) as error:
-            raise broken("Mistral", error, [self._key]) from error
+            raise too_long(error) or broken("Mistral", error, [self._key]) from error
         except self._http.StreamError as error:
             # What the package stumbles over when a request for a stream is refused with nothing in the body.
             raise ModelError("Mistral refused the request without a word", retryable=True) from error

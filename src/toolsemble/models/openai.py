@@ -15,10 +15,13 @@ from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.extra import required
 from toolsemble.models import openai_chat, openai_responses
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
+from toolsemble.models.key_masking import keys_in, without_keys
 from toolsemble.models.misuse import name_after
 from toolsemble.models.openai_failure import explained
 from toolsemble.models.openai_site import is_openai, site, site_of
 from toolsemble.models.per_loop import PerLoop
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
+from toolsemble.number import check_count
 from toolsemble.providers.openai import Api
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ class OpenAIModel:
         native_output: bool | None = None,
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
+        max_reply: int = MAX_REPLY,
         client: AsyncOpenAI | None = None,
     ) -> None:
         """Check the settings; refuse what cannot work.
@@ -66,10 +70,12 @@ class OpenAIModel:
             offered; only OpenAI is, unless you say so
         :param timeout: how many seconds the server may be silent
         :param headers: further headers of each request
+        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
         :param client: a client of your own, such as ``AsyncAzureOpenAI``, in place of all the settings about the server
         """
         self._sdk = required("openai", extra="openai", user="OpenAIModel")
         _check(name, api, timeout)
+        check_count("OpenAIModel max_reply", max_reply, least=1)
         self._given = None if client is None else client.with_options(max_retries=0)
         self._site = site(base_url, label, api_key, key_variable) if client is None else site_of(client, label)
         own = is_openai(self._site.address)
@@ -81,6 +87,7 @@ class OpenAIModel:
         self._origin = f"{self.api} of {name} at {self._site.address}"
         self._timeout = timeout
         self._headers = dict(headers or {})
+        self.max_reply = max_reply
         # A client costs 25 ms, and a connection more than that; so both are kept, as long as their loop lives.
         self._clients = PerLoop(self._client)
 
@@ -91,18 +98,19 @@ class OpenAIModel:
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Give the whole reply."""
         pieces = self._wire.Pieces(self._site.label, self._origin, streamed=False)
-        with explained(self._sdk, self._site):
-            answer = await self._asked(request, streamed=False)
-        if isinstance(answer, str):
-            raise ModelError(f"{self._site.label} sent no JSON but {answer!r:.80}; {self._doubt()}")
-        assembly = Assembly()
-        for chunk in [*pieces.taken(answer), *pieces.ended()]:
-            assembly.add(chunk)
-        return assembly.reply()
+        with without_keys(self._keys):
+            with explained(self._sdk, self._site):
+                answer = await self._asked(request, streamed=False)
+            if isinstance(answer, str):
+                raise ModelError(f"{self._site.label} sent no JSON but {answer!r:.80}; {self._doubt()}")
+            assembly = Assembly(self.max_reply)
+            for chunk in [*pieces.taken(answer), *pieces.ended()]:
+                assembly.add(chunk)
+            return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Give the reply piece by piece; of a server that does not stream, in one."""
-        with explained(self._sdk, self._site):
+        with without_keys(self._keys), explained(self._sdk, self._site):
             async with await self._asked(request, streamed=True) as events:
                 kind = events.response.headers.get("content-type", "")
                 if "text/html" in kind:
@@ -112,8 +120,8 @@ class OpenAIModel:
                 async for event in _body(events.response) if is_whole else events:
                     for chunk in pieces.taken(event):
                         yield chunk
-        for chunk in pieces.ended():
-            yield chunk
+            for chunk in pieces.ended():
+                yield chunk
 
     async def _asked(self, request: ChatRequest, *, streamed: bool) -> Any:
         """Give what the SDK gives for a request."""
@@ -132,9 +140,14 @@ class OpenAIModel:
             timeout=sdk.Timeout(self._timeout, connect=min(_CONNECT, self._timeout)),
             max_retries=0,  # whoever asks knows when to ask again
             default_headers=self._headers,
-            http_client=sdk.DefaultAsyncHttpxClient(trust_env=False) if near else None,
+            http_client=limit_responses(sdk.DefaultAsyncHttpxClient(trust_env=not near), self.max_reply),
         )
         return client
+
+    def _keys(self) -> list[Any]:
+        """Give what a server must not be quoted with; a function for the key has left its last one in the client."""
+        clients = [self._given] if self._given is not None else self._clients.open()
+        return [self._site.key, *keys_in(self._headers), *(getattr(each, "api_key", None) for each in clients)]
 
     def _doubt(self) -> str:
         return f"is {self._site.address} the address of its API? Most end with /v1"

@@ -12,6 +12,7 @@ from typing import Any
 from toolsemble.errors import ModelError
 from toolsemble.models.failure import retry_after, worth_retrying
 from toolsemble.models.openai_site import Site
+from toolsemble.models.reply_limit import too_long
 from toolsemble.preview import preview
 from toolsemble.providers.wire import field
 
@@ -32,7 +33,7 @@ def explained(sdk: ModuleType, site: Site) -> Iterator[None]:
     try:
         yield
     except sdk.OpenAIError as error:
-        raise _explained(error, sdk, site) from error
+        raise too_long(error) or _explained(error, sdk, site) from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{site.label} sent something that is no JSON: {error}", retryable=True) from error
 

@@ -54,6 +54,10 @@ class PerLoop(Generic[T]):
             await hold.begin(self._make())
         return hold.client
 
+    def open(self) -> list[T]:
+        """Return the clients that are open now, of any loop."""
+        return [hold.client for hold in list(self._holds.values()) if hold.is_open]
+
     def _sweep(self) -> None:
         """Drop what has ended, and what belongs to loops that were closed without ending their generators."""
         for each in [each for each in list(_OPEN) if each.loop.is_closed()]:

@@ -16,9 +16,18 @@ def shown(text: str, secrets: Iterable[str | None] = ()) -> str:
     >>> shown("No such key: s3cret", ["s3cret", None])
     'No such key: ***'
     """
+    return preview(masked(text, secrets), _SHOWN)
+
+
+def masked(text: str, secrets: Iterable[str | None]) -> str:
+    """Return a text with keys blotted out.
+
+    >>> masked("No such key: s3cret", ["s3cret", None])
+    'No such key: ***'
+    """
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return preview(text, _SHOWN)
+    return text
 
 
 def broken(provider: str, problem: BaseException, secrets: Iterable[str | None] = ()) -> ModelError:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.event import LOGGER
-from toolsemble.review.request import TIMEOUT, OnTimeout
+from toolsemble.review.request import TIMEOUT, OnTimeout, ReviewHandler
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the call's context; tells whether a reviewer must agree."""
@@ -32,6 +32,10 @@ class Gate:
     """What becomes of the call then."""
     role: str | None = None
     """The role that whoever answers must have; None for any."""
+    review: ReviewHandler | None = None
+    """Who is asked; None for the reviewer of the call."""
+    further: tuple[Gate, ...] = ()
+    """Gates that ask other reviewers, who must agree as well."""
 
 
 def gate_of(
@@ -97,12 +101,15 @@ class OuterGate:
     patterns: tuple[str, ...] | None
     """Names and patterns of names; None for every tool."""
 
-    def check(self, names: Sequence[str]) -> None:
-        """Refuse a name that no tool has: a slip of the pen would leave a tool without its gate."""
+    def check(self, names: Sequence[str], *, all_known: bool = True) -> None:
+        """Refuse a name that no tool has: a slip of the pen would leave a tool without its gate.
+
+        :param all_known: whether these are all; where tools are looked up later, a name may be one of those
+        """
         for pattern in self.patterns or ():
             if any(fnmatchcase(name, pattern) for name in names):
                 continue
-            if not _WILD.intersection(pattern):
+            if all_known and not _WILD.intersection(pattern):
                 raise ToolDefinitionError(f"Toolbox: approve names {pattern!r}, but the tools are {', '.join(names)}")
             LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
@@ -117,6 +124,8 @@ class OuterGate:
             own.timeout,
             self.gate.on_timeout if own.on_timeout is OnTimeout.CONTINUE else own.on_timeout,
             self.gate.role or own.role,
+            own.review,
+            own.further,
         )
 
 
