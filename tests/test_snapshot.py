@@ -486,8 +486,8 @@ class TestWhatCannotBeCopied:
             (
                 Doubled,
                 (
-                    "Step 'close' threw: The input of 'close' cannot be copied (cannot pickle '_thread.lock' object), so "
-                    "it could be changed before it is used; hand over values that can be copied"
+                    "Step 'close' threw: The input of 'close' cannot be copied (cannot pickle '_thread.lock' object), "
+                    "so it could be changed before it is used; hand over values that can be copied"
                 ),
             ),
             (Founded, "It cannot be shown: nobody can tell from outside what a lock holds"),
