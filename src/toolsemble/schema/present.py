@@ -81,7 +81,7 @@ def held(value: Any, field: Kept) -> Any:
 def plain(value: Any) -> Any:
     """Return a scalar that JSON does not have as its text."""
     if type(value) is float:
-        return value if math.isfinite(value) else json.dumps(value)
+        return value if math.isfinite(value) else str(value)
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
 
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
