@@ -81,7 +81,7 @@ def held(value: Any, field: Kept) -> Any:
 def plain(value: Any) -> Any:
     """Return a scalar that JSON does not have as its text."""
     if type(value) is float:
-        return value if math.isfinite(value) else json.dumps(value)
+        return value if math.isfinite(value) else str(value)
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
 
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
@@ -141,8 +141,8 @@ def _told_apart(keys: list[Any], texts: list[Any]) -> list[str]:
 
 def _free(text: str, kind: str, taken: set[Any]) -> str:
     """Return a text that no other key has: with the type of the key, with a number, or both."""
-    named = [text, f"{text} ({kind})"] if kind else []
-    numbered = (f"{text} {number}" for number in range(1, len(taken) + 2))
+    named = [text, f"{text} ({kind})"] if kind else [text]
+    numbered = (f"{text} ({number})" for number in range(2, len(taken) + 3))
     return next(each for each in (*named, *numbered) if each not in taken)
 
 
