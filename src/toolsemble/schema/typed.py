@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.forks import lock_of
 from toolsemble.schema.complaint import problems_in
-from toolsemble.schema.core import thorough
+from toolsemble.schema.core import compile_core, thorough
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
 from toolsemble.schema.plain import Written, plain_shape
@@ -143,9 +143,7 @@ class TypedArguments:
 
     def _looked_through(self, text: str) -> UnfitError:
         """Give all that is wrong with a text that does not fit."""
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - calls that fit never pay for it
-
-        self._thorough = self._thorough or SchemaValidator(thorough(self._core), _use_prebuilt=False)
+        self._thorough = self._thorough or compile_core(thorough(self._core))
         found = None
         try:
             self._thorough.validate_json(text, strict=True)
@@ -158,11 +156,9 @@ class TypedArguments:
         return presented(value, self._keys, reveal=reveal)
 
     def _build(self) -> SchemaValidator:
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
-
         with self._lock:  # two at once would walk the same shapes
             self._core, self._schema = self._plain() or self._generated()
-            self._validator = SchemaValidator(self._core, _use_prebuilt=False)
+            self._validator = compile_core(self._core)
             return self._validator
 
     def _plain(self) -> Written | None:
