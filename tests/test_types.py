@@ -151,14 +151,8 @@ CAT = closed({"kind": {"type": "string", "enum": ["cat"]}, "lives": {"type": "in
 DOG = closed({"kind": {"type": "string", "enum": ["dog"]}, "tricks": array(STRING)}, "kind", "tricks")
 
 # Older releases of pydantic have a pattern for the text of a decimal.
-DECIMAL = {
-    "type": "string",
-    **{
-        "description": f"must match {pattern}"
-        for option in pydantic.TypeAdapter(decimal.Decimal).json_schema()["anyOf"]
-        if (pattern := option.get("pattern"))
-    },
-}
+_PATTERNS = [each.get("pattern") for each in pydantic.TypeAdapter(decimal.Decimal).json_schema()["anyOf"]]
+DECIMAL = text(f"must match {_PATTERNS[1]}") if _PATTERNS[1] else STRING
 
 # annotation, schema, what is sent, what the body gets, what is refused
 TABLE = [

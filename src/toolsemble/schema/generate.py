@@ -36,7 +36,7 @@ class _Schemas(GenerateJsonSchema):
         return _told(super().dataclass_schema(schema), schema)
 
     def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
-        """Return the schema of a typed dict, which says what further keys it takes; older releases of pydantic do not."""
+        """Return the schema of a typed dict with the further keys it takes, which older releases of pydantic omit."""
         written = super().typed_dict_schema(schema)
         extra = schema.get("extras_schema", {"type": "any"})
         further = self.generate_inner(extra) or True  # any value
