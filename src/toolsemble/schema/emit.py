@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsemble.note import Note
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.words import constraint, is_of, json_type, one_of
+from toolsemble.schema.words import constraint, is_of, json_type, one_of, shown
 
 DEPTH = 3
 """How often a type that contains itself is written out before the schema is open."""
@@ -117,11 +117,11 @@ class _Writer:
         kinds = schema.get("type")
         if isinstance(kinds, list):
             self._note(path, "type", "rewritten", "anyOf")
-            shared = {key: value for key, value in schema.items() if key not in {"description", "default"}}
-            each = [shared | {"type": kind} for kind in self._telling(kinds, schema)]
-            return self._default(schema, {"anyOf": self._options(each, path, above)})
+            options = self._options(self._by_type(kinds, schema, path), path, above)
+            return self._default(schema, options[0] if len(options) == 1 else {"anyOf": options})
         if values := self._values(schema, path, words):
-            return self._default(schema, _choice(values, kinds))
+            items = {"items": self._items(schema, path, above, words)} if kinds == "array" and "items" in schema else {}
+            return self._default(schema, _choice(values, kinds) | items)
         written: dict[str, Any] = {"type": kinds} if kinds else {}
         if kinds == "array" or "items" in schema or "prefixItems" in schema:
             written |= {"type": "array", "items": self._items(schema, path, above, words)}
@@ -149,21 +149,30 @@ class _Writer:
         if "const" in schema:
             self._note(path, "const", "rewritten", "enum")
         values, kind = _allowed(schema), schema.get("type")
-        fitting = [value for value in values if is_of(value, kind)] if isinstance(kind, str) else values
-        if len(fitting) == len(values):
-            return values
-        if not fitting:
-            words.append(one_of(values[:_MOST_VALUES]))
+        kinds = [kind] if isinstance(kind, str) else []
+        fitting = self._fitting(values, kinds, path)
+        if values and not fitting:
+            words.append(f"one of {', '.join(map(shown, values[:_MOST_VALUES]))}")
             self._note(path, "enum", "moved", f"{words[-1]}; none is of type {kind}, so no value fits")
-            return []
-        others = [value for value in values if not is_of(value, kind)]
-        self._note(path, "enum", "rewritten", f"without {one_of(others[:_MOST_VALUES])}, not of type {kind}")
         return fitting
 
-    def _telling(self, kinds: list[str], schema: Mapping[str, Any]) -> list[str]:
-        """Return the types that an allowed value has; all of them where there are no such values."""
-        values = _allowed(schema)
-        return [kind for kind in kinds if any(is_of(value, kind) for value in values)] or kinds
+    def _fitting(self, values: list[Any], kinds: list[str], path: str) -> list[Any]:
+        """Return the values that are of one of several types; all where there are no types."""
+        fitting = [value for value in values if not kinds or any(is_of(value, kind) for kind in kinds)]
+        if 0 < len(fitting) < len(values):
+            others = [shown(value) for value in values if not any(is_of(value, kind) for kind in kinds)][:_MOST_VALUES]
+            self._note(path, "enum", "rewritten", f"without {', '.join(others)}, not of type {' or '.join(kinds)}")
+        return fitting
+
+    def _by_type(self, kinds: list[str], schema: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
+        """Return a schema of several types as one of each type, with the allowed values that are of it."""
+        shared = {key: value for key, value in schema.items() if key not in {"description", "default"}}
+        fitting = self._fitting(_allowed(schema), kinds, path)
+        if not fitting:
+            return [shared | {"type": kind} for kind in kinds]
+        shared.pop("const", None)
+        by_type = {kind: [value for value in fitting if is_of(value, kind)] for kind in kinds}
+        return [shared | {"type": kind, "enum": values} for kind, values in by_type.items() if values]
 
     def _items(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
         parts, rest = schema.get("prefixItems"), schema.get("items", {})
