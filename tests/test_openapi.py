@@ -526,7 +526,7 @@ def shared_schema(levels):
 
 
 def test_schemas_that_share_parts_are_read_once_and_refused_when_they_grow_too_large():
-    with pytest.raises(ToolDefinitionError, match="is too large: more than 500000 values when it is written out"):
+    with pytest.raises(ToolDefinitionError, match="is too large: more than 150000 values when it is written out"):
         HttpTool.from_openapi(with_body(shared_schema(40)))
     assert HttpTool.from_openapi(with_body(shared_schema(5)))[0].name == "it"
 

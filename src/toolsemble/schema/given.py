@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.preview import preview
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.required import is_missing
@@ -22,9 +23,9 @@ _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "depend
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
 _MOST_ERRORS = 100
 _LONG_TEXT = 20_000
-_LONG_LIST = 100
-_PER_VALUE = 10
-_MOST_TELLING = 200_000
+_LONG_LIST = 20
+_LONGEST_MESSAGE = 500
+_MOST_TELLING = 100_000
 
 
 class GivenArguments:
@@ -91,10 +92,10 @@ class GivenArguments:
         None means that even the first problem would take too long: of a choice, everything that is wrong with each
         option is told, item by item.
         """
-        if len(text) <= _LONG_TEXT and self._work.of(value, len(text)) <= self._telling:
+        if len(text) <= _LONG_TEXT and self._work.of(value, len(text)) <= 2 * self._telling:
             return list(self._validator.iter_errors(value))
         short = shortened(value, self._validator.is_valid)
-        if self._work is not LINEAR and self._work.of(short, _PER_VALUE * values_in(short)) > self._telling:
+        if self._work is not LINEAR and self._work.of(short, values_in(short)) > self._telling:
             return None
         first = self._first(short)
         return first if _FROM_SHORTENING.isdisjoint(_kinds(first)) else self._first(json.loads(text))
@@ -197,13 +198,13 @@ def _words(kind: str, facts: Mapping[str, Any], message: str) -> str:
     if kind == "type":
         return "expected " + " or ".join(TYPES.get(name, name) for name in facts["types"])
     if kind == "enum":
-        return f"expected {one_of(facts['options'])}"
+        return f"expected {one_of(facts['options'][:_MOST_ERRORS])}"
     if kind == "const":
         return f"expected {one_of([facts['expected_value']])}"
     if kind == "pattern":
         return f"expected text that matches {facts['pattern']}"
     said = constraint({kind: next(iter(facts.values()), True)}, kind)
-    return f"expected {said}" if said else message
+    return f"expected {said}" if said else preview(message, _LONGEST_MESSAGE)
 
 
 def _order(schema: Mapping[str, Any], path: Path) -> int:

@@ -41,7 +41,7 @@ _SPELLINGS = {
 _DEEPEST = 50
 _LARGEST = 10_000
 _DEEPEST_VALUE = 250
-_LARGEST_VALUE = 500_000
+_LARGEST_VALUE = 150_000
 _SHOWN = 200
 
 
@@ -56,14 +56,9 @@ def check_size(place: str, value: Any) -> None:
     >>> check_size("the schema", shared)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: the schema is too large: more than 500000 values when it is written out
+    toolsemble.errors.ToolDefinitionError: the schema is too large: more than 150000 values when it is written out
     """
-    sizes: dict[int, int] = {}
-    _measure(place, value, sizes)
-
-
-def _measure(place: str, value: Any, sizes: dict[int, int]) -> None:
-    """Walk a value depth first without recursion; each part is looked at once."""
+    sizes: dict[int, int] = {}  # depth first and without recursion; each part is looked at once
     open_parts: dict[int, Any] = {}
     waiting: list[tuple[Any, bool]] = [(value, False)]
     while waiting:
@@ -77,12 +72,12 @@ def _measure(place: str, value: Any, sizes: dict[int, int]) -> None:
                 )
         elif id(part) in open_parts:
             raise ToolDefinitionError(f"{place} contains itself; use $ref for what is recursive")
-        elif id(part) not in sizes and isinstance(part, (Mapping, list, tuple)):
+        elif id(part) not in sizes:
             open_parts[id(part)] = part
             if len(open_parts) > _DEEPEST_VALUE:
                 raise ToolDefinitionError(f"{place} is too deep: more than {_DEEPEST_VALUE} levels")
             waiting.append((part, True))
-            waiting += [(each, False) for each in _inner(part)]
+            waiting += [(each, False) for each in _inner(part) if isinstance(each, (Mapping, list, tuple))]
 
 
 def _inner(part: Any) -> Iterable[Any]:
@@ -114,13 +109,15 @@ def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[
     copied: dict[str, Any] = json.loads(_written(owner, schema))
     _check_form(owner, copied)
     _check_nodes(owner, copied)
-    return copied
+    # Arguments are always an object, so of values that it lists only objects count.
+    return {"type": "object", **copied} if copied.keys() & {"enum", "const"} else copied
 
 
 def _written(owner: str, schema: dict[str, Any]) -> str:
     try:
         text = json.dumps(schema, allow_nan=False)
-        json.dumps(schema, ensure_ascii=False).encode()  # half a surrogate pair cannot be sent to a provider
+        if "\\ud" in text:  # half a surrogate pair cannot be sent to a provider
+            json.dumps(schema, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
     return text
@@ -149,10 +146,12 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
     waiting: list[tuple[Any, int, str, str]] = [(schema, 0, "$", "#")]
     known: dict[str, str] = {}
     references: list[tuple[str, str]] = []
+    asked = 0
     while waiting:
         node, depth, path, pointer = waiting.pop()
         known[pointer] = path
-        if depth > _DEEPEST or len(known) > _LARGEST:
+        asked += len(node.get("required", ())) if isinstance(node, Mapping) else 0
+        if depth > _DEEPEST or max(len(known), asked) > _LARGEST:
             raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
         if not isinstance(node, Mapping):
             continue

@@ -6,7 +6,7 @@ that: twenty levels of two options are a million paths, and native code cannot b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from toolsemble.data import dataclass
@@ -270,19 +270,11 @@ class _Counter:
                 maps[number], most[number] = maps[node.parts[0]], max(here[number], most[node.parts[0]])
                 continue
             own = {key: sum(inside[each] for each in children) for key, children in node.children.items()}
-            chosen = (self._joined([maps[each] for each in choice], max) for choice in node.choices)
-            maps[number] = self._joined([own, *(maps[each] for each in node.parts), *chosen], sum)
+            chosen = [_most([maps[each] for each in choice]) for choice in node.choices]
+            maps[number] = _sum([own, *(maps[each] for each in node.parts), *chosen])
+            self._spend(len(maps[number]))
             most[number] = max(here[number], *maps[number].values(), 0)
         return most
-
-    def _joined(self, maps: list[dict[Key, int]], join: Callable[[Iterable[int]], int]) -> dict[Key, int]:
-        """Return one map of several: what is said of a key, or of any key where that one has no name."""
-        telling = [each for each in maps if each]
-        if len(telling) < 2:  # noqa: PLR2004 - there is nothing to join
-            return telling[0] if telling else {}
-        keys = dict.fromkeys(key for each in telling for key in each)
-        self._spend(len(keys) * len(telling))
-        return {key: join([each.get(key, each.get(_others(key), 0)) for each in telling]) for key in keys}
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
@@ -291,6 +283,26 @@ class _Counter:
 
 
 _NAMED = {"dependentSchemas", "dependencies", "patternProperties"}
+
+
+def _sum(maps: list[dict[Key, int]]) -> dict[Key, int]:
+    """Return the sum of several maps; what one says of any key counts for the keys that it does not name."""
+    if len(telling := [each for each in maps if each]) == 1:
+        return telling[0]
+    total: dict[Key, int] = {}
+    for each in telling:
+        for key, count in each.items():
+            total[key] = total.get(key, 0) + count - (each.get(_others(key), 0) if _others(key) != key else 0)
+    return {key: count + (total.get(_others(key), 0) if _others(key) != key else 0) for key, count in total.items()}
+
+
+def _most(maps: list[dict[Key, int]]) -> dict[Key, int]:
+    """Return the most that one of several maps says of each key, or of any key."""
+    most: dict[Key, int] = {}
+    for each in maps:
+        for key, count in each.items():
+            most[key] = max(most.get(key, 0), count)
+    return {key: max(count, most.get(_others(key), 0)) for key, count in most.items()}
 
 
 def _others(key: Key) -> Key:
