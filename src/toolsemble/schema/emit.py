@@ -123,9 +123,9 @@ class _Writer:
             items = {"items": self._items(schema, path, above, words)} if kinds == "array" and "items" in schema else {}
             return self._default(schema, _choice(values, kinds) | items)
         written: dict[str, Any] = {"type": kinds} if kinds else {}
-        if kinds == "array" or "items" in schema or "prefixItems" in schema:
+        if kinds == "array" or (not kinds and schema.keys() & {"items", "prefixItems"}):
             written |= {"type": "array", "items": self._items(schema, path, above, words)}
-        if kinds == "object" or "properties" in schema or (path == "$" and "required" in schema):
+        if kinds == "object" or (not kinds and "properties" in schema):
             written |= {"type": "object"} | self._object(schema, path, above)
         return self._default(schema, written)
 

@@ -109,8 +109,7 @@ def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[
     copied: dict[str, Any] = json.loads(_written(owner, schema))
     _check_form(owner, copied)
     _check_nodes(owner, copied)
-    # Arguments are always an object, so of values that it lists only objects count.
-    return {"type": "object", **copied} if copied.keys() & {"enum", "const"} else copied
+    return {"type": "object", **copied}  # arguments always are one
 
 
 def _written(owner: str, schema: dict[str, Any]) -> str:
