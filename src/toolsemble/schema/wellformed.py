@@ -128,16 +128,14 @@ def _check_form(owner: str, schema: dict[str, Any]) -> None:
 
     try:
         jsonschema_rs.meta.validate(schema)
-    except jsonschema_rs.ValidationError as problem:
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem.instance_path)
-        wanted = _SPELLINGS.get(problem.instance) if isinstance(problem.instance, str) else None
-        hint = f"; use {wanted!r}" if wanted else ""
-        says = preview(str(problem.message), _SHOWN)
-        raise ToolDefinitionError(
-            f"Tool '{owner}': the schema is not valid: ${preview(place, _SHOWN)}: {says}{hint}"
-        ) from None
     except ValueError as problem:
-        raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {preview(str(problem))}") from None
+        parts, instance = getattr(problem, "instance_path", ()), getattr(problem, "instance", None)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+        wanted = _SPELLINGS.get(instance) if isinstance(instance, str) else None
+        says = preview(getattr(problem, "message", str(problem)), _SHOWN) + (f"; use {wanted!r}" if wanted else "")
+        raise ToolDefinitionError(
+            f"Tool '{owner}': the schema is not valid: ${preview(place, _SHOWN)}: {says}"
+        ) from None
 
 
 def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
