@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -17,6 +18,8 @@ from toolsemble.schema.present import names_of, presented, written
 from toolsemble.schema.problem import Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.secret import secret_keys
+from toolsemble.schema.tagged import tagged_schema
+from toolsemble.schema.work import LINEAR, Work, work_of_types
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -44,6 +47,8 @@ class TypedArguments:
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
+        self._work = LINEAR
+        self._at_most = 0
         # A tool of common types that is never called keeps no more than what a model is shown of it.
         self._schema: dict[str, Any] | None = None if plain is None else plain[1]
         self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
@@ -104,6 +109,8 @@ class TypedArguments:
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         validator = self._validator or self._build()
+        if len(text) > self._at_most and not _admits(self._work, text):
+            raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': nested too deeply or too long; send less")
         try:
             return validator.validate_json(text, strict=True)
         except ValueError as unfit:
@@ -157,7 +164,11 @@ class TypedArguments:
 
     def _build(self) -> SchemaValidator:
         with self._lock:  # two at once would walk the same shapes
-            self._core, self._schema = self._plain() or self._generated()
+            plain = self._plain()
+            self._core, self._schema = plain or self._generated()
+            # Where types contain each other and nothing tells them apart, every level of a value multiplies the work.
+            self._work = LINEAR if plain else work_of_types(tagged_schema(self._schema))
+            self._at_most = self._work.at_most
             self._validator = compile_core(self._core)
             return self._validator
 
@@ -188,6 +199,16 @@ def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDet
         include_url=False, include_input=False, include_context=include_context
     )
     return found
+
+
+def _admits(work: Work, text: str) -> bool:
+    """Whether a text is neither too deep nor too long to be read; what is not JSON is refused elsewhere, and soon."""
+    if work.deepest is not None and text.count("{") + text.count("[") <= work.deepest:
+        return True
+    try:
+        return work.admits(json.loads(text), len(text))
+    except (ValueError, RecursionError):
+        return True
 
 
 def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:

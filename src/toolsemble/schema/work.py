@@ -6,6 +6,7 @@ that: twenty levels of two options are a million paths, and native code cannot b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -44,7 +45,9 @@ class Work:
     @property
     def at_most(self) -> int:
         """How many characters a value may have without a look at its depth."""
-        return 0 if self.deepest is not None else _MOST_WORK // self.paths[-1]
+        if self.deepest is not None:
+            return 0
+        return sys.maxsize if self.paths[-1] == 1 else _MOST_WORK // self.paths[-1]
 
     def of(self, value: Any, length: int) -> int:
         """Return how much work a value can cause that is written in so many characters.
@@ -60,6 +63,8 @@ class Work:
         >>> Work((1, 2, 4), deepest=2).admits([[[]]], 6)
         False
         """
+        if length <= self.at_most:
+            return True
         deep = self.deepest is not None and depth_of(value) > self.deepest
         return not deep and self.of(value, length) <= _MOST_WORK
 
@@ -107,6 +112,18 @@ def work_of(schema: Mapping[str, Any], text: str | None = None) -> Work:
     if text is not None and not any(f'"{word}"' in text for word in _BRANCHING):
         return LINEAR
     return _Counter(schema).work()
+
+
+def work_of_types(schema: Mapping[str, Any]) -> Work:
+    """Return how much work the schema of declared types can cause; types are their author's own, so none is refused.
+
+    >>> work_of_types({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
+    True
+    """
+    try:
+        return work_of(schema)
+    except TooMuchWorkError:
+        return LINEAR
 
 
 class _Node:
@@ -177,11 +194,16 @@ class _Counter:
     def _read(self, node: _Node, schema: Mapping[str, Any]) -> None:
         if isinstance(ref := schema.get("$ref"), str):
             node.parts.append(self._index(pointed(self._root, ref), ref.replace("#", "$", 1).replace("/", ".")))
-        for keyword in ("anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies"):
+        options = [*self._listed(schema, "anyOf", node.path), *self._listed(schema, "oneOf", node.path)]
+        if "discriminator" in schema:  # which pydantic writes, and reads by
+            node.choices.append(options)
+        else:
+            node.parts += options
+        for keyword in ("not", "if", "dependentSchemas", "dependencies"):
             node.parts += self._listed(schema, keyword, node.path)
-        if _is_exclusive(options := schema.get("allOf", ())):
-            node.parts += [self._index(each["if"], f"{node.path}.allOf") for each in options]
-            node.choices.append([self._index(each["then"], f"{node.path}.allOf") for each in options])
+        if _is_exclusive(conditions := schema.get("allOf", ())):
+            node.parts += [self._index(each["if"], f"{node.path}.allOf") for each in conditions]
+            node.choices.append([self._index(each["then"], f"{node.path}.allOf") for each in conditions])
         else:
             node.parts += self._listed(schema, "allOf", node.path)
         node.choices += [[number for word in ("then", "else") for number in self._listed(schema, word, node.path)]]
