@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls test coverage lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls test test-lowest coverage lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -33,6 +33,16 @@ TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: $(VENV)/.dev
 	@$(TEST)
+
+# The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
+LOWEST := .venv-lowest
+LOWEST_EXTRAS := datetime http json otel prometheus retry
+LOWEST_TESTS := tool toolbox function typed_tool schema_tool specification types tagged emit repair complaint decode \
+	present required reading fuzz fuzzing hostile hostile_schemas secrets call result shape errors hooks pipeline branches \
+	retries caching record metrics openapi http_tool fetch json_parser datetimes calculator prometheus review rules
+
+test-lowest: $(LOWEST)/.installed
+	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(LOWEST_TESTS:%=tests/test_%.py)
 
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
@@ -72,7 +82,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -93,6 +103,14 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
+
+$(LOWEST)/.installed: pyproject.toml tests/lowest.py | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(LOWEST)
+	@$(BIN)/python tests/lowest.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+		--editable '.[datetime,http,json,otel,prometheus,retry]' attrs hypothesis msgspec \
+		pytest pytest-asyncio pytest-timeout pytest-xdist sybil
+	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[docs]'

@@ -1,8 +1,10 @@
 """The portable subset: what is left of any JSON Schema, and what the description says instead."""
 
+import jsonschema_rs
 import pytest
 
-from toolsemble import SchemaTool, Toolbox, tool, tool_specifications_from
+from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
+from toolsemble.providers import google
 from toolsemble.schema.emit import portable
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
@@ -144,3 +146,144 @@ def test_a_tool_of_a_box_explains_itself_for_every_provider():
         assert isinstance(function.explain(provider), list)
     assert [note.keyword for note in function.explain("google")] == ["additionalProperties", "default"]
     assert Toolbox([function]).specifications
+
+
+CONTRADICTIONS = [
+    (
+        {"type": "array", "items": {"type": "string"}, "enum": ["a", "b"]},
+        {"type": "array", "description": "one of 'a', 'b'", "items": {"type": "string"}},
+        "$.v: enum moved into the description: one of 'a', 'b'; none is of type array, so no value fits",
+    ),
+    (
+        {"type": "integer", "enum": ["1", "2"]},
+        {"type": "integer", "description": "one of '1', '2'"},
+        "$.v: enum moved into the description: one of '1', '2'; none is of type integer, so no value fits",
+    ),
+    (
+        {"type": "boolean", "enum": ["true"], "description": "Whether"},
+        {"type": "boolean", "description": "Whether (one of 'true')"},
+        "$.v: enum moved into the description: one of 'true'; none is of type boolean, so no value fits",
+    ),
+    (
+        {"type": ["array", "null"], "enum": [5]},
+        {
+            "anyOf": [
+                {"type": "array", "description": "one of 5", "items": {}},
+                {"type": "null", "description": "one of 5"},
+            ]
+        },
+        "$.v: enum moved into the description: one of 5; none is of type array, so no value fits",
+    ),
+    (
+        {"type": "string", "enum": ["asc", "desc", None]},
+        {"type": "string", "enum": ["asc", "desc"]},
+        "$.v: enum rewritten: without null, not of type string",
+    ),
+    (
+        {"type": ["string", "integer"], "enum": ["a", None]},
+        {"type": "string", "enum": ["a"]},
+        "$.v: enum rewritten: without null, not of type string or integer",
+    ),
+    ({"type": ["string", "null"], "const": None}, {"type": "null"}, "$.v: type rewritten: anyOf"),
+    ({"type": "integer", "enum": [1.0, 1, 2]}, {"type": "integer", "enum": [1, 2]}, None),
+    ({"type": "number", "enum": [1, 2.5, 1]}, {"type": "number", "enum": [1, 2.5]}, None),
+    (
+        {"type": "array", "items": {"type": "string"}, "enum": [["a"], ["b"]]},
+        {"type": "array", "enum": [["a"], ["b"]], "items": {"type": "string"}},
+        None,
+    ),
+    (
+        {"allOf": [{"enum": ["a", "b"]}, {"type": "string", "enum": ["b", "c"]}]},
+        {"type": "string", "enum": ["b"]},
+        "$.v: allOf rewritten: merged",
+    ),
+    ({"allOf": [{"type": "string", "title": "A"}, {"type": "string"}]}, {"type": "string"}, None),
+    ({"type": "string", "enum": ["a"], "default": "b"}, {"type": "string", "enum": ["a"], "default": "b"}, None),
+    ({"type": "string", "items": {}, "properties": {}}, {"type": "string"}, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "written", "note"), CONTRADICTIONS)
+def test_allowed_values_are_shown_as_validation_enforces_them(schema, written, note):
+    made = SchemaTool("t", "", lambda _: "ran", {"properties": {"v": schema}, "required": ["v"]})
+    assert Toolbox([made]).specifications[0].parameters["properties"]["v"] == written
+    assert note is None or note in map(str, made.explain("anthropic"))
+
+
+def shown_schemas(box):
+    """Give what each provider is sent as the schema of the only tool, in the words of JSON Schema."""
+    chat, responses = box.to_openai()[0]["function"]["parameters"], box.to_openai("responses")[0]["parameters"]
+    yield from (chat, responses, box.to_anthropic()[0]["input_schema"], box.to_mcp()[0]["inputSchema"])
+    yield box.to_bedrock()[0]["toolSpec"]["inputSchema"]["json"]
+    yield from (each[0]["function"]["parameters"] for each in (box.to_mistral(), box.to_ollama()))
+    yield plain(box.to_google()[0]["function_declarations"][0]["parameters"])
+
+
+def plain(schema):
+    if isinstance(schema, list):
+        return [plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {{"any_of": "anyOf"}.get(key, key): plain(value) for key, value in schema.items() if key != "nullable"}
+    made |= {"type": made["type"].lower()} if isinstance(made.get("type"), str) else {}
+    return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
+
+
+PROBES = ["a", "b", "c", "asc", "desc", "1", 1, 2, 1.5, 2.5, 5, True, None, ["a"], ["b"], ["c"], [], {}]
+
+
+@pytest.mark.parametrize("schema", [each for each, _, _ in CONTRADICTIONS])
+def test_what_is_enforced_fits_what_every_provider_is_shown(schema):
+    made = SchemaTool("t", "", lambda _: "ran", {"properties": {"v": schema}, "required": ["v"]})
+    box = Toolbox([made], repair=False)
+    accepted = [each for each in PROBES if box.execute(ToolCall("t", {"v": each})).text == "ran"]
+    for shown in shown_schemas(box):
+        validator = jsonschema_rs.validator_for(shown)
+        assert all(validator.is_valid({"v": each}) for each in accepted)
+        listed = shown["properties"]["v"].get("enum", [])
+        assert all(each in accepted for each in listed)
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        (
+            {"properties": {"a": {"type": "string"}}, "required": ["b", "a"]},
+            {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]},
+        ),
+        ({"required": ["b"]}, {"type": "object", "properties": {"b": {}}, "required": ["b"]}),
+        (
+            {"required": ["b"], "additionalProperties": {"type": "integer"}},
+            {
+                "type": "object",
+                "properties": {"b": {"type": "integer"}},
+                "required": ["b"],
+                "additionalProperties": {"type": "integer"},
+            },
+        ),
+    ],
+)
+def test_what_is_required_without_being_a_property_is_shown(schema, written):
+    made = SchemaTool("t", "", lambda _: "ran", schema)
+    assert Toolbox([made]).specifications[0].parameters == written
+    assert "$: required rewritten: b is a property" in map(str, made.explain("openai"))
+
+
+def test_a_specification_by_hand_may_have_parts_that_admit_anything_and_several_types():
+    schema = {"type": "object", "properties": {"a": True, "b": {"type": ["string", "null"]}}}
+    specification = ToolSpecification("t", "", schema)
+    written = google.write_tools([specification])[0]["function_declarations"][0]["parameters"]
+    assert written["properties"] == {"a": {}, "b": {"type": "STRING", "nullable": True}}
+    assert [str(each) for each in google.adapt(schema)[1]] == [
+        "$.b: type rewritten: anyOf",
+        "$.b: anyOf rewritten: nullable",
+    ]
+
+
+def test_a_schema_is_written_out_to_a_bounded_depth():
+    chain = {f"d{level}": {"properties": {"n": {"$ref": f"#/$defs/d{level + 1}"}}} for level in range(500)}
+    schema = {"properties": {"v": {"$ref": "#/$defs/d0"}}, "$defs": {**chain, "d500": {"type": "string"}}}
+    made = SchemaTool("t", "", lambda _: "ran", schema)
+    notes = [str(each) for each in made.explain("google")]
+    assert any(each.endswith("dropped: more than 100 levels") for each in notes)
+    assert len(list(shown_schemas(Toolbox([made])))) == 8

@@ -485,3 +485,152 @@ def test_names_that_models_cannot_write_are_made_into_others():
     }
     tool = HttpTool.from_openapi(document)[0]
     assert (tool.name, tool._endpoint.query) == ("get", {"a_b": "a.b", "a_b_2": "a/b", "value": "?"})
+
+
+def with_operations(number, **operation):
+    paths = {f"/p{index}": {"get": dict(operation)} for index in range(number)}
+    return {"openapi": "3.1.0", "servers": [{"url": "https://api.example"}], "paths": paths}
+
+
+def test_many_operations_of_one_name_are_numbered_and_none_gets_too_long_a_name():
+    made = HttpTool.from_openapi(with_operations(1100, operationId="x" * 80))
+    names = [tool.name for tool in made]
+    assert len(set(names)) == 1100
+    assert names[:3] == ["x" * 64, f"{'x' * 56}_2", f"{'x' * 56}_3"]
+    assert max(map(len, names)) == 64
+    assert names[-1] == f"{'x' * 56}_1100"
+
+
+def test_names_that_look_like_numbered_ones_are_skipped():
+    document = with_operations(0)
+    ids = ["a", "a_2", "a_3", "a", "a"]
+    document["paths"] = {f"/{index}": {"get": {"operationId": each}} for index, each in enumerate(ids)}
+    assert [tool.name for tool in HttpTool.from_openapi(document)] == ["a", "a_2", "a_3", "a_4", "a_5"]
+
+
+def with_body(schema, **document):
+    operation = {"operationId": "it", "requestBody": {"content": {"application/json": {"schema": schema}}}}
+    return {
+        "openapi": "3.1.0",
+        "servers": [{"url": "https://api.example"}],
+        "paths": {"/a": {"post": operation}},
+        **document,
+    }
+
+
+def shared_schema(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema, "b": schema}}
+    return schema
+
+
+def test_schemas_that_share_parts_are_read_once_and_refused_when_they_grow_too_large():
+    with pytest.raises(ToolDefinitionError, match="is too large: more than 150000 values when it is written out"):
+        HttpTool.from_openapi(with_body(shared_schema(40)))
+    assert HttpTool.from_openapi(with_body(shared_schema(5)))[0].name == "it"
+
+
+def test_a_schema_that_contains_itself_is_refused():
+    cyclic = {"type": "object", "properties": {}}
+    cyclic["properties"]["again"] = {"type": "array", "items": cyclic}
+    with pytest.raises(ToolDefinitionError, match=r"a schema contains itself; use \$ref"):
+        HttpTool.from_openapi(with_body(cyclic))
+
+
+@pytest.mark.parametrize("choice", ["anyOf", "oneOf", "allOf"])
+def test_choices_that_multiply_are_refused_naming_the_place(choice):
+    schemas = {f"d{level}": {choice: [{"$ref": f"#/components/schemas/d{level + 1}"}] * 2} for level in range(22)}
+    schemas["d22"] = {"type": "integer"}
+    document = with_body({"$ref": "#/components/schemas/d0"}, components={"schemas": schemas})
+    with pytest.raises(
+        ToolDefinitionError, match=r"Tool 'it': the schema is too large: \$\.\$defs\.components_schemas_d"
+    ):
+        HttpTool.from_openapi(document)
+
+
+def test_operations_with_too_many_schemas_together_ask_to_choose(monkeypatch):
+    monkeypatch.setattr("toolsemble.builtin.openapi._MOST_SCHEMAS", 50)
+    schema = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(20)}}
+    parameters = [{"name": "q", "in": "query", "schema": schema}]
+    document = with_operations(10, parameters=parameters)
+    with pytest.raises(ToolDefinitionError, match=r"more than 50 schemas; choose some with only=\[…\]"):
+        HttpTool.from_openapi(document)
+    assert len(HttpTool.from_openapi(document, only=["get_p1", "get_p2"])) == 2
+
+
+def test_a_message_about_operations_names_a_hundred_of_them():
+    with pytest.raises(ToolDefinitionError) as caught:
+        HttpTool.from_openapi(with_operations(500), only=["none"])
+    assert str(caught.value).endswith("get_p99, and 400 more")
+
+
+CREDENTIALS = [
+    {"auth": "TOKEN"},
+    {"auth": ("ada", "hunter2")},
+    {"secrets": {"key": "hunter2"}},
+    {"headers": {"X-Api-Key": "hunter2"}},
+    {"headers": {"Accept": "application/json", "X-Tenant": "ours"}},
+]
+ELSEWHERE = [
+    "https://evil.example",
+    "https://evil.example/v1",
+    "http://api.example",
+    "https://api.example:8443",
+    "https://api.example.evil.example",
+    "https://api.example@evil.example",
+    "https://api.example\\@evil.example",
+    "HTTPS://EVIL.example",
+]
+
+
+def redirecting(url, level, **variables):
+    servers = {"servers": [{"url": url, "variables": variables}]}
+    operation = {"operationId": "it", **(servers if level == "operation" else {})}
+    item = {"get": operation, **(servers if level == "path" else {})}
+    return {"openapi": "3.1.0", "servers": [{"url": "https://api.example"}], "paths": {"/a": item}}
+
+
+@pytest.mark.parametrize("level", ["operation", "path"])
+@pytest.mark.parametrize("url", ELSEWHERE)
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+def test_no_part_of_a_document_sends_credentials_to_another_origin(credentials, url, level):
+    document = redirecting(url, level)
+    with pytest.raises(ToolDefinitionError, match=r"'it' would send credentials to .*; say where .* with base_url="):
+        HttpTool.from_openapi(document, **credentials)
+    made = HttpTool.from_openapi(document, base_url="https://api.example/v2", **credentials)
+    assert made[0].approval_description.startswith("GET https://api.example/v2/a\n")
+
+
+def test_a_server_variable_cannot_change_where_credentials_go():
+    document = redirecting("https://{host}/v1", "operation", host={"default": "evil.example", "enum": ["api.example"]})
+    with pytest.raises(ToolDefinitionError, match=r"credentials to https://evil\.example, which is not https://api.ex"):
+        HttpTool.from_openapi(document, auth="TOKEN")
+
+
+@pytest.mark.parametrize("url", ["https://api.example/v2", "HTTPS://API.EXAMPLE", "https://api.example:443/x"])
+def test_servers_of_one_origin_may_have_credentials(url):
+    assert HttpTool.from_openapi(redirecting(url, "operation"), auth="TOKEN")[0].name == "it"
+
+
+def test_credentials_need_a_server_of_the_whole_document():
+    document = redirecting("https://one.example", "operation")
+    del document["servers"]
+    with pytest.raises(ToolDefinitionError, match="and the document has no server; say where"):
+        HttpTool.from_openapi(document, auth="TOKEN")
+
+
+def test_without_credentials_an_operation_may_have_a_server_of_its_own():
+    tool = HttpTool.from_openapi(redirecting("https://other.example", "operation"), headers={"User-Agent": "us"})[0]
+    assert tool.approval_description.startswith("GET https://other.example/a\n")
+
+
+def test_an_operation_that_is_left_out_may_go_anywhere():
+    document = redirecting("https://evil.example", "operation")
+    document["paths"]["/b"] = {"get": {"operationId": "good"}}
+    assert [tool.name for tool in HttpTool.from_openapi(document, only=["good"], auth="TOKEN")] == ["good"]
+
+
+def test_a_server_variable_without_a_value_is_refused():
+    with pytest.raises(ToolDefinitionError, match="the server of 'it' has no variable 'host'"):
+        HttpTool.from_openapi(redirecting("https://{host}", "path"))

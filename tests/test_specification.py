@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -9,6 +10,10 @@ PARAMETERS = {"type": "object", "properties": {"città": {"type": "string"}}, "r
 
 def specification():
     return ToolSpecification("weather", "Das Wetter", PARAMETERS, {"cache": True}, strict=True)
+
+
+def parameters(schema):
+    return json.dumps({"name": "a", "description": "", "parameters": schema})
 
 
 def test_it_gives_back_what_it_was_made_of():
@@ -66,6 +71,18 @@ def test_optional_fields_may_be_left_out():
         ('{"name": ""}', "'description' is missing"),
         ('{"name": "a", "description": 5}', "'description' must be str, not int"),
         ('{"name": "a", "description": "", "parameters": []}', "'parameters' must be dict or None, not list"),
+        ('{"name": "a", "description": "", "parameters": "x"}', "'parameters' must be dict or None, not str"),
+        (parameters({"type": "array"}), "'parameters' must be a schema of type object, not 'array'"),
+        (parameters({"type": 5}), "'parameters' must be a schema of type object, not 5"),
+        (parameters({"properties": []}), "'parameters.properties' must be an object, not []"),
+        (parameters({"properties": {"a": 5}}), "'parameters.properties.a' must be a schema, not 5"),
+        (parameters({"required": "a"}), "'parameters.required' must be a list of names, not 'a'"),
+        (parameters({"required": [5]}), "'parameters.required' must be a list of names, not [5]"),
+        (parameters({"items": 5}), "'parameters.items' must be a schema, not 5"),
+        (parameters({"items": {"anyOf": {}}}), "'parameters.items.anyOf' must be a list of schemas, not {}"),
+        (parameters({"anyOf": [{"enum": 5}]}), "'parameters.anyOf[0].enum' must be a list of values, not 5"),
+        (parameters({"additionalProperties": []}), "'parameters.additionalProperties' must be a schema, not []"),
+        (parameters({"additionalProperties": {"description": 5}}), "additionalProperties.description' must be a text"),
         ('{"name": "a", "description": "", "metadata": 5}', "'metadata' must be Mapping or None, not int"),
         ('{"name": "a", "description": "", "strict": 1}', "'strict' must be bool or None, not int"),
         ('{"name": "a", "description": "", "title": "x"}', "unknown field 'title'; known are name, description"),
@@ -81,3 +98,8 @@ def test_wrong_json_is_refused_naming_the_field(text, problem):
 def test_values_that_json_cannot_hold_are_refused(value):
     with pytest.raises(ToolDefinitionError, match="'parameters' is not JSON"):
         ToolSpecification("a", "b", {"default": value})
+
+
+def test_parts_that_admit_anything_or_nothing_are_taken():
+    schema = {"properties": {"a": True, "b": {"type": ["string", "null"]}}, "items": False}
+    assert ToolSpecification.from_json(parameters(schema)).parameters == schema

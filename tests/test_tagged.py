@@ -270,3 +270,57 @@ def test_a_schema_admits_what_it_says(schema, value):
     box = Toolbox([SchemaTool("choose", "Chooses", lambda _: "ran", {"type": "object", **schema})], repair=False)
     reply = box.execute(ToolCall("choose", {"value": value}))
     assert reply.is_error != jsonschema_rs.is_valid({"type": "object", **schema}, {"value": value}), reply.text
+
+
+@dataclasses.dataclass
+class Plain:
+    next: Plain | Other | None = None
+
+
+@dataclasses.dataclass
+class Other:
+    next: Plain | Other | None = None
+    size: int = 0
+
+
+class Left(BaseModel):
+    kind: Literal["left"] = "left"
+    next: Annotated[Left | Right, Field(discriminator="kind")] | None = None
+
+
+class Right(BaseModel):
+    kind: Literal["right"] = "right"
+    next: Annotated[Left | Right, Field(discriminator="kind")] | None = None
+
+
+def chain(depth, inner, **fields):
+    value = inner
+    for _ in range(depth):
+        value = {**fields, "next": value}
+    return value
+
+
+def test_types_that_contain_each_other_and_have_no_constant_are_read_to_a_depth():
+    @tool
+    def walk(value: Plain | Other) -> str:
+        """Walk."""
+        return "ran"
+
+    box = Toolbox([walk])
+    assert box.execute(ToolCall("walk", {"value": chain(6, None)})).text == "ran"
+    assert "expected" in box.execute(ToolCall("walk", {"value": chain(6, 5)})).text
+    for wrong in (chain(60, 5), chain(60, None)):
+        answer = box.execute(ToolCall("walk", {"value": wrong})).text
+        assert answer == "Error: Invalid arguments for 'walk': nested too deeply or too long; send less"
+    text = '{"value": ' + "[" * 60
+    assert "cut off" in box.execute(ToolCall("walk", text)).text
+
+
+def test_types_with_a_discriminator_are_read_to_any_depth():
+    @tool
+    def walk(value: Left | Right) -> str:
+        """Walk."""
+        return "ran"
+
+    box = Toolbox([walk])
+    assert box.execute(ToolCall("walk", {"value": chain(60, None, kind="right")})).text == "ran"

@@ -33,6 +33,7 @@ from typing import (
 import attrs
 import msgspec
 import pydantic
+import pydantic_core
 import pytest
 from pydantic import BaseModel, Field
 
@@ -149,6 +150,10 @@ POINT = closed({"x": {"type": "integer", "description": "To the right."}, "y": {
 CAT = closed({"kind": {"type": "string", "enum": ["cat"]}, "lives": {"type": "integer", "default": 9}}, "kind")
 DOG = closed({"kind": {"type": "string", "enum": ["dog"]}, "tricks": array(STRING)}, "kind", "tricks")
 
+# Older releases of pydantic have a pattern for the text of a decimal.
+_PATTERNS = [each.get("pattern") for each in pydantic.TypeAdapter(decimal.Decimal).json_schema()["anyOf"]]
+DECIMAL = text(f"must match {_PATTERNS[1]}") if _PATTERNS[1] else STRING
+
 # annotation, schema, what is sent, what the body gets, what is refused
 TABLE = [
     (str, STRING, "x", "x", None),
@@ -179,7 +184,7 @@ TABLE = [
     (datetime.time, text("a time, HH:MM:SS"), "12:30:00", datetime.time(12, 30), "noon"),
     (datetime.timedelta, text("a duration, such as PT1H30M"), "PT90M", datetime.timedelta(minutes=90), "long"),
     (uuid.UUID, text("a UUID"), str(uuid.UUID(int=5)), uuid.UUID(int=5), "5"),
-    (decimal.Decimal, {"anyOf": [{"type": "number"}, STRING]}, "1.10", decimal.Decimal("1.10"), "x"),
+    (decimal.Decimal, {"anyOf": [{"type": "number"}, DECIMAL]}, "1.10", decimal.Decimal("1.10"), "x"),
     (bytes, text("base64"), "aGk=", b"hi", "%"),
     (pathlib.Path, text("a path"), "a/b", pathlib.Path("a/b"), []),
     (ipaddress.IPv4Address, text("an IPv4 address"), "127.0.0.1", ipaddress.IPv4Address("127.0.0.1"), "localhost"),
@@ -491,3 +496,46 @@ def test_pydantic_models_with_validators_speak_for_themselves():
     function, _ = tool_of(Even)
     reply = Toolbox([function]).execute(ToolCall("function", {"value": {"number": 3}}))
     assert reply.text == "Error: Invalid arguments for 'function': value.number: must be even"
+
+
+class Street(BaseModel):
+    name: str
+
+
+class House(BaseModel):
+    street: Street
+
+
+def test_models_inside_models_refuse_unknown_keys_and_stay_complete():
+    @tool
+    def visit(house: House) -> str:
+        """Visit."""
+        return house.street.name
+
+    box = Toolbox([visit], repair=False)
+    assert box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm"}}})).text == "Elm"
+    told = box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm", "number": 5}}})).text
+    assert told == "Error: Invalid arguments for 'visit': house.street.number: not a parameter of this tool"
+    assert House.__pydantic_complete__
+    assert Street.__pydantic_complete__
+    assert Street.model_validate({"name": "Elm", "number": 5}) == Street(name="Elm")
+
+
+def test_validators_are_built_with_public_parameters_of_pydantic_only(monkeypatch):
+    real = pydantic_core.SchemaValidator
+    monkeypatch.setattr(pydantic_core, "SchemaValidator", lambda schema, config=None: real(schema, config))
+
+    @tool
+    def visit(house: House, day: int = 1) -> str:
+        """Visit."""
+        return f"{house.street.name} {day}"
+
+    @tool
+    def count(numbers: list[int]) -> int:
+        """Count."""
+        return sum(numbers)
+
+    box = Toolbox([visit, count])
+    assert box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm"}}})).text == "Elm 1"
+    assert box.execute(ToolCall("count", {"numbers": [1, 2]})).text == "3"
+    assert "numbers[1]: expected an integer" in box.execute(ToolCall("count", {"numbers": [1, "x", "y"]})).text

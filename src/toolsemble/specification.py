@@ -37,6 +37,8 @@ class ToolSpecification:
         _checked("parameters", parameters, dict, type(None))
         _checked("metadata", metadata, Mapping, type(None))
         self._parameters = _json("parameters", parameters)
+        if parameters is not None:
+            _check_schema(json.loads(self._parameters))
         self._metadata = _json("metadata", dict(metadata or {}))
 
     @property
@@ -177,3 +179,43 @@ def _json(field: str, value: object) -> str:
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolDefinitionError(f"Tool specification: {field!r} is not JSON: {problem}") from None
     return text
+
+
+def _check_schema(parameters: dict[str, Any]) -> None:
+    """Refuse what is not the schema of an object, or has parts that no provider could read, naming the field."""
+    if parameters.get("type", "object") != "object":
+        raise ToolDefinitionError(
+            f"Tool specification: 'parameters' must be a schema of type object, not {parameters['type']!r:.80}"
+        )
+    waiting: list[tuple[str, Any]] = [("parameters", parameters)]
+    while waiting:
+        place, node = waiting.pop()
+        if isinstance(node, bool):
+            continue
+        if not isinstance(node, dict):
+            raise _not_a_schema(place, "a schema", node)
+        for keyword, (kind, wanted) in _FORMS.items():
+            if keyword in node and not isinstance(node[keyword], kind):
+                raise _not_a_schema(f"{place}.{keyword}", wanted, node[keyword])
+        if not all(isinstance(name, str) for name in node.get("required", ())):
+            raise _not_a_schema(f"{place}.required", "a list of names", node["required"])
+        waiting += [(f"{place}.properties.{name}", each) for name, each in node.get("properties", {}).items()]
+        waiting += [(f"{place}.anyOf[{index}]", each) for index, each in enumerate(node.get("anyOf", ()))]
+        further = {key: node[key] for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)}
+        waiting += [(f"{place}.{key}", each) for key, each in further.items()]
+
+
+_FORMS: dict[str, tuple[Any, str]] = {
+    "type": ((str, list), "the name of a type"),
+    "description": (str, "a text"),
+    "properties": (dict, "an object"),
+    "required": (list, "a list of names"),
+    "items": ((dict, bool, list), "a schema"),
+    "additionalProperties": ((dict, bool), "a schema"),
+    "anyOf": (list, "a list of schemas"),
+    "enum": (list, "a list of values"),
+}
+
+
+def _not_a_schema(place: str, wanted: str, value: object) -> ToolDefinitionError:
+    return ToolDefinitionError(f"Tool specification: {place!r:.200} must be {wanted}, not {value!r:.80}")

@@ -189,6 +189,17 @@ def endpoint(
     return Endpoint(method.upper(), url, sent, _checked_secrets(secrets or {}), **places)
 
 
+def carries_credentials(
+    headers: Mapping[str, str] | None, auth: Auth | None, secrets: Mapping[str, str] | None
+) -> bool:
+    """Whether requests hold what only one service may see: any header but those that every server may.
+
+    >>> carries_credentials({"User-Agent": "us"}, None, None), carries_credentials({"X-Api-Key": "k"}, None, None)
+    (False, True)
+    """
+    return bool(auth or secrets) or any(str(name).lower() not in _PUBLIC_HEADERS for name in headers or ())
+
+
 class Redactor:
     """Blots out an endpoint's secrets, wherever a server repeats them.
 

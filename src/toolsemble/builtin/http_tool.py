@@ -10,7 +10,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.builtin.charset import decoded
-from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, endpoint
+from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, carries_credentials, endpoint
 from toolsemble.builtin.openapi import Operation, operations
 from toolsemble.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
@@ -138,6 +138,9 @@ class HttpTool(Tool):
         """Give one typed tool for each operation of an OpenAPI 3 document.
 
         :param document: the document, as a dict or as JSON text
+        With ``auth``, ``secrets`` or headers of your own, an operation may not go to another origin than the document's
+        first server: a document decides what is called, but not who gets credentials.
+
         :param base_url: where the service is; by default the first server of the operation, its path, or the document
         :param only: the names of the operations that are wanted; all by default
 
@@ -151,7 +154,9 @@ class HttpTool(Tool):
         >>> [(tool.name, tool.description) for tool in tools]
         [('get_user', 'Gives a user')]
         """
-        found = operations(document, base_url, only, {str(name).lower() for name in headers or ()})
+        guarded = carries_credentials(headers, settings.get("auth"), settings.get("secrets"))
+        configured = {str(name).lower() for name in headers or ()}
+        found = operations(document, base_url, only, configured, guarded=guarded)
         shared: dict[str, Any] = {"headers": headers, "timeout": timeout, **settings}
         return [
             cls(each.name, each.description, each.url, method=each.method, operation=each, **shared) for each in found

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
+from toolsemble.builtin.servers import Servers
 from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 
@@ -22,8 +24,11 @@ _STYLES = {
 }
 _TEXT = "text/plain"
 _LONGEST_NAME = 64
+_LONGEST_NUMBER = 8
 _LONGEST_DESCRIPTION = 1000
 _DEEPEST = 50
+_MOST_SCHEMAS = 1_000_000
+_MOST_NAMED = 100
 _KEPT = {
     "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
     "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required",
@@ -65,29 +70,36 @@ def operations(
     base_url: str | None,
     only: Iterable[str] | None = None,
     configured: Collection[str] = (),
+    *,
+    guarded: bool = False,
 ) -> list[Operation]:
     """Give the operations of a document, in its order; refuse those that cannot be called.
 
-    Headers whose names are ``configured``, in small letters, are not asked for.
+    Headers whose names are ``configured``, in small letters, are not asked for. With ``guarded``, requests carry
+    credentials, so no operation may go to another origin than the document itself.
     """
     parsed = _parsed(document)
     try:
-        return _read(_Reader(parsed, base_url, configured), only)
-    except (AttributeError, KeyError, TypeError) as problem:
+        return _read(_Reader(parsed, Servers(parsed, base_url, guarded=guarded), configured), only)
+    except ToolDefinitionError:
+        raise
+    except Exception as problem:
+        # A document of somebody else's: whatever is wrong with it, there is one kind of error for it.
         raise ToolDefinitionError(f"OpenAPI: the document is broken: {type(problem).__name__}: {problem}") from problem
 
 
 def _read(reader: _Reader, only: Iterable[str] | None) -> list[Operation]:
     wanted = None if only is None else list(only)
     found: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
+    names = _Names()
     for path, item in reader.document["paths"].items():
         whole = reader.resolved(item)
         for method in (*METHODS, *_UNSENT):
             if method.lower() in whole:
-                name = _unique(_name(whole[method.lower()], method, path), found)
+                name = names.unique(_name(whole[method.lower()], method, path))
                 found[name] = (method, path, whole)
     if unknown := [name for name in wanted or () if name not in found]:
-        raise ToolDefinitionError(f"OpenAPI: there is no operation {unknown[0]!r}; known are {', '.join(found)}")
+        raise ToolDefinitionError(f"OpenAPI: there is no operation {unknown[0]!r}; known are {_enumerated(found)}")
     return _sendable(reader, {name: found[name] for name in (found if wanted is None else wanted)})
 
 
@@ -99,8 +111,10 @@ def _sendable(reader: _Reader, found: Mapping[str, tuple[str, str, Mapping[str, 
         except _UnsendableError as problem:
             problems.append(f"{name!r}: {problem}")
     if problems:
-        others = ", ".join(repr(each.name) for each in made)
-        raise ToolDefinitionError(f"OpenAPI: cannot call {'; '.join(problems)}; for the others pass only=[{others}]")
+        others = _enumerated([repr(each.name) for each in made])
+        raise ToolDefinitionError(
+            f"OpenAPI: cannot call {_enumerated(problems, '; ')}; for the others pass only=[{others}]"
+        )
     return made
 
 
@@ -127,35 +141,45 @@ def _clean(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")
 
 
-def _unique(name: str, taken: Mapping[str, Any]) -> str:
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name[: _LONGEST_NAME - 4]}_{number}"
-    return found
+def _enumerated(parts: Collection[str], separator: str = ", ") -> str:
+    """Return parts as one text, the first hundred of them."""
+    more = f"{separator}and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    return separator.join(islice(parts, _MOST_NAMED)) + more
+
+
+class _Names:
+    """Gives names that nobody else has, by a number at the end."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}  # the last one for each beginning: counting from 2 would take ever longer
+
+    def unique(self, name: str) -> str:
+        """Return the name, or one like it that is not taken yet, of at most 64 characters."""
+        found, stem = name, name[: _LONGEST_NAME - _LONGEST_NUMBER]
+        while found in self._taken:
+            self._numbers[stem] = self._numbers.get(stem, 1) + 1
+            found = f"{stem}_{self._numbers[stem]}"
+        self._taken.add(found)
+        return found
 
 
 class _Reader:
     """Reads the parts of one document; references lead nowhere else."""
 
-    def __init__(self, document: Mapping[str, Any], base_url: str | None, configured: Collection[str]) -> None:
+    def __init__(self, document: Mapping[str, Any], servers: Servers, configured: Collection[str]) -> None:
         self.document = document
-        self._base = base_url
+        self._servers = servers
         self._not_asked = {*_NOT_ASKED, *configured}
+        self._left = _MOST_SCHEMAS
 
-    def _server(self, name: str, *levels: Mapping[str, Any]) -> str:
-        """Give the first server of the first level that names one."""
-        servers: list[Mapping[str, Any]] = next(
-            filter(None, (each.get("servers") for each in (*levels, self.document))), [{}]
-        )
-        variables = servers[0].get("variables", {})
-        url = re.sub(r"\{([^{}]+)\}", lambda found: str(variables[found[1]]["default"]), servers[0].get("url", ""))
-        if not re.match(r"https?://", url, re.IGNORECASE):
+    def spend(self) -> None:
+        """Count one schema that was read; refuse a document whose operations have too many of them."""
+        self._left -= 1
+        if self._left < 0:
             raise ToolDefinitionError(
-                f"OpenAPI: the server of {name!r} is {url!r:.80}, which is no whole address; "
-                "say where the service is with base_url='https://…'"
+                f"OpenAPI: the operations have more than {_MOST_SCHEMAS} schemas; choose some with only=[…]"
             )
-        return url
 
     def resolved(self, node: Any) -> Mapping[str, Any]:
         """Give what a node is or refers to."""
@@ -189,7 +213,7 @@ class _Reader:
         clean = {(each["in"], each["name"]): form.add(each) for each in self._parameters(item, what)}
         whole = re.sub(r"\{([^{}]+)\}", lambda found: f"{{{clean.get(('path', found[1]), found[1])}}}", path)
         # Not joined as links are: a path may have a colon, which is not the end of a scheme.
-        url = f"{(self._base or self._server(name, what, item)).rstrip('/')}/{whole.lstrip('/')}"
+        url = f"{self._servers.address(name, what, item).rstrip('/')}/{whole.lstrip('/')}"
         if "requestBody" in what:
             form.add_body(self.resolved(what["requestBody"]))
         told = " ".join(filter(None, (what.get("summary"), what.get("description")))) or f"{method} {path}"
@@ -231,6 +255,9 @@ class _Form:
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
         self._definitions: dict[str, Any] = {}
+        self._names = _Names()
+        self._made: dict[int, dict[str, Any]] = {}  # what was made of a schema, by its id
+        self._open: set[int] = set()
         self.places: dict[str, Any] = {
             "query": {},
             "in_headers": {},
@@ -242,7 +269,7 @@ class _Form:
 
     def add(self, parameter: Mapping[str, Any]) -> str:
         """Take a parameter, and give the name of its argument."""
-        name = _unique(_clean(parameter["name"]) or "value", self._properties)
+        name = self._names.unique(_clean(parameter["name"]) or "value")
         content: Mapping[str, Any] = next(iter(parameter.get("content", {}).values()), {})
         schema = parameter.get("schema", content.get("schema", {}))
         self._put(name, schema, parameter.get("description"), required=parameter.get("required"))
@@ -259,7 +286,7 @@ class _Form:
         kind = kind or next((each for each in (FORM, _TEXT) if each in offered), None)
         if kind is None:
             raise _UnsendableError(f"its body is {', '.join(offered) or 'nothing'}, not JSON, a form or plain text")
-        name = _unique("body", self._properties)
+        name = self._names.unique("body")
         schema = {"type": "string"} if kind == _TEXT else offered[kind].get("schema", {})
         self._put(name, schema, body.get("description"), required=body.get("required"))
         told = offered[kind].get("encoding", {}).items()
@@ -287,6 +314,16 @@ class _Form:
             return {}
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
             raise ToolDefinitionError(f"OpenAPI: a schema is too deep, or is none: {schema!r:.80}")
+        if id(schema) in self._open:
+            raise ToolDefinitionError("OpenAPI: a schema contains itself; use $ref for what is recursive")
+        if id(schema) not in self._made:  # a document that was read from YAML may have the same one in many places
+            self._open.add(id(schema))
+            self._made[id(schema)] = self._rewritten(schema, depth)
+            self._open.remove(id(schema))
+        return self._made[id(schema)]
+
+    def _rewritten(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        self._reader.spend()
         if "$ref" in schema:
             return {"$ref": f"#/$defs/{self._defined(schema['$ref'], depth)}"}
         made = {key: value for key, value in schema.items() if key in _KEPT}

@@ -35,7 +35,9 @@ def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[N
     """
     below: list[Note] = []
 
-    def inner(part: Schema, place: str) -> Schema:
+    def inner(part: Any, place: str) -> Any:
+        if not isinstance(part, dict):
+            return {}  # true, false, or a list of older drafts: nothing that every provider can be told
         done, notes = rewrite(part, rule, place)
         below.extend(notes)
         return done
@@ -44,7 +46,7 @@ def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[N
     return own, [*notes, *below]
 
 
-def _walked(keyword: str, value: Any, path: str, inner: Callable[[Schema, str], Schema]) -> Any:
+def _walked(keyword: str, value: Any, path: str, inner: Callable[[Any, str], Any]) -> Any:
     match keyword:
         case "properties":
             return {name: inner(part, f"{path}.{name}") for name, part in value.items()}

@@ -64,10 +64,19 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
 
 def _gemini(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     notes: list[Note] = []
-    for rule in (move_default, _further_keys, _values, _options):
+    for rule in (_types, move_default, _further_keys, _values, _options):
         schema, changed = rule(schema, path)
         notes += changed
     return schema, notes
+
+
+def _types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Give several types as options of one type each, or one that may be null."""
+    kinds = schema.get("type")
+    if not isinstance(kinds, list):
+        return schema, []
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "type"}
+    return {**rest, "anyOf": [{"type": str(kind)} for kind in kinds]}, [Note(path, "type", "rewritten", "anyOf")]
 
 
 def _further_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:

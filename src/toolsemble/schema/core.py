@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.forks import lock_of
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 _OPAQUE = {"metadata", "cls", "default", "expected", "members", "config", "function"}
 _BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
@@ -64,3 +71,53 @@ def _closed(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") == "typed-dict" and node.get("extra_behavior", "ignore") == "ignore":
         return {**node, "extra_behavior": "forbid"}
     return node
+
+
+def compile_core(core: Any) -> SchemaValidator:
+    """Return a validator of a core schema, exactly as the schema is written.
+
+    pydantic-core would replace the schema of a model that is complete by the validator that the model already has,
+    which ignores unknown keys. Models are marked as incomplete meanwhile, as pydantic does when it rebuilds one.
+    """
+    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
+
+    with _INCOMPLETE.mark(_classes_in(core)):
+        return SchemaValidator(core)
+
+
+class _Incomplete:
+    """Marks classes as incomplete, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock: threading.RLock = lock_of(self)
+
+    @contextmanager
+    def mark(self, classes: list[type]) -> Iterator[None]:
+        if not classes:
+            yield
+            return
+        with self._lock:
+            changed = [each for each in classes if each.__dict__.get(_COMPLETE) is True]
+            try:
+                for each in changed:
+                    setattr(each, _COMPLETE, False)
+                yield
+            finally:
+                for each in changed:
+                    setattr(each, _COMPLETE, True)
+
+
+_COMPLETE = "__pydantic_complete__"
+_INCOMPLETE = _Incomplete()
+
+
+def _classes_in(core: Any) -> list[type]:
+    """Return the classes of all models and dataclasses in a core schema."""
+    found: list[type] = []
+
+    def note(node: dict[str, Any]) -> dict[str, Any]:
+        found.extend([node["cls"]] if node.get("type") in {"model", "dataclass"} else [])
+        return node
+
+    rewritten(core, note)
+    return list(dict.fromkeys(found))

@@ -11,12 +11,14 @@ from typing import Any
 
 from toolsemble.note import Note
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.words import constraint, json_type, one_of
+from toolsemble.schema.words import constraint, is_of, json_type, one_of, shown
 
 DEPTH = 3
 """How often a type that contains itself is written out before the schema is open."""
 
 _LARGEST = 5000
+_DEEPEST = 100
+_MOST_VALUES = 100
 _KEPT = ("type", "description", "enum", "properties", "required", "items", "anyOf", "additionalProperties", "default")
 _MOVED = (
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
@@ -47,11 +49,21 @@ class _Writer:
         self._root = root
         self._notes = notes
         self._left = _LARGEST
+        self._depth = 0
 
     def write(self, schema: Any, path: str, above: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
         if not isinstance(schema, Mapping) or self._left < -_LARGEST:
             return {}  # true, or false: nothing that a model could be told
+        if self._depth >= _DEEPEST:
+            self._note(path, "$ref" if "$ref" in schema else "properties", "dropped", f"more than {_DEEPEST} levels")
+            return {}
+        self._depth += 1
+        written = self._write(schema, path, above)
+        self._depth -= 1
+        return written
+
+    def _write(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
         if "$ref" in schema:
             return self._referred(schema, path, above)
         if "allOf" in schema:
@@ -88,11 +100,9 @@ class _Writer:
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             target = {**pointed(self._root, part["$ref"]), **part} if "$ref" in part else dict(part)
             target.pop("$ref", None)
-            if "properties" in merged and "properties" in target:
-                target["properties"] = {**merged["properties"], **target["properties"]}
-            if "required" in merged and "required" in target:
-                target["required"] = list(dict.fromkeys([*merged["required"], *target["required"]]))
-            merged.update(target)
+            merged.update(
+                {key: _both(key, merged[key], each) if key in merged else each for key, each in target.items()}
+            )
         return merged
 
     def _shape(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
@@ -107,18 +117,15 @@ class _Writer:
         kinds = schema.get("type")
         if isinstance(kinds, list):
             self._note(path, "type", "rewritten", "anyOf")
-            each = [
-                {key: value for key, value in schema.items() if key not in {"description", "default"}} | {"type": kind}
-                for kind in kinds
-            ]
-            return self._default(schema, {"anyOf": self._options(each, path, above)})
-        values = self._values(schema, path)
-        if values is not None:
-            return self._default(schema, _choice(values))
+            options = self._options(self._by_type(kinds, schema, path), path, above)
+            return self._default(schema, options[0] if len(options) == 1 else {"anyOf": options})
+        if values := self._values(schema, path, words):
+            items = {"items": self._items(schema, path, above, words)} if kinds == "array" and "items" in schema else {}
+            return self._default(schema, _choice(values, kinds) | items)
         written: dict[str, Any] = {"type": kinds} if kinds else {}
-        if kinds == "array" or "items" in schema or "prefixItems" in schema:
+        if kinds == "array" or (not kinds and schema.keys() & {"items", "prefixItems"}):
             written |= {"type": "array", "items": self._items(schema, path, above, words)}
-        if kinds == "object" or "properties" in schema:
+        if kinds == "object" or (not kinds and "properties" in schema):
             written |= {"type": "object"} | self._object(schema, path, above)
         return self._default(schema, written)
 
@@ -130,20 +137,42 @@ class _Writer:
         self._note(path, "anyOf", "moved" if said else "dropped", said)
 
     def _options(self, options: Iterable[Any], path: str, above: tuple[str, ...]) -> list[dict[str, Any]]:
-        written: list[dict[str, Any]] = []
+        written: dict[str, dict[str, Any]] = {}
         for option in options:
             each = self.write(option, path, above)
             for flat in each["anyOf"] if set(each) == {"anyOf"} else [each]:
-                if flat not in written:
-                    written.append(flat)
-        return written
+                written.setdefault(json.dumps(flat, sort_keys=True, default=str), flat)
+        return list(written.values())
 
-    def _values(self, schema: Mapping[str, Any], path: str) -> list[Any] | None:
+    def _values(self, schema: Mapping[str, Any], path: str, words: list[str]) -> list[Any]:
+        """Return the allowed values that are of the declared type; put them into words where none is."""
         if "const" in schema:
             self._note(path, "const", "rewritten", "enum")
-            return [schema["const"]]
-        values: list[Any] | None = schema.get("enum")
-        return values
+        values, kind = _allowed(schema), schema.get("type")
+        kinds = [kind] if isinstance(kind, str) else []
+        fitting = self._fitting(values, kinds, path)
+        if values and not fitting:
+            words.append(f"one of {', '.join(map(shown, values[:_MOST_VALUES]))}")
+            self._note(path, "enum", "moved", f"{words[-1]}; none is of type {kind}, so no value fits")
+        return fitting
+
+    def _fitting(self, values: list[Any], kinds: list[str], path: str) -> list[Any]:
+        """Return the values that are of one of several types; all where there are no types."""
+        fitting = [value for value in values if not kinds or any(is_of(value, kind) for kind in kinds)]
+        if 0 < len(fitting) < len(values):
+            others = [shown(value) for value in values if not any(is_of(value, kind) for kind in kinds)][:_MOST_VALUES]
+            self._note(path, "enum", "rewritten", f"without {', '.join(others)}, not of type {' or '.join(kinds)}")
+        return fitting
+
+    def _by_type(self, kinds: list[str], schema: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
+        """Return a schema of several types as one of each type, with the allowed values that are of it."""
+        shared = {key: value for key, value in schema.items() if key not in {"description", "default"}}
+        fitting = self._fitting(_allowed(schema), kinds, path)
+        if not fitting:
+            return [shared | {"type": kind} for kind in kinds]
+        shared.pop("const", None)
+        by_type = {kind: [value for value in fitting if is_of(value, kind)] for kind in kinds}
+        return [shared | {"type": kind, "enum": values} for kind, values in by_type.items() if values]
 
     def _items(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
         parts, rest = schema.get("prefixItems"), schema.get("items", {})
@@ -159,11 +188,13 @@ class _Writer:
 
     def _object(self, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
         written: dict[str, Any] = {}
-        if "properties" in schema:
-            written["properties"] = {
-                name: self.write(each, f"{path}.{name}", above) for name, each in schema["properties"].items()
-            }
-            if required := [name for name in schema["properties"] if name in schema.get("required", ())]:
+        named, required = schema.get("properties", {}), schema.get("required", ())
+        unnamed = [name for name in required if name not in named]
+        if named or unnamed or "properties" in schema:
+            written["properties"] = {name: self.write(each, f"{path}.{name}", above) for name, each in named.items()}
+            written["properties"] |= {name: self._unnamed(name, schema, path, above) for name in unnamed}
+            asked = set(required)
+            if required := [name for name in written["properties"] if name in asked]:
                 written["required"] = required
         extra = schema.get("additionalProperties")
         if isinstance(extra, Mapping):
@@ -171,6 +202,11 @@ class _Writer:
         elif extra is not None:
             written["additionalProperties"] = extra
         return written
+
+    def _unnamed(self, name: str, schema: Mapping[str, Any], path: str, above: tuple[str, ...]) -> dict[str, Any]:
+        """Write a key that is required, and of which nothing else is said: a model has to know of it."""
+        self._note(path, "required", "rewritten", f"{name} is a property")
+        return self.write(schema.get("additionalProperties"), f"{path}.{name}", above)
 
     def _default(self, schema: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
         return (
@@ -202,14 +238,33 @@ def _sendable(value: object) -> bool:
     return True
 
 
-def _choice(values: list[Any]) -> dict[str, Any]:
+def _allowed(schema: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a schema lists; none when it lists none."""
+    values: list[Any] = [schema["const"]] if "const" in schema else schema.get("enum", [])
+    return values
+
+
+def _both(keyword: str, first: Any, second: Any) -> Any:
+    """Return what a keyword says that stands in two schemas which both have to fit."""
+    if keyword == "properties":
+        return {**first, **second}
+    if keyword == "required":
+        return list(dict.fromkeys([*first, *second]))
+    if keyword == "enum":
+        known = {json.dumps(value, sort_keys=True, default=str) for value in first}
+        return [value for value in second if json.dumps(value, sort_keys=True, default=str) in known]
+    return second
+
+
+def _choice(values: list[Any], kind: Any) -> dict[str, Any]:
     """Write allowed values; of several types, as options of one type each."""
-    by_type: dict[str, list[Any]] = {}
+    by_type: dict[str, dict[str, Any]] = {}
     for value in values:
-        alike = by_type.setdefault(json_type(value), [])
-        alike += [value] if value not in alike else []
-    written = [_typed_choice(kind, each) for kind, each in by_type.items()]
-    return written[0] if len(written) == 1 else {"anyOf": written} if written else {}
+        each = int(value) if kind == "integer" and isinstance(value, float) else value
+        alike = by_type.setdefault(kind if isinstance(kind, str) else json_type(value), {})
+        alike.setdefault(each if isinstance(each, str) else json.dumps(each, sort_keys=True, default=str), each)
+    written = [_typed_choice(kind, list(each.values())) for kind, each in by_type.items()]
+    return written[0] if len(written) == 1 else {"anyOf": written}
 
 
 def _typed_choice(kind: str, values: list[Any]) -> dict[str, Any]:

@@ -35,6 +35,13 @@ class _Schemas(GenerateJsonSchema):
         """Dataclasses that refuse unknown keys say so, too."""
         return _told(super().dataclass_schema(schema), schema)
 
+    def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of a typed dict with the further keys it takes, which older releases of pydantic omit."""
+        written = super().typed_dict_schema(schema)
+        extra = schema.get("extras_schema", {"type": "any"})
+        further = self.generate_inner(extra) or True  # any value
+        return {**written, "additionalProperties": further if schema["extra_behavior"] == "allow" else False}
+
     def encode_default(self, dft: Any) -> Any:
         """Write a member of an enumeration as it is read."""
         if isinstance(dft, enum.Enum) and not isinstance(dft.value, (str, int, float, type(None))):

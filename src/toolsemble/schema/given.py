@@ -8,42 +8,24 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.preview import preview
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.required import is_missing
-from toolsemble.schema.secret import PASSWORD, secret_keys
+from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.shorten import shortened
 from toolsemble.schema.tagged import tagged_schema
+from toolsemble.schema.wellformed import DRAFTS, checked_schema
 from toolsemble.schema.words import TYPES, constraint, one_of
+from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, values_in, work_of
 
-_DRAFTS = (
-    "https://json-schema.org/draft/2020-12/schema",
-    "https://json-schema.org/draft/2019-09/schema",
-    "http://json-schema.org/draft-07/schema",
-    "http://json-schema.org/draft-06/schema",
-    "http://json-schema.org/draft-04/schema",
-)
-_FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
-_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
-        "unevaluatedItems", "unevaluatedProperties"}  # fmt: skip
-_MANY = {"anyOf", "oneOf", "allOf", "prefixItems", "items"}
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-_CHECKED = {
-    "type", "enum", "const", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains",
-    "minProperties", "maxProperties", "required", "dependentRequired", "dependencies", "$ref",
-}  # fmt: skip
-_ANNOTATIONS = {
-    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
-    "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
-}  # fmt: skip
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
-_KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
-_DEEPEST = 50
-_LARGEST = 10_000
 _MOST_ERRORS = 100
 _LONG_TEXT = 20_000
+_LONG_LIST = 20
+_LONGEST_MESSAGE = 500
+_MOST_TELLING = 100_000
 
 
 class GivenArguments:
@@ -53,9 +35,14 @@ class GivenArguments:
         self.owner = owner
         self.ignored: frozenset[str] = frozenset()
         self.unkept = ""
-        self.schema = _checked(owner, parameters)
+        self.schema = checked_schema(owner, parameters)
         self.secret_keys = secret_keys(self.schema)
-        self._validator = _quick(_validator(owner, self.schema), owner, self.schema)
+        text = json.dumps(self.schema)
+        quick = _quick(self.schema, text)
+        self._work = _bounded(owner, quick, text)
+        self._at_most = self._work.at_most
+        self._validator = _validator(owner, quick)
+        self._telling = _MOST_TELLING // (1 + _longest_list(self.schema) // _LONG_LIST)
 
     def validate(self, text: str) -> dict[str, Any]:
         """Give the object that JSON text holds, or raise :class:`UnfitError`."""
@@ -65,6 +52,8 @@ class GivenArguments:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
         except (TypeError, ValueError):  # the former is for halves of surrogate pairs
             raise UnfitError from None
+        if len(text) > self._at_most and not self._work.admits(value, len(text)):
+            raise UnfitError
         if not isinstance(value, dict) or not self._validator.is_valid(value):
             raise UnfitError
         return value
@@ -83,7 +72,12 @@ class GivenArguments:
     def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
         found: dict[Path, list[str]] = {}
-        for error in islice(self._errors(text), _MOST_ERRORS):
+        plain = json.loads(text)  # the validator takes no numbers that remember how they were written
+        if not self._work.admits(plain, len(text)):
+            return [Problem((), "nested too deeply or too long to be checked; send less")], 0
+        if (errors := self._errors(plain, text)) is None:
+            return [Problem((), "does not fit, and is too long to say where; send less")], 0
+        for error in islice(errors, _MOST_ERRORS):
             for path, says in _said(error, self.schema):
                 found.setdefault(path, []).append(says)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
@@ -93,13 +87,18 @@ class GivenArguments:
         """Give the values once more, in objects that nobody else holds; secrets hidden."""
         return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
-    def _errors(self, text: str) -> list[Any]:
-        """Give what the validator finds; of a long text the first problem has to do, for it would look for all."""
-        value = json.loads(text)  # the validator takes no numbers that remember how they were written
-        if len(text) <= _LONG_TEXT:
+    def _errors(self, value: Any, text: str) -> list[Any] | None:
+        """Return what the validator finds; of a long text the first problem has to do, for it would look for all.
+
+        None means that even the first problem would take too long: of a choice, everything that is wrong with each
+        option is told, item by item.
+        """
+        if len(text) <= _LONG_TEXT and self._work.of(value, len(text)) <= 2 * self._telling:
             return list(self._validator.iter_errors(value))
-        # Of a choice it would still tell everything that is wrong with each option, item by item.
-        first = self._first(shortened(value, self._validator.is_valid))
+        short = shortened(value, self._validator.is_valid)
+        if self._work is not LINEAR and self._work.of(short, values_in(short)) > self._telling:
+            return None
+        first = self._first(short)
         return first if _FROM_SHORTENING.isdisjoint(_kinds(first)) else self._first(json.loads(text))
 
     def _first(self, value: Any) -> list[Any]:
@@ -122,69 +121,6 @@ def hidden_in(shown: Any, keys: frozenset[str]) -> Any:
     return {key: HIDDEN if key in keys and each is not None else each for key, each in shown.items()}
 
 
-def _checked(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
-    """Give the schema as a dict of its own; refuse what is no schema of an object."""
-    schema = parameters
-    if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except (ValueError, RecursionError) as problem:
-            raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
-    if schema is None:
-        return {"type": "object", "properties": {}, "additionalProperties": False}
-    if not isinstance(schema, dict):
-        raise ToolDefinitionError(f"Tool '{owner}': the schema must be an object, not {type(schema).__name__}")
-    if schema.get("type", "object") != "object":
-        raise ToolDefinitionError(f"Tool '{owner}': the schema must be of type object, not {schema['type']!r}")
-    if str(schema.get("$schema", _DRAFTS[0])).rstrip("#") not in _DRAFTS:
-        raise ToolDefinitionError(f"Tool '{owner}': unknown $schema {schema['$schema']!r}; use {_DRAFTS[0]}")
-    copied: dict[str, Any] = json.loads(_written(owner, schema))
-    _check_keywords(owner, copied)
-    return copied
-
-
-def _written(owner: str, schema: dict[str, Any]) -> str:
-    try:
-        return json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
-
-
-def _check_keywords(owner: str, schema: Any) -> None:
-    """Refuse what nobody would enforce, and a schema so deep or large that checking could take down the process."""
-    waiting, seen = [(schema, 0, "$")], 0
-    while waiting:
-        node, depth, path = waiting.pop()
-        seen += 1
-        if depth > _DEEPEST or seen > _LARGEST:
-            raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
-        if not isinstance(node, Mapping):
-            continue
-        if problem := _unenforced(node):
-            raise ToolDefinitionError(f"Tool '{owner}': {path}: {problem}")
-        waiting += [(each, depth + 1, f"{path}.{name}") for name, each in _subschemas(node)]
-
-
-def _unenforced(node: Mapping[str, Any]) -> str:
-    form = node.get("format")
-    if form is not None and form != PASSWORD and form not in _FORMATS:  # a secret is any text; it is only not shown
-        return f"format {form!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
-    unknown = next((keyword for keyword in node if keyword not in _KNOWN and not keyword.startswith("x-")), None)
-    return f"keyword {unknown!r} cannot be enforced; leave it out, or say it in the description" if unknown else ""
-
-
-def _subschemas(node: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for keyword, value in node.items():
-        if keyword in _NAMED and isinstance(value, Mapping):
-            found += value.items()
-        elif keyword in _MANY and isinstance(value, list):
-            found += [(f"{keyword}[{index}]", each) for index, each in enumerate(value)]
-        elif keyword in _ONE:
-            found.append((keyword, value))
-    return found
-
-
 def _validator(owner: str, schema: dict[str, Any]) -> Any:
     import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
 
@@ -197,13 +133,33 @@ def _validator(owner: str, schema: dict[str, Any]) -> Any:
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
 
 
-def _quick(validator: Any, owner: str, schema: dict[str, Any]) -> Any:
-    """Give a validator that reads choices by their constants, where there are some and it would know how."""
-    written = json.dumps(schema)
-    if schema.get("$schema", _DRAFTS[0]).rstrip("#") not in _DRAFTS[:3] or "/anyOf/" in written or "/oneOf/" in written:
-        return validator  # older drafts have no conditions, and references into a choice would miss it
-    tagged = tagged_schema(schema)
-    return validator if tagged == schema else _validator(owner, tagged)
+def _quick(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return a schema that reads choices by their constants, where there are some and the validator would know how."""
+    if schema.get("$schema", DRAFTS[0]).rstrip("#") not in DRAFTS[:3] or "/anyOf/" in text or "/oneOf/" in text:
+        return schema  # older drafts have no conditions, and references into a choice would miss it
+    return tagged_schema(schema)
+
+
+def _bounded(owner: str, schema: dict[str, Any], text: str) -> Work:
+    """Return how much work values can cause; refuse a schema by which a short value could stop the process."""
+    try:
+        return work_of(schema, text)
+    except TooMuchWorkError as problem:
+        raise ToolDefinitionError(f"Tool '{owner}': the schema is too large: {problem}") from None
+
+
+def _longest_list(schema: Any) -> int:
+    """Return the number of values in the longest enum, which every error repeats."""
+    longest, waiting = 0, [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            allowed = node.get("enum")
+            longest = max(longest, len(allowed)) if isinstance(allowed, list) else longest
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += [each for each in node if isinstance(each, (dict, list))]
+    return longest
 
 
 def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
@@ -243,13 +199,13 @@ def _words(kind: str, facts: Mapping[str, Any], message: str) -> str:
     if kind == "type":
         return "expected " + " or ".join(TYPES.get(name, name) for name in facts["types"])
     if kind == "enum":
-        return f"expected {one_of(facts['options'])}"
+        return f"expected {one_of(facts['options'][:_MOST_ERRORS])}"
     if kind == "const":
         return f"expected {one_of([facts['expected_value']])}"
     if kind == "pattern":
         return f"expected text that matches {facts['pattern']}"
     said = constraint({kind: next(iter(facts.values()), True)}, kind)
-    return f"expected {said}" if said else message
+    return f"expected {said}" if said else preview(message, _LONGEST_MESSAGE)
 
 
 def _order(schema: Mapping[str, Any], path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 
 def resolved(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -22,6 +23,7 @@ def pointed(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
     {'type': 'string'}
     """
     target: Any = root if ref.startswith("#") else {}
+    ref = unquote(ref) if "%" in ref else ref
     for part in ref.removeprefix("#").split("/")[1:]:
         if isinstance(target, list) and part.isdecimal() and int(part) < len(target):
             target = target[int(part)]

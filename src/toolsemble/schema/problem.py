@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError
+from toolsemble.preview import preview
 
 Path: TypeAlias = tuple[str | int, ...]
 
 _LONGEST = 990  # with the word before it, what a model is told stays below 1,000 characters
 _LONGEST_NAME = 100
+_LONGEST_KEY = 300
+# Letters and marks that take part in a text but leave no trace on a screen.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,21 @@ def place(path: Path) -> str:
     """
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        text += f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" if text else shown_key(part)
     return text or "$"
+
+
+def shown_key(key: str) -> str:
+    r"""Return a key that a model may have made up, on one line, cut, and with everything that is in it visible.
+
+    >>> shown_key("price"), shown_key("a\nb\u202ec\u3164")
+    ('price', 'a\\nb\\u202ec\\u3164')
+    """
+    if key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY:
+        return key
+    shown = preview(key, _LONGEST_KEY)
+    hidden = (each for each in shown if not each.isprintable() or _UNSEEN.match(each))
+    return shown.translate({ord(each): each.encode("unicode_escape").decode() for each in hidden})
 
 
 def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:
@@ -55,7 +75,7 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
     """
     owner = owner[:_LONGEST_NAME]
     if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
-        missing = (str(problem.path[0]) for problem in problems)
+        missing = (place(problem.path) for problem in problems)
         return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
     told = (f"{place(problem.path)}: {problem.says}" for problem in problems)
     return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; ", more))

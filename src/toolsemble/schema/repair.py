@@ -87,6 +87,7 @@ class Repairs:
         if options := schema.get("anyOf") or schema.get("oneOf"):
             return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
         if (allowed := _allowed(schema)) is not None:
+            self._left -= len(allowed) // _MANY_VALUES
             return _among(value, allowed)
         kinds = _kinds(schema)
         if kinds and json_type(value) not in kinds and not (json_type(value) == "integer" and "number" in kinds):
@@ -107,7 +108,10 @@ class Repairs:
 
     def _mend_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
         allowed = _allowed(schema)
-        if allowed is None or "coerce" not in self._steps or _among(value, allowed):
+        if allowed is None or "coerce" not in self._steps:
+            return value
+        self._left -= len(allowed) // _MANY_VALUES  # looking through a long list is work, too
+        if self._left < 0 or _among(value, allowed):
             return value
         if isinstance(value, str):
             plain = value.strip()
@@ -169,7 +173,7 @@ class Repairs:
             if self._left < 0 or self._fits_already(key, path):
                 mended[key] = each
                 continue
-            inner = properties.get(key) or _by_pattern(key, schema) or extra
+            inner = properties.get(key) or self._by_pattern(key, schema) or extra
             if each is None and key in properties and self._is_default(key, properties[key], schema):
                 self._made("null", (*path, key), None, properties[key].get("default"))
                 continue
@@ -200,11 +204,24 @@ class Repairs:
             if declared is not None:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
-            elif not known and extra is False and "extra" in self._steps and _by_pattern(key, schema) is None:
+            elif not known and extra is False and "extra" in self._steps and self._by_pattern(key, schema) is None:
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
         return named
+
+    def _by_pattern(self, key: str, schema: Mapping[str, Any]) -> Any:
+        """Give what a schema says of the keys that match one of its patterns, as far as there is time to look."""
+        patterns = schema.get("patternProperties")
+        if not patterns:
+            return None
+        self._left -= len(patterns) - 1
+        if self._left < 0:
+            return None
+        try:
+            return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
+        except UnicodeEncodeError:  # half of a surrogate pair, which is refused elsewhere
+            return None
 
     def _mend_items(self, value: list[Any], schema: Mapping[str, Any], path: Path) -> list[Any]:
         parts, rest = schema.get("prefixItems", ()), schema.get("items", {})
@@ -223,6 +240,7 @@ class Repairs:
 
 
 _MANY_KEYS = 1000
+_MANY_VALUES = 100
 _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
@@ -269,17 +287,6 @@ def _unambiguous(
     wanted = properties.keys() if among is None else set(among)
     pairs = zip(forms, properties, strict=True)
     return {form: name for form, name in pairs if number[form] == 1 and name in wanted and name not in value}
-
-
-def _by_pattern(key: str, schema: Mapping[str, Any]) -> Any:
-    """Give what a schema says of the keys that match one of its patterns."""
-    patterns = schema.get("patternProperties")
-    if not patterns:
-        return None
-    try:
-        return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
-    except UnicodeEncodeError:  # half of a surrogate pair, which is refused elsewhere
-        return None
 
 
 @lru_cache(maxsize=100)

@@ -19,7 +19,8 @@ def secret_keys(schema: Mapping[str, Any]) -> frozenset[str]:
     >>> secret_keys({"properties": {"user": {"type": "string"}, "key": {"type": "string", "format": "password"}}})
     frozenset({'key'})
     """
-    return frozenset(key for key, each in parameters(schema).items() if _holds_secret(each, schema, set()))
+    secrets = _Secrets(schema)
+    return frozenset(key for key, each in parameters(schema).items() if secrets.are_in(each))
 
 
 def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -54,32 +55,65 @@ def hushed(schema: dict[str, Any]) -> dict[str, Any]:
     >>> hushed({"properties": {"key": {"type": "string", "format": "password", "default": "hunter2"}}})
     {'properties': {'key': {'type': 'string', 'format': 'password'}}}
     """
-    made: dict[str, Any] = _hushed(schema, schema)
+    made: dict[str, Any] = _hushed(schema, _Secrets(schema))
     return made
 
 
-def _hushed(node: Any, root: Mapping[str, Any]) -> Any:
+def _hushed(node: Any, secrets: _Secrets) -> Any:
     if isinstance(node, list):
-        return [_hushed(each, root) for each in node]
+        return [_hushed(each, secrets) for each in node]
     if not isinstance(node, dict):
         return node
-    hidden = any(word in node for word in _TELLING) and _holds_secret(node, root, set())
+    hidden = any(word in node for word in _TELLING) and secrets.are_in(node)
     kept = {key: each for key, each in node.items() if not (hidden and key in _TELLING and each is not None)}
-    return {key: _hushed(each, root) if key not in _TELLING else each for key, each in kept.items()}
+    return {key: _hushed(each, secrets) if key not in _TELLING else each for key, each in kept.items()}
 
 
-def _holds_secret(node: Any, root: Mapping[str, Any], seen: set[str]) -> bool:
-    """Whether a schema is of a secret, or of something that holds one."""
-    if not isinstance(node, Mapping):
-        return False
-    if node.get("format") == PASSWORD:
-        return True
-    ref = node.get("$ref")
-    if isinstance(ref, str) and ref not in seen:
-        seen.add(ref)
-        if _holds_secret(pointed(root, ref), root, seen):
-            return True
-    return any(_holds_secret(each, root, seen) for each in _inner(node))
+class _Secrets:
+    """Knows which references of a schema lead to a secret; each part of the schema is looked at once."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        found: dict[str, set[str]] = {}  # by each reference, those that stand where it leads
+        secret: list[str] = []
+        waiting = [*_look(root)[1]]
+        while waiting:
+            ref = waiting.pop()
+            if ref not in found:
+                is_secret, found[ref] = _look(pointed(root, ref))
+                secret += [ref] if is_secret else []
+                waiting += found[ref]
+        self._refs = _leading(secret, found)
+
+    def are_in(self, node: Any) -> bool:
+        """Whether a schema is of a secret, or of something that holds one."""
+        is_secret, refs = _look(node)
+        return is_secret or not self._refs.isdisjoint(refs)
+
+
+def _leading(secret: list[str], found: Mapping[str, set[str]]) -> set[str]:
+    """Return the references that lead to a secret, also by way of others."""
+    around: dict[str, list[str]] = {}
+    for ref, inside in found.items():
+        for each in inside:
+            around.setdefault(each, []).append(ref)
+    leading, waiting = set(secret), list(secret)
+    while waiting:
+        fresh = [each for each in around.get(waiting.pop(), ()) if each not in leading]
+        leading.update(fresh)
+        waiting += fresh
+    return leading
+
+
+def _look(node: Any) -> tuple[bool, set[str]]:
+    """Return whether a schema has a secret inside, and the references in it; none is followed."""
+    is_secret, refs, waiting = False, set(), [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping):
+            is_secret = is_secret or each.get("format") == PASSWORD
+            refs |= {each["$ref"]} if isinstance(each.get("$ref"), str) else set()
+            waiting += _inner(each)
+    return is_secret, refs
 
 
 def _inner(node: Mapping[str, Any]) -> Iterator[Any]:

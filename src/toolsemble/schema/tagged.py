@@ -105,7 +105,7 @@ def _schema_tags(node: Any, root: Mapping[str, Any]) -> Tags:
         node = pointed(root, str(node["$ref"]))
     if not isinstance(node, Mapping) or node.get("type") != "object":
         return {}
-    properties, required = node.get("properties", {}), node.get("required", ())
+    properties, required = node.get("properties", {}), set(node.get("required", ()))
     constants = {name: each for name, each in properties.items() if isinstance(each, Mapping) and name in required}
     return {
         name: [each["const"]] if "const" in each else each["enum"]

@@ -10,7 +10,7 @@ from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.forks import lock_of
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.complaint import problems_in
-from toolsemble.schema.core import thorough
+from toolsemble.schema.core import compile_core, thorough
 from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.hook import Shape
@@ -20,7 +20,9 @@ from toolsemble.schema.present import UnreadableError, presented, written
 from toolsemble.schema.problem import Problem, UnfitError
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.secret import secret_keys
+from toolsemble.schema.tagged import tagged_schema
 from toolsemble.schema.transparent import init_only, is_transparent
+from toolsemble.schema.work import LINEAR, Work, work_of_types
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -51,6 +53,8 @@ class TypedArguments:
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
+        self._work = LINEAR
+        self._at_most = 0
         # A tool of common types that is never called keeps no more than what a model is shown of it.
         self._common = plain is not None
         self._schema: dict[str, Any] | None = None if plain is None else plain[1]
@@ -112,6 +116,8 @@ class TypedArguments:
     def validate(self, text: str) -> Any:
         """Give the values that JSON text holds, or raise :class:`UnfitError`."""
         validator = self._validator or self._build()
+        if len(text) > self._at_most and not _admits(self._work, text):
+            raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': nested too deeply or too long; send less")
         try:
             return validator.validate_json(text, strict=True)
         except ValueError as unfit:
@@ -151,9 +157,7 @@ class TypedArguments:
 
     def _looked_through(self, text: str) -> UnfitError:
         """Give all that is wrong with a text that does not fit."""
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - calls that fit never pay for it
-
-        self._thorough = self._thorough or SchemaValidator(thorough(self._core), _use_prebuilt=False)
+        self._thorough = self._thorough or compile_core(thorough(self._core))
         found = None
         try:
             self._thorough.validate_json(text, strict=True)
@@ -215,11 +219,13 @@ class TypedArguments:
         return self._core
 
     def _build(self) -> SchemaValidator:
-        from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
-
         with self._lock:  # two at once would walk the same shapes
-            self._core, self._schema = self._plain() or self._generated()
-            self._validator = SchemaValidator(self._core, _use_prebuilt=False)
+            plain = self._plain()
+            self._core, self._schema = plain or self._generated()
+            # Where types contain each other and nothing tells them apart, every level of a value multiplies the work.
+            self._work = LINEAR if plain else work_of_types(tagged_schema(self._schema))
+            self._at_most = self._work.at_most
+            self._validator = compile_core(self._core)
             return self._validator
 
     def _plain(self) -> Written | None:
@@ -250,6 +256,16 @@ def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDet
         include_url=False, include_input=False, include_context=include_context
     )
     return found
+
+
+def _admits(work: Work, text: str) -> bool:
+    """Whether a text is neither too deep nor too long to be read; what is not JSON is refused elsewhere, and soon."""
+    if work.deepest is not None and text.count("{") + text.count("[") <= work.deepest:
+        return True
+    try:
+        return work.admits(json.loads(text), len(text))
+    except (ValueError, RecursionError):
+        return True
 
 
 def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:

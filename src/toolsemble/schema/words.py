@@ -55,6 +55,18 @@ def json_type(value: object) -> str:
 _KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))
 
 
+def is_of(value: object, kind: object) -> bool:
+    """Whether a value is of a JSON type: a whole number is an integer, however it is written, and a number.
+
+    >>> is_of(2, "number"), is_of(2.0, "integer"), is_of(True, "integer")
+    (True, True, False)
+    """
+    own = json_type(value)
+    if own == "integer":
+        return kind in ("integer", "number")
+    return own == kind or (kind == "integer" and isinstance(value, float) and value.is_integer())
+
+
 def shown(value: object) -> str:
     """Give a value as a model writes it.
 

@@ -1,0 +1,197 @@
+"""JSON Schemas that somebody else wrote: checked when a tool is defined, so that nothing unexpected comes later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.preview import preview
+from toolsemble.schema.secret import PASSWORD
+
+DRAFTS = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-06/schema",
+    "http://json-schema.org/draft-04/schema",
+)
+"""The drafts that a schema can be written in, newest first."""
+_FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
+_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
+        "unevaluatedItems", "unevaluatedProperties"}  # fmt: skip
+_MANY = {"anyOf", "oneOf", "allOf", "prefixItems", "items"}
+_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+_CHECKED = {
+    "type", "enum", "const", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains",
+    "minProperties", "maxProperties", "required", "dependentRequired", "dependencies", "$ref",
+}  # fmt: skip
+_ANNOTATIONS = {
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
+    "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
+}  # fmt: skip
+_KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
+_SPELLINGS = {
+    "dict": "object", "map": "object", "str": "string", "text": "string", "int": "integer", "float": "number",
+    "double": "number", "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "none": "null",
+}  # fmt: skip
+_DEEPEST = 50
+_LARGEST = 10_000
+_DEEPEST_VALUE = 250
+_LARGEST_VALUE = 150_000
+_SHOWN = 200
+
+
+def check_size(place: str, value: Any) -> None:
+    """Refuse a value that is too deep, contains itself, or is too large when it is written out.
+
+    Parts that are shared, as aliases in YAML are, count as often as they would be written.
+
+    >>> shared = []
+    >>> for _ in range(40):
+    ...     shared = [shared, shared]
+    >>> check_size("the schema", shared)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: the schema is too large: more than 150000 values when it is written out
+    """
+    sizes: dict[int, int] = {}  # depth first and without recursion; each part is looked at once
+    open_parts: dict[int, Any] = {}
+    waiting: list[tuple[Any, bool]] = [(value, False)]
+    while waiting:
+        part, done = waiting.pop()
+        if done:
+            del open_parts[id(part)]
+            sizes[id(part)] = 1 + sum(_size(each, sizes) for each in _inner(part))
+            if sizes[id(part)] > _LARGEST_VALUE:
+                raise ToolDefinitionError(
+                    f"{place} is too large: more than {_LARGEST_VALUE} values when it is written out"
+                )
+        elif id(part) in open_parts:
+            raise ToolDefinitionError(f"{place} contains itself; use $ref for what is recursive")
+        elif id(part) not in sizes:
+            open_parts[id(part)] = part
+            if len(open_parts) > _DEEPEST_VALUE:
+                raise ToolDefinitionError(f"{place} is too deep: more than {_DEEPEST_VALUE} levels")
+            waiting.append((part, True))
+            waiting += [(each, False) for each in _inner(part) if isinstance(each, (Mapping, list, tuple))]
+
+
+def _inner(part: Any) -> Iterable[Any]:
+    return (*part.keys(), *part.values()) if isinstance(part, Mapping) else part
+
+
+def _size(part: Any, sizes: Mapping[int, int]) -> int:
+    """Return how large a part is; a long text counts as several."""
+    return 1 + len(part) // _SHOWN if isinstance(part, str) else sizes.get(id(part), 1)
+
+
+def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
+    """Return the schema as a dict of its own; refuse what is not a schema of an object that can be enforced."""
+    schema = parameters
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as problem:
+            raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
+    if schema is None:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(schema, dict):
+        raise ToolDefinitionError(f"Tool '{owner}': the schema must be an object, not {type(schema).__name__}")
+    if schema.get("type", "object") != "object":
+        raise ToolDefinitionError(f"Tool '{owner}': the schema must be of type object, not {schema['type']!r:.80}")
+    if str(schema.get("$schema", DRAFTS[0])).rstrip("#") not in DRAFTS:
+        raise ToolDefinitionError(f"Tool '{owner}': unknown $schema {schema['$schema']!r:.80}; use {DRAFTS[0]}")
+    check_size(f"Tool '{owner}': the schema", schema)
+    copied: dict[str, Any] = json.loads(_written(owner, schema))
+    _check_form(owner, copied)
+    _check_nodes(owner, copied)
+    return {"type": "object", **copied}  # arguments always are one
+
+
+def _written(owner: str, schema: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(schema, allow_nan=False)
+        if "\\ud" in text:  # half a surrogate pair cannot be sent to a provider
+            json.dumps(schema, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
+    return text
+
+
+def _check_form(owner: str, schema: dict[str, Any]) -> None:
+    """Refuse what is not a schema by the rules of its draft, naming the place."""
+    import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
+
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except ValueError as problem:
+        parts, instance = getattr(problem, "instance_path", ()), getattr(problem, "instance", None)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+        wanted = _SPELLINGS.get(instance) if isinstance(instance, str) else None
+        says = preview(getattr(problem, "message", str(problem)), _SHOWN) + (f"; use {wanted!r}" if wanted else "")
+        raise ToolDefinitionError(
+            f"Tool '{owner}': the schema is not valid: ${preview(place, _SHOWN)}: {says}"
+        ) from None
+
+
+def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
+    """Refuse what nobody would enforce, and a schema so deep or large that checking could take down the process."""
+    waiting: list[tuple[Any, int, str, str]] = [(schema, 0, "$", "#")]
+    known: dict[str, str] = {}
+    references: list[tuple[str, str]] = []
+    asked = 0
+    while waiting:
+        node, depth, path, pointer = waiting.pop()
+        known[pointer] = path
+        asked += len(node.get("required", ())) if isinstance(node, Mapping) else 0
+        if depth > _DEEPEST or max(len(known), asked) > _LARGEST:
+            raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
+        if not isinstance(node, Mapping):
+            continue
+        if problem := _unenforced(node, nested=depth > 0):
+            raise ToolDefinitionError(f"Tool '{owner}': {preview(path)}: {problem}")
+        references += [(path, node["$ref"])] if "$ref" in node else []
+        waiting += [
+            (each, depth + 1, f"{path}.{name}", f"{pointer}/{inside}") for name, inside, each in _subschemas(node)
+        ]
+    for path, reference in references:
+        if unquote(reference) not in known:
+            raise ToolDefinitionError(
+                f"Tool '{owner}': the schema is not valid: {preview(path)}: $ref {preview(reference)!r} is not the "
+                "place of a schema inside this one; put it under $defs and write '#/$defs/name'"
+            )
+
+
+def _unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
+    form = node.get("format")
+    if form is not None and form != PASSWORD and form not in _FORMATS:  # a secret is any text; it is only not shown
+        return f"format {preview(form)!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
+    if node.get("enum") == []:
+        return "enum is empty, so nothing would fit; list the allowed values, or leave it out"
+    if nested and not str(node.get("$id", "#")).startswith("#"):
+        return "$id inside a schema changes what references mean; leave it out"
+    unknown = next((keyword for keyword in node if keyword not in _KNOWN and not keyword.startswith("x-")), None)
+    if unknown is None:
+        return ""
+    return f"keyword {preview(unknown)!r} cannot be enforced; leave it out, or say it in the description"
+
+
+def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the schemas inside one: the name for people, the end of its JSON pointer, and the schema."""
+    for keyword, value in node.items():
+        if keyword in _NAMED and isinstance(value, Mapping):
+            for name, each in value.items():
+                yield name, f"{keyword}/{_escaped(name)}", each
+        elif keyword in _MANY and isinstance(value, list):
+            for index, each in enumerate(value):
+                yield f"{keyword}[{index}]", f"{keyword}/{index}", each
+        elif keyword in _ONE:
+            yield keyword, keyword, value
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

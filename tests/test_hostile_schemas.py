@@ -1,0 +1,397 @@
+"""Schemas and documents that do harm, on purpose or by mistake: refused when they are defined, with one error."""
+
+import copy
+import functools
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
+from toolsemble.builtin import HttpTool
+
+PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
+
+
+def made(schema):
+    return SchemaTool("probe", "Probes", lambda _: "ran", schema)
+
+
+def of(value, **others):
+    return {"type": "object", "properties": {"v": value}, **others}
+
+
+def told(schema, arguments):
+    return Toolbox([made(schema)]).execute(ToolCall("probe", arguments)).text
+
+
+def refused(schema):
+    with pytest.raises(ToolDefinitionError) as caught:
+        made(schema)
+    return str(caught.value)
+
+
+def choices(keyword, levels, leaf):
+    definitions = {f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)}
+    return of({"$ref": "#/$defs/d0"}, **{"$defs": {**definitions, f"d{levels}": leaf}})
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+@pytest.mark.parametrize("levels", [12, 22, 200])
+def test_choices_inside_choices_are_refused_naming_the_place(keyword, levels):
+    problem = refused(choices(keyword, levels, {"type": "integer"}))
+    assert problem.startswith("Tool 'probe': the schema is too large: $.$defs.d")
+    assert "its choices multiply to more than 5000 ways to check a value" in problem
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+@pytest.mark.parametrize(
+    ("count", "problem"),
+    [
+        (1, "v[0]: expected an integer"),
+        (1000, "$: does not fit, and is too long to say where; send less"),
+        (20_000, "$: nested too deeply or too long to be checked; send less"),
+    ],
+)
+def test_what_may_still_multiply_is_answered_soon(keyword, count, problem):
+    schema = choices(keyword, 10, {"type": "array", "items": {"type": "integer"}})
+    assert told(schema, {"v": ["x"] * count}) == f"Error: Invalid arguments for 'probe': {problem}"
+
+
+def test_choices_that_multiply_by_way_of_properties_are_refused():
+    schema = {"type": "integer"}
+    for _ in range(20):
+        part = {"type": "object", "properties": {"a": schema}}
+        schema = {"anyOf": [part, part]}
+    assert "too large" in refused(of(schema))
+
+
+TREE = {
+    "t": {
+        "anyOf": [
+            {"type": "object", "properties": {"n": {"$ref": "#/$defs/t"}}},
+            {"type": "object", "properties": {"n": {"$ref": "#/$defs/t"}, "q": {"type": "string"}}, "required": ["q"]},
+            {"type": "integer"},
+        ]
+    }
+}
+
+
+def nested(depth, inner):
+    return functools.reduce(lambda value, _: {"n": value}, range(depth), inner)
+
+
+def test_where_every_level_multiplies_the_paths_values_may_only_be_so_deep():
+    schema = of({"$ref": "#/$defs/t"}, **{"$defs": TREE})
+    assert told(schema, {"v": nested(5, 1)}) == "ran"
+    assert told(schema, {"v": nested(5, "x")}).endswith("v.n.n.n.n.n: expected an object or an integer")
+    for value in (nested(60, 1), nested(60, "x")):
+        assert told(schema, {"v": value}).endswith("$: nested too deeply or too long to be checked; send less")
+
+
+def test_a_choice_that_multiplies_too_soon_is_refused():
+    option = {"type": "object", "properties": {"n": {"$ref": "#/$defs/t"}}}
+    assert "too large: $" in refused(of({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"anyOf": [option] * 50}}}))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#/$defs/t"}}]},
+        {"type": "object", "properties": {"left": {"$ref": "#/$defs/t"}, "right": {"$ref": "#/$defs/t"}}},
+        {"type": "object", "additionalProperties": {"$ref": "#/$defs/t"}},
+        {"type": "object", "patternProperties": {"^x": {"$ref": "#/$defs/t"}}, "propertyNames": {"maxLength": 9}},
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#/$defs/t"}], "items": {"type": "string"}},
+        {"type": "array", "contains": {"type": "integer"}, "unevaluatedItems": {"$ref": "#/$defs/t"}},
+        {
+            "anyOf": [
+                {"type": "object", "properties": {word: {"$ref": "#/$defs/t"}}, "required": [word]}
+                for word in ("and", "or", "not")
+            ]
+        },
+        {
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": word}, "inner": {"$ref": "#/$defs/t"}},
+                    "required": ["kind"],
+                }
+                for word in ("and", "or", "not")
+            ]
+        },
+        {"if": {"type": "array"}, "then": {"items": {"$ref": "#/$defs/t"}}, "else": {"type": "integer"}},
+        {"dependentSchemas": {"a": {"properties": {"b": {"$ref": "#/$defs/t"}}}}, "not": {"type": "string"}},
+    ],
+)
+def test_recursive_schemas_that_do_not_multiply_have_no_limit_of_depth(tree):
+    schema = of({"$ref": "#/$defs/t"}, **{"$defs": {"t": tree}})
+    deep = functools.reduce(lambda value, _: [value], range(100), 1)
+    assert "nested too deeply or too long to be checked" not in told(schema, {"v": deep})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [{"if": {}, "then": {}}],
+        [{"if": True, "then": {}}, {"if": {}, "then": {}}],
+        [{"if": {"properties": {"a": True}, "required": ["a"]}, "then": {}}] * 2,
+        [{"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {}}] * 2,
+        [{"if": {"properties": {"a": {"const": "x"}}}, "then": {}}] * 2,
+        [{"if": {"properties": {"a": {"const": "x"}}, "required": ["a"]}, "then": {}}] * 2,
+        [True, {"type": "object"}],
+    ],
+)
+def test_conditions_that_may_all_hold_are_all_counted(options):
+    assert told({"allOf": options}, {}) == "ran"
+
+
+def test_a_schema_that_applies_itself_to_the_same_value_is_refused():
+    words = {f"n{one}": {"anyOf": [{"$ref": f"#/$defs/n{two}"} for two in range(9)]} for one in range(9)}
+    assert "refers to itself for the same value" in refused(of({"$ref": "#/$defs/n0"}, **{"$defs": words}))
+    assert "refers to itself for the same value" in refused({"anyOf": [{"$ref": "#"}, {}]})
+    assert told({"anyOf": [{"$ref": "#"}]}, {}) == "ran"
+
+
+def test_too_many_patterns_beside_too_many_properties_are_refused():
+    schema = {
+        "type": "object",
+        "properties": {f"p{number}": {} for number in range(4000)},
+        "patternProperties": {f"^{number}": {} for number in range(4000)},
+    }
+    assert "too many schemas inside each other" in refused(schema)
+
+
+def test_allowed_values_by_the_hundred_thousand_are_taken():
+    values = [f"value{number}" for number in range(100_000)]
+    box = Toolbox([made(of({"type": "string", "enum": values}))])
+    assert box.specifications[0].parameters["properties"]["v"] == {"type": "string", "enum": values}
+    assert box.execute(ToolCall("probe", {"v": values[-1]})).text == "ran"
+    answer = box.execute(ToolCall("probe", {"v": "other"})).text
+    assert answer.startswith("Error: Invalid arguments for 'probe': v: expected one of 'value0', 'value1', ")
+
+
+def test_many_wrong_items_of_a_long_list_of_values_are_answered_soon():
+    schema = of({"type": "array", "items": {"enum": [f"value{number}" for number in range(1000)]}})
+    assert told(schema, {"v": [1] * 5000}).startswith("Error: Invalid arguments for 'probe': v[0]: expected one of ")
+
+
+def test_many_patterns_of_keys_are_looked_at_as_long_as_there_is_time():
+    schema = {"patternProperties": {f"^k{number}$": {} for number in range(400)}, "additionalProperties": False}
+    answer = told(schema, {f"x{number}": 1 for number in range(3000)})
+    assert "not a parameter of this tool" in answer
+
+
+def shared(levels, leaf=None):
+    schema = leaf or {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema, "b": schema}}
+    return schema
+
+
+def cyclic():
+    schema = of({"type": "array"})
+    schema["properties"]["v"]["items"] = schema
+    return schema
+
+
+def deep(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (lambda: shared(40), "the schema is too large: more than 150000 values when it is written out"),
+        (lambda: of({"const": "x" * 40_000_000}), "the schema is too large: more than 150000 values"),
+        (cyclic, "the schema contains itself; use $ref for what is recursive"),
+        (lambda: deep(10_000), "the schema is too deep: more than 250 levels"),
+        (lambda: {"properties": {f"p{number}": {} for number in range(100_000)}}, "the schema is too large"),
+        (lambda: {"required": [f"p{number}" for number in range(100_000)]}, "the schema is too large"),
+        (lambda: of({"minimum": 10**5000}), "the schema is not JSON"),
+        (lambda: of({"enum": []}), "$.v: enum is empty, so nothing would fit; list the allowed values, or leave it"),
+        (lambda: of({"type": "dict"}), "not valid: $.properties.v.type: "),
+        (lambda: of({"type": "dict"}), "; use 'object'"),
+        (lambda: of({"type": "float"}), "; use 'number'"),
+        (lambda: of({"items": [{}, 5]}), "not valid: $.properties.v.items: "),
+        (lambda: of({"const": "\ud800"}), "the schema is not JSON"),
+        (lambda: of({"$id": "https://example.com/a", "properties": {}}), "$.v: $id inside a schema changes what"),
+        (lambda: of({"$ref": "#here"}, **{"$defs": {"a": {"$anchor": "here"}}}), "$.v: $ref '#here' is not the place"),
+        (lambda: of({"$ref": "#/x-own/a"}, **{"x-own": {"a": {"properties": []}}}), "'#/x-own/a' is not the place of"),
+        (lambda: of({"$ref": "#/$defs/a/enum/0"}, **{"$defs": {"a": {"enum": [{}]}}}), "is not the place of a schema"),
+        (lambda: {"$schema": "urn:x\ny"}, "unknown $schema 'urn:x\\ny'"),
+        (lambda: of({"bad\x1b[2J": 1}), "keyword 'bad\\\\x1b[2J' cannot be enforced"),
+    ],
+)
+def test_a_schema_that_would_do_harm_is_refused(schema, problem):
+    assert problem in refused(schema())
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/a%20b", "#/$defs/a~1b", "#/properties/w"])
+def test_references_may_be_escaped_and_lead_to_any_schema(reference):
+    schema = of({"$ref": reference}, **{"$defs": {"a b": {"type": "integer"}, "a/b": {"type": "integer"}}})
+    schema["properties"]["w"] = {"type": "integer"}
+    assert told(schema, {"v": 1}) == "ran"
+    assert told(schema, {"v": "x"}).endswith("v: expected an integer")
+    assert Toolbox([made(schema)]).specifications[0].parameters["properties"]["v"] == {"type": "integer"}
+
+
+WRONG = [[], None, "text", 5, True, {}, [5], {"a": 5}, [None]]
+KEYWORDS = [
+    "properties", "patternProperties", "required", "items", "anyOf", "oneOf", "allOf", "not", "$defs", "definitions",
+    "type", "enum", "const", "format", "pattern", "minimum", "multipleOf", "minLength", "uniqueItems", "description",
+    "additionalProperties", "dependentSchemas", "dependentRequired", "dependencies", "prefixItems", "contains",
+    "propertyNames", "$ref", "$id", "$schema", "$anchor", "if", "then", "title", "default", "examples", "readOnly",
+]  # fmt: skip
+
+
+def everything(tool):
+    """Look at a tool in every way that a program can."""
+    box = Toolbox([tool])
+    for each in box.specifications:
+        ToolSpecification.from_json(each.to_json())
+    for provider in PROVIDERS:
+        getattr(box, f"to_{provider}")()
+        tool.explain(provider)
+    box.to_openai("responses")
+    for arguments in ({}, {"v": 1}, {"v": {"a": [None, "x"]}}, {"v": [[]], "w": {}}):
+        box.execute(ToolCall("probe", arguments))
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_keyword_of_the_wrong_form_is_a_definition_error_wherever_it_stands(keyword, wrong):
+    node = {keyword: wrong}
+    for schema in (
+        node,
+        of(node),
+        of({"type": "array", "items": node}),
+        of({"$ref": "#/$defs/a"}, **{"$defs": {"a": node}}),
+        of({"anyOf": [node, {"type": "null"}]}),
+        of({"$ref": "#/x-a"}, **{"x-a": node}),
+    ):
+        try:
+            tool = made(schema)
+        except ToolDefinitionError:
+            continue
+        everything(tool)
+
+
+def values():
+    plain = (
+        st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "string", "#/$defs/a", "#", "", "x-"])
+    )
+    keys = st.sampled_from([*KEYWORDS, "a", "v", "x-own", "else", "maximum", "maxItems", "unevaluatedProperties"])
+    return st.recursive(
+        plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+    )
+
+
+GOOD = of(
+    {"anyOf": [{"type": "string", "enum": ["a", "b"]}, {"$ref": "#/$defs/a"}], "default": "a"},
+    required=["v", "w"],
+    **{"$defs": {"a": {"type": "array", "items": {"allOf": [{"type": "integer", "minimum": 1}, {"const": 2}]}}}},
+)
+
+
+@st.composite
+def mutated(draw, source):
+    """Give a document in which some parts are replaced by something else."""
+    document = copy.deepcopy(source)
+    for _ in range(draw(st.integers(1, 3))):
+        node = document
+        while True:
+            inner = list(node) if isinstance(node, dict) else list(range(len(node)))
+            if not inner:
+                break
+            key = draw(st.sampled_from(inner))
+            if isinstance(node[key], (dict, list)) and draw(st.integers(0, 3)):
+                node = node[key]
+                continue
+            node[key] = draw(values())
+            break
+    return document
+
+
+FUZZ = settings(
+    max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@FUZZ
+@given(values() | mutated(GOOD))
+def test_nothing_but_definition_errors_escapes_a_schema(schema):
+    try:
+        tool = made(schema)
+    except ToolDefinitionError:
+        return
+    everything(tool)
+
+
+DOCUMENT = {
+    "openapi": "3.1.0",
+    "servers": [{"url": "https://api.example/{v}", "variables": {"v": {"default": "1"}}}],
+    "paths": {
+        "/a/{id}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
+            "post": {
+                "operationId": "add",
+                "summary": "Adds",
+                "parameters": [{"name": "tags", "in": "query", "style": "form", "schema": {"type": "array"}}],
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/a"}}}},
+            },
+        }
+    },
+    "components": {"schemas": {"a": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/a"}}}}},
+}
+
+
+@FUZZ
+@given(mutated(DOCUMENT))
+def test_nothing_but_definition_errors_escapes_a_document(document):
+    try:
+        tools = HttpTool.from_openapi(document, auth="TOKEN")
+        box = Toolbox(tools)
+    except ToolDefinitionError:
+        return
+    for provider in PROVIDERS:
+        getattr(box, f"to_{provider}")()
+
+
+@FUZZ
+@given(values() | mutated(GOOD))
+def test_nothing_but_definition_errors_escapes_a_specification(parameters):
+    try:
+        specification = ToolSpecification.from_json(
+            json.dumps({"name": "probe", "description": "", "parameters": parameters})
+        )
+    except ToolDefinitionError:
+        return
+    assert specification.parameters is None or specification.parameters.get("type", "object") == "object"
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("a\nb", "a\\nb"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\u200bb\u3164", "a\\u200bb\\u3164"),
+        ("città", "città"),
+        ("k" * 1000, "k" * 300 + "..."),
+    ],
+)
+@pytest.mark.parametrize("closed", [False, None])
+def test_keys_of_a_model_are_shown_so_that_nothing_hides_in_them(key, shown, closed):
+    schema = {
+        "properties": {
+            "v": {"type": "object", "properties": {}, "additionalProperties": closed is None and {"not": {}}}
+        }
+    }
+    box = Toolbox([made(schema)], repair=False)
+    answer = box.execute(ToolCall("probe", {"v": {key: 1}})).text
+    assert f"v.{shown}: " in answer
+    assert answer.isprintable()
