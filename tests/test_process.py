@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import ProcessTool, process
+from toolsemble.builtin import ProcessTool, child, process
 
 LONG = 1000
 """Seconds that no test waits for: what takes that long is killed."""
@@ -416,6 +416,32 @@ class TestSurroundings:
     def test_a_program_that_is_missing_is_told_without_its_arguments(self):
         tool = ProcessTool("worker", "Works", ["no-such-program", "--key=secret"])
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
+
+    def test_a_folder_that_has_gone_is_told(self, tmp_path):
+        (tmp_path / "folder").mkdir()
+        tool = python("", cwd=tmp_path / "folder")
+        (tmp_path / "folder").rmdir()
+        assert tool.execute("").error_message.endswith(": No such file or directory")
+
+    def test_a_program_has_nothing_of_its_supervisor(self, monkeypatch):
+        for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+            monkeypatch.delenv(name, raising=False)
+        script = "ls /proc/$$/fd; grep SigIgn /proc/$$/status; env | grep LC_ || echo none"
+        tool = ProcessTool("worker", "Works", ["sh", "-c", script])
+        assert tool.execute("").output.split() == ["0", "1", "2", "SigIgn:", "0" * 16, "none"]
+
+    def test_a_program_may_kill_its_own_group(self):
+        tool = ProcessTool("worker", "Works", ["sh", "-c", "echo done; kill -KILL 0"])
+        assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
+
+    def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(child, "SUPERVISED", False)
+        assert python("print('done')").execute("").output == "done"
+        assert python("print('done')", max_cpu=60).execute("").output == "done"
+        assert family(ESCAPE + "wait", tmp_path, timeout=1).execute("").text == "Error: Process timed out after 1 s"
+        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+        missing = ProcessTool("worker", "Works", ["no-such-program"])
+        assert missing.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
     def test_a_path_is_a_part_of_a_command(self, tmp_path):
         script = tmp_path / "script.py"

@@ -7,7 +7,7 @@ program of its own (:func:`main`), for which this module imports as little as po
 
 from __future__ import annotations
 
-import _signal  # its public form takes longer to import than everything else here
+import _signal  # type: ignore[import-not-found]  # its public form takes longer to import than everything else here
 import os
 import select
 import sys
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> None:
     told, memory, cpu, locale = map(int, arguments[:4])
     if told < 0:
         _become(arguments[4:], memory, cpu, locale)
-    os.set_inheritable(told, False)
+    os.set_inheritable(told, False)  # noqa: FBT003 - it takes no keyword
     child = fork()
     if child == 0:
         os.setsid()
@@ -152,7 +152,7 @@ def _become(command: list[str], memory: int, cpu: int, locale: int) -> None:
     if memory or cpu:
         _limit(memory, cpu)
     try:
-        os.execvp(command[0], command)
+        os.execvp(command[0], command)  # noqa: S606 - what it is for
     except OSError as error:
         os.write(2, f"Cannot start {command[0]!r}: {error.strerror}".encode("utf-8", "replace"))
     os._exit(_NOT_FOUND)

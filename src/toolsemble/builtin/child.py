@@ -63,10 +63,15 @@ class Program:
     """How many seconds of processor time it may use; 0 for any number."""
 
     def arguments(self, told: int | None) -> tuple[str, ...]:
-        """Return the command as it is really started, under a supervisor that reads from a file descriptor, or alone."""
+        """Return the command as it is really started: under a supervisor, which reads from a descriptor, or alone."""
         if told is None and not self.max_memory and not self.max_cpu:
             return self.command
-        settings = (_UNSUPERVISED if told is None else told, self.max_memory, self.max_cpu, int("LC_CTYPE" in self.variables))
+        settings = (
+            _UNSUPERVISED if told is None else told,
+            self.max_memory,
+            self.max_cpu,
+            int("LC_CTYPE" in self.variables),
+        )
         return (_PYTHON, "-I", "-S", "-c", _SUPERVISOR, _FOLDER, *map(str, settings), *self.command)
 
     @property
