@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -57,6 +58,29 @@ def die(how: str) -> str:
     return "late"
 
 
+@tool(isolation="process")
+def start_daemon(file: str, then: str) -> str:
+    """Starts a daemon as in the books, with two forks and a session of its own."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 256)
+            Path(f"{file}.new").write_text(str(os.getpid()))
+            Path(f"{file}.new").rename(file)
+            os.execve("/bin/sh", ["innocent", "-c", f"exec sleep {LONG}"], {})  # noqa: S606 - as daemons do
+        os._exit(0)
+    while not Path(file).exists():
+        time.sleep(0.005)
+    if then == "exit":
+        os._exit(3)
+    if then == "SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "raise":
+        raise ValueError("no more")
+    time.sleep(LONG)
+    return "late"
+
+
 class OddError(Exception):
     """Cannot be made again from its arguments."""
 
@@ -73,9 +97,32 @@ def fail(kind: str) -> object:
         raise ExitEarlyError("enough")
     if kind == "system_exit":
         raise SystemExit(5)
+    if kind == "interrupt":
+        raise KeyboardInterrupt
     if kind == "lock":
         return threading.Lock()
     raise ValueError("boom")
+
+
+@tool(isolation="process", max_memory=500_000_000)
+def eat(size: int) -> int:
+    """Takes memory."""
+    return len(bytearray(size))
+
+
+@tool(isolation="process")
+def eat_freely(size: int) -> int:
+    """Takes memory without a limit of its own."""
+    return len(bytearray(size))
+
+
+@tool(isolation="process", max_memory=500_000_000)
+def limits_of_memory(lower: bool) -> dict[str, int]:
+    """Tells how much memory it may have."""
+    if lower:
+        resource.setrlimit(resource.RLIMIT_AS, (400_000_000, 400_000_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    return {"soft": soft, "hard": hard}
 
 
 @tool(isolation="process")

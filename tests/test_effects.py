@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import pickle
+import re
 import signal
 import sqlite3
 import stat
@@ -15,7 +16,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import pytest
@@ -869,3 +870,71 @@ def test_the_log_says_what_happened(ledger, caplog):
         for _ in range(2):
             box.execute(call(), **RUN)
     assert "pay was made before and is not made again" in caplog.text
+
+
+def damage(path, first_page):
+    """Overwrite all pages of a database from one on."""
+    with path.open("r+b") as file:
+        file.seek(4096 * first_page)
+        file.write(b"\xff" * (path.stat().st_size - 4096 * first_page))
+
+
+@pytest.mark.parametrize("first_page", [1, 2, 5, 8])
+def test_a_damaged_file_is_told_with_its_path_whatever_is_done(first_page, tmp_path):
+    path = tmp_path / "effects.db"
+    with EffectLedger(path) as ledger:
+        box = Toolbox([paying(Paid())], ledger=ledger)
+        keys = [box.execute(call(order), **RUN) and ledger.entries()[-1].key for order in range(100)]
+    damage(path, first_page)
+    told = rf"^The effect ledger '{path}' cannot be used: .*; restore a copy of it$"
+    try:
+        damaged = EffectLedger(path)
+    except ToolConfigurationError as error:
+        assert re.match(told, str(error))  # noqa: PT017 - some damage is found at once, other when it is come upon
+        return
+    entry = Effect("new", "pay", "run 1", "call 1", "{}", "running", 1.0)
+    problems = []
+    with damaged:
+        for operation in (
+            damaged.entries,
+            damaged.unknown,
+            lambda: damaged.forget(0),
+            lambda: [damaged.resolve(key, happened=True) for key in keys],
+            lambda: [damaged.reserve(replace(entry, key=key), "t", again=False, patience=None) for key in keys],
+            lambda: [damaged.finish(key, "t", "{}") for key in keys],
+            lambda: [damaged.release(key, "t") for key in keys],
+            lambda: [damaged.lose(key, "t") for key in keys],
+        ):
+            try:
+                operation()
+            except ToolConfigurationError as error:
+                problems.append(str(error))
+            except ValueError:  # an entry that is not unknown
+                continue
+        assert problems
+        assert all(re.match(told, problem) for problem in problems)
+        paid = Paid()
+        assert Toolbox([paying(paid)], ledger=damaged).execute(call(50), **RUN).is_error
+        assert paid.orders == []
+
+
+@pytest.mark.parametrize("change", ["result = 'no JSON'", "result = '{}'", "owner = '[]', state = 'running'"])
+def test_a_row_that_was_damaged_is_told_with_the_path(change, tmp_path):
+    path = tmp_path / "effects.db"
+    with EffectLedger(path) as ledger:
+        Toolbox([paying(Paid())], ledger=ledger).execute(call(), **RUN)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"UPDATE effects SET {change}")  # noqa: S608 - it stands above
+        with pytest.raises(ToolConfigurationError, match=rf"^The effect ledger '{path}' cannot be used: "):
+            ledger.unknown()
+
+
+def test_in_memory_old_outcomes_are_found_by_their_number():
+    with EffectLedger() as ledger, ledger._database.reading() as rows:
+        statements = []
+        rows.set_trace_callback(statements.append)
+        Toolbox([paying(Paid())], ledger=ledger).execute(call(), **RUN)
+        rows.set_trace_callback(None)
+        (old,) = [each for each in statements if each.startswith("DELETE")]
+        plan = [row[3] for row in rows.execute(f"EXPLAIN QUERY PLAN {old}")]
+        assert plan[0] == "SEARCH effects USING INTEGER PRIMARY KEY (rowid<?)"  # not all that are done

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import queue
 import signal
@@ -12,8 +14,9 @@ import pytest
 
 from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolConfigurationError, ToolResult
-from toolsemble.builtin import FileWriteTool
-from toolsemble.guard.paths import DENIED
+from toolsemble.builtin import FileReadTool, FileWriteTool
+from toolsemble.guard import paths
+from toolsemble.guard.paths import DENIED, Sandbox
 
 
 @pytest.fixture
@@ -247,3 +250,86 @@ class TestApproval:
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
         assert (base / "new.txt").read_text() == edit.revised
         assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret.txt"]
+
+
+KILLED = """
+import os, signal, sys
+from toolsemble.builtin import FileWriteTool
+name = sys.argv[2]
+setattr(os, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+FileWriteTool(sys.argv[1]).execute({"path": "a.txt", "content": "new", "mode": sys.argv[3]})
+"""
+
+
+class TestLeftovers:
+    @pytest.fixture(autouse=True)
+    def _sweeping(self, monkeypatch):
+        monkeypatch.setattr(paths, "_SWEPT", {})
+
+    def killed(self, folder, step="replace", mode="overwrite"):
+        """Return what a writer leaves that is killed before it is done."""
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+        command = [sys.executable, "-c", KILLED, str(folder), step, mode]
+        assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == -signal.SIGKILL
+        (left,) = folder.glob(".toolsemble-*.tmp")
+        return left
+
+    def age(self, file):
+        os.utime(file, (0, 0))
+
+    @pytest.mark.parametrize("handles", [True, False])
+    def test_what_a_killed_writer_left_is_removed_by_a_later_one(self, handles, tmp_path):
+        left = self.killed(tmp_path)
+        self.age(left)
+        Sandbox(tmp_path, handles=handles).write("b.txt", b"later")
+        assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]
+
+    def test_a_file_that_was_created_by_a_killed_writer_can_be_read_later(self, tmp_path):
+        self.age(self.killed(tmp_path, "unlink", "create"))
+        assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "later"}).is_success
+        assert FileReadTool(tmp_path).execute({"path": "a.txt"}).output == "new"
+
+    def test_nobody_can_name_it(self, tmp_path):
+        left = self.killed(tmp_path)
+        told = f"File not found: '{left.name}'"
+        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == told
+        assert FileWriteTool(tmp_path).execute({"path": left.name.upper(), "content": ""}).error_message == (
+            told.replace(left.name, left.name.upper())
+        )
+
+    def test_what_is_young_locked_or_not_ours_stays(self, tmp_path):
+        names = [f".toolsemble-{number:016x}.tmp" for number in range(4)]
+        young, locked, folder, link = (tmp_path / name for name in names)
+        young.write_text("at work")
+        locked.write_text("at work")
+        self.age(locked)
+        folder.mkdir()
+        link.symlink_to(locked)
+        other = tmp_path / ".0123456789abcdef.tmp"
+        other.write_text("somebody else's")
+        self.age(other)
+        with locked.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
+        assert {each.name for each in tmp_path.iterdir()} == {*names, other.name, "b.txt"}
+
+    def test_a_directory_is_looked_at_once_in_a_while(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(paths, "_MOST_SWEPT", 2)
+        looked = []
+        monkeypatch.setattr(paths, "is_leftover", lambda name: looked.append(name) or False)
+        write = FileWriteTool(tmp_path)
+        for path in ("a/x", "a/y", "b/x", "c/x", "b/y"):
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).parent.joinpath("z").touch()
+            assert write.execute({"path": path, "content": ""}).is_success
+        assert looked.count("z") == 4  # a, b, c, and b once more when there were too many to remember
+        assert len(paths._SWEPT) == 2
+
+    def test_where_files_cannot_be_locked_their_age_counts(self, tmp_path, monkeypatch):
+        def refuse(*_):
+            raise OSError(errno.ENOLCK, "no locks")
+
+        self.age(self.killed(tmp_path))
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
+        assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]

@@ -10,11 +10,29 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import isolated
-from isolated import Counter, Given, Heavy, Method, Unreadable, die, fail, hang, sign_in, surroundings, wait_for, where
+from isolated import (
+    Counter,
+    Given,
+    Heavy,
+    Method,
+    Unreadable,
+    die,
+    eat,
+    eat_freely,
+    fail,
+    hang,
+    limits_of_memory,
+    sign_in,
+    start_daemon,
+    surroundings,
+    wait_for,
+    where,
+)
 from tools import AsyncFunction, Function
 from toolsemble import (
     ExitEarlyError,
@@ -27,8 +45,9 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes import WORKERS, Errand, Worker, Workers
+from toolsemble.processes import WORKERS, Errand, Worker, WorkerDiedError, Workers
 from toolsemble.servant import answered
+from toolsemble.supervisor import descendants
 from toolsemble.work import Job
 from waiting import LONG, alive, until
 
@@ -38,6 +57,12 @@ TESTS = Path(__file__).parent
 def pid_of(result):
     assert result.is_success, result
     return result.structured_output["pid"]
+
+
+def supervisor_of(result):
+    """Return the number of the process that supervises the one in which a body ran."""
+    assert result.is_success, result
+    return result.structured_output["parent"]
 
 
 def test_a_body_runs_in_another_process_which_is_used_again():
@@ -114,6 +139,81 @@ def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
     until(lambda: not alive(int(file.read_text())))
 
 
+def daemon_of(file):
+    """Return the number of the daemon that a body has started, once it is there."""
+    until(lambda: file.exists() and file.read_text())
+    return int(file.read_text())
+
+
+def hang_with_daemon(file):
+    """Return the result of a body that starts a daemon and does not end in time."""
+    while True:  # on a slow machine its time may be up before it has begun
+        context = ToolContext(deadline=time.monotonic() + 0.5)
+        result = start_daemon.execute({"file": str(file), "then": "stay"}, context)
+        if file.exists():
+            return result
+
+
+def test_daemons_of_a_body_that_is_late_are_killed(tmp_path):
+    assert hang_with_daemon(tmp_path / "pid").error_message.startswith("Tool 'start_daemon' timed out after")
+    pid = daemon_of(tmp_path / "pid")
+    until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("exit", "The worker process exited with 3 before the tool had ended"),
+        ("SIGKILL", "The worker process was killed by SIGKILL before the tool had ended"),
+        ("raise", "no more"),
+    ],
+)
+def test_daemons_of_a_body_end_with_its_process(then, told, tmp_path):
+    result = start_daemon.execute({"file": str(tmp_path / "pid"), "then": then})
+    assert result.error_message == told
+    if then == "raise":
+        WORKERS.close()
+    pid = daemon_of(tmp_path / "pid")
+    until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_daemons_of_a_body_end_with_the_calling_program(number, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        from isolated import start_daemon
+
+        if __name__ == "__main__":
+            start_daemon.execute({"file": __file__ + ".pid", "then": "stay"})
+        """)
+    )
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"}
+    with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, env=env) as program:
+        pid = daemon_of(Path(f"{script}.pid"))
+        program.send_signal(number)
+        program.communicate(timeout=LONG)
+    until(lambda: not alive(pid))
+
+
+def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
+    done = run_script(
+        """
+        import threading
+        from pathlib import Path
+        from test_isolation import hang_with_daemon
+
+        threading.Thread(target=threading.Event().wait, daemon=True).start()  # in the worker, too
+        if __name__ == "__main__":
+            print(hang_with_daemon(Path(__file__ + ".pid")).text)
+        """,
+        tmp_path,
+    )
+    assert done.stdout.startswith("Error: Tool 'start_daemon' timed out after"), done
+    pid = daemon_of(tmp_path / "script.py.pid")
+    until(lambda: not alive(pid))
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -142,9 +242,56 @@ def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
     assert fail.execute({"kind": "odd"}).error_message == "very odd"
     with pytest.raises(ExitEarlyError, match="enough"):
         fail.execute({"kind": "exit_early"})
-    with pytest.raises(SystemExit):
-        asyncio.run(fail.aexecute({"kind": "system_exit"}))
     assert where.execute("{}").is_success
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("system_exit", "The tool raised SystemExit(5) in its worker process"),
+        ("interrupt", "The tool raised KeyboardInterrupt in its worker process"),
+    ],
+)
+def test_what_would_end_a_program_is_a_failed_call(kind, told):
+    assert fail.execute({"kind": kind}).error_message == told
+    assert asyncio.run(fail.aexecute({"kind": kind})).error_message == told
+    assert where.execute("{}").is_success
+
+
+def test_a_body_that_needs_too_much_memory_is_a_failed_call():
+    told = "The tool needs more memory than its max_memory of 500000000 bytes"
+    assert eat.execute({"size": 2_000_000_000}).error_message == told
+    assert eat.execute({"size": 1_000_000}).output == "1000000"
+    assert eat_freely.execute({"size": 600_000_000}).output == "600000000"  # the same process, without the limit
+
+
+def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
+    limits = limits_of_memory.execute({"lower": False}).structured_output
+    assert limits["soft"] == 500_000_000
+    lowered = limits_of_memory.execute({"lower": True}).structured_output
+    assert lowered["soft"] == lowered["hard"] == 400_000_000
+    again = limits_of_memory.execute({"lower": False}).structured_output
+    assert again["soft"] == 400_000_000
+    WORKERS.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
+        ({"max_memory": 0, "isolation": "process"}, "max_memory must be a whole number from 1 on, not 0"),
+        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be a whole number from 1 on, not '1G'"),
+    ],
+)
+def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
+    with pytest.raises(ToolDefinitionError, match=told):
+        Toolbox([Function(str, **settings)])
+
+
+def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
+    monkeypatch.setattr("toolsemble.memory.SUPPORTED", False)
+    with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes; leave it out"):
+        Toolbox([Function(str, max_memory=10, isolation="process")])
 
 
 def test_what_cannot_be_sent_is_a_failed_call():
@@ -239,7 +386,7 @@ def test_a_process_that_is_still_starting_is_left_to_the_next_call():
     )
     until(lambda: not WORKERS._busy)
     (pid,) = WORKERS.pids()
-    assert pid_of(where.execute("{}")) == pid
+    assert supervisor_of(where.execute("{}")) == pid
 
 
 @pytest.mark.parametrize("state", ["starting", "ready"])
@@ -252,7 +399,7 @@ def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
     errand.call_off()
     assert errand() == [None, None]
     pids = WORKERS.pids()
-    assert pid_of(where.execute("{}")) in pids
+    assert supervisor_of(where.execute("{}")) in pids
 
 
 def test_a_worker_that_cannot_be_started_leaves_no_line_open(monkeypatch):
@@ -276,6 +423,30 @@ def test_a_line_that_breaks_is_a_dead_process():
     worker.end()
     worker.kill()  # nothing is there any more
     assert not worker.alive()
+
+
+def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
+    worker = Worker()
+    worker.kill()
+    until(lambda: not alive(worker.pid))
+    line = worker._line
+    monkeypatch.setattr(worker, "_line", SimpleNamespace(poll=lambda _: False))
+    with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
+        worker.receive(lambda: True)
+    monkeypatch.setattr(worker, "_line", line)
+    worker.end()
+
+
+def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
+    worker = Worker()
+    assert worker.begin(lambda: True)
+    (inside,) = descendants(worker.pid)
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker._line.close()
+    until(lambda: not alive(inside))
+    monkeypatch.setattr("toolsemble.processes._PATIENCE", 0.2)
+    worker.end()
+    assert not alive(worker.pid)
 
 
 def test_what_a_worker_does_not_understand_it_says():

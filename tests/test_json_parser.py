@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import threading
 
 import jsonpath_rfc9535
 import pytest
@@ -526,3 +527,32 @@ def test_the_extra_is_named_when_it_is_missing(monkeypatch):
 def test_the_tool_goes_to_other_processes():
     copied = pickle.loads(pickle.dumps(JsonParserTool()))
     assert copied.execute('{"json_path": "$[0]", "json": "[1]"}').output == "[1]"
+
+
+def test_a_pattern_is_bounded_by_the_clock_where_it_gets_little_of_the_processor(monkeypatch):
+    ended = threading.Event()
+
+    def starved(expression, text, *, timeout, concurrent=False):
+        """Match as on a machine that gives this program no time: only a moment of it passes."""
+        if timeout <= jsonpath._QUICK:
+            raise TimeoutError
+        return ended.wait(60) or None
+
+    monkeypatch.setattr(jsonpath.regex, "fullmatch", starved)
+    box = Toolbox([JsonParserTool(timeout=0.2)])
+    try:
+        reply = box.execute(ToolCall("json_parser", {"json_path": "$[?match(@, 'a?a?')]", "json": '["aa"]'}))
+    finally:
+        ended.set()
+    assert reply.text == "Error: Invalid JSONPath: it takes too long; write a more exact query"
+
+
+def test_a_pattern_that_takes_a_moment_longer_is_matched(monkeypatch):
+    monkeypatch.setattr(jsonpath, "_QUICK", 1e-9)
+    pattern = "a?" * 20 + "a" * 20
+    box = Toolbox([JsonParserTool()])
+    for text, found in (("a" * 20, [("a" * 20)]), ("a" * 19, [])):
+        reply = box.execute(
+            ToolCall("json_parser", {"json_path": f"$[?match(@, '{pattern}')]", "json": json.dumps([text])})
+        )
+        assert reply.result.structured_output == found

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import ProcessTool, process
+from toolsemble.builtin import ProcessTool, child, process
 
 LONG = 1000
 """Seconds that no test waits for: what takes that long is killed."""
@@ -222,6 +222,37 @@ ESCAPE = (
 )
 
 
+# A daemon as in the books: two forks, a session of its own, no pipes; then another program without any environment.
+DAEMON = f"""
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir("/")
+        os.closerange(0, 256)
+        os.setsid()
+        file = os.open(sys.argv[1] + ".new", os.O_CREAT | os.O_WRONLY)
+        os.write(file, b"%d\\n" % os.getpid())
+        os.close(file)
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        os.execve("/bin/sh", ["innocent", "-c", "sleep {LONG}; :"], {{}})
+    os._exit(0)
+os.wait()
+"""
+# Forks, leads a session, and ends, again and again: the one that is looked at is never the one that runs.
+FLEEING = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    os.closerange(0, 256)
+    os.write(os.open(sys.argv[1], os.O_WRONLY), b"here")  # open until the last of them has ended
+    for _ in range(100_000):
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+"""
+
+
 def family(program, folder, **settings):
     """Give a tool whose program starts another, and writes down the numbers of both."""
     return ProcessTool("parent", "Has a child", ["sh", "-c", program], cwd=folder, **settings)
@@ -289,6 +320,47 @@ class TestEnding:
             await task
         assert all(gone(pid) for pid in pids)
 
+    def test_a_timeout_kills_daemons(self, tmp_path):
+        tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"), timeout=2)
+        assert tool.execute("").error_message == "Process timed out after 2 s"
+        assert all(gone(pid) for pid in wait_for(tmp_path / "pid"))
+
+    async def test_cancellation_kills_daemons(self, tmp_path):
+        tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"))
+        task = asyncio.create_task(tool.aexecute(""))
+        pids = await asyncio.to_thread(wait_for, tmp_path / "pid")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert all(gone(pid) for pid in pids)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_daemons_end_with_the_calling_program(self, number, tmp_path):
+        command = [sys.executable, "-c", DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid")]
+        code = f"from toolsemble.builtin import ProcessTool; ProcessTool('daemon', '', {command!r}).execute('')"
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+        with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE) as program:
+            pids = wait_for(tmp_path / "pid")
+            program.send_signal(number)
+            program.communicate(timeout=60)
+        assert all(gone(pid) for pid in pids)
+
+    async def test_one_that_forks_while_it_is_killed_is_killed(self, tmp_path):
+        os.mkfifo(tmp_path / "line")
+        tool = python(FLEEING + f"import time; time.sleep({LONG})", str(tmp_path / "line"))
+        task = asyncio.create_task(tool.aexecute(""))
+        with await asyncio.to_thread(open, tmp_path / "line", "rb", 0) as line:
+            assert await asyncio.to_thread(line.read, 4) == b"here"
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(line.read) == b""  # which comes when nobody has it open
+
+    def test_a_daemon_that_a_program_leaves_when_it_ends_goes_on(self, tmp_path):
+        assert python(DAEMON + "print('done')", str(tmp_path / "pid")).execute("").output == "done"
+        (pid,) = wait_for(tmp_path / "pid")
+        os.killpg(int(pid), signal.SIGKILL)
+
     def test_without_a_timeout_it_may_take_as_long_as_it_needs(self):
         assert python("print('done')", timeout=None).execute("").output == "done"
 
@@ -344,6 +416,32 @@ class TestSurroundings:
     def test_a_program_that_is_missing_is_told_without_its_arguments(self):
         tool = ProcessTool("worker", "Works", ["no-such-program", "--key=secret"])
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
+
+    def test_a_folder_that_has_gone_is_told(self, tmp_path):
+        (tmp_path / "folder").mkdir()
+        tool = python("", cwd=tmp_path / "folder")
+        (tmp_path / "folder").rmdir()
+        assert tool.execute("").error_message.endswith(": No such file or directory")
+
+    def test_a_program_has_nothing_of_its_supervisor(self, monkeypatch):
+        for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+            monkeypatch.delenv(name, raising=False)
+        script = "ls /proc/$$/fd; grep SigIgn /proc/$$/status; env | grep LC_ || echo none"
+        tool = ProcessTool("worker", "Works", ["sh", "-c", script])
+        assert tool.execute("").output.split() == ["0", "1", "2", "SigIgn:", "0" * 16, "none"]
+
+    def test_a_program_may_kill_its_own_group(self):
+        tool = ProcessTool("worker", "Works", ["sh", "-c", "echo done; kill -KILL 0"])
+        assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
+
+    def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(child, "SUPERVISED", False)
+        assert python("print('done')").execute("").output == "done"
+        assert python("print('done')", max_cpu=60).execute("").output == "done"
+        assert family(ESCAPE + "wait", tmp_path, timeout=1).execute("").text == "Error: Process timed out after 1 s"
+        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+        missing = ProcessTool("worker", "Works", ["no-such-program"])
+        assert missing.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
     def test_a_path_is_a_part_of_a_command(self, tmp_path):
         script = tmp_path / "script.py"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from toolsemble import InMemoryMetrics, Toolbox, ToolCall, ToolDefinitionError, tool
+from toolsemble import InMemoryMetrics, SchemaTool, Tool, Toolbox, ToolCall, ToolDefinitionError, tool
 
 STEPS = ["text", "nested", "null", "coerce", "keys", "extra"]
 
@@ -257,3 +257,183 @@ def test_of_several_types_the_one_that_needs_least_is_taken(sent, got):
 def test_of_several_types_the_nearest_one_is_explained(sent, message):
     reply = Toolbox([choose], repair=set(STEPS) - {"coerce"}).execute(ToolCall("choose", {"value": sent}))
     assert reply.text.endswith(message)
+
+
+@tool
+def pay(cents: int, note: str = "", dry_run: bool = True, exclude: list[str] | None = None) -> str:
+    """Pay an amount."""
+    return f"{cents} {note} {dry_run}".replace("  ", " ")
+
+
+def paid(arguments, repair=True, of=pay):
+    return Toolbox([of], repair=repair).execute(ToolCall(of.name, arguments)).text
+
+
+@pytest.mark.parametrize("repair", [True, False])
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ("9007199254740993.0", 9007199254740993),
+        ("12345678901234567891.0", 12345678901234567891),
+        ("-12345678901234567891.00", -12345678901234567891),
+        ("1e23", 10**23),
+        ("1.5E3", 1500),
+        ("123456789012345678915e-1", None),
+        ("1e400", None),
+    ],
+)
+def test_a_whole_number_keeps_all_its_digits_or_is_refused(written, number, repair):
+    schema = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
+    given = SchemaTool("pay", "Pays", lambda arguments: str(int(arguments["cents"])), schema)
+    for text in (f'{{"cents": {written}}}', f'{{"cents": {written}, "note": "x"}}'):
+        if number is None:
+            assert paid(text, repair).startswith("Error: Invalid ")
+            assert paid(text, repair, given).startswith("Error: Invalid ")
+        else:
+            assert paid(text, repair).split()[0] == str(number)
+            assert paid(text, repair, given) == str(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cents": "12345678901234567891.0"}',
+        '```json\n{"cents": 12345678901234567891.0}\n```',
+        'Here: {"cents": "12345678901234567891.0"}',
+        '"{\\"cents\\": 12345678901234567891.0}"',
+    ],
+)
+def test_whole_numbers_are_exact_wherever_they_are_written(text):
+    assert paid(text) == "12345678901234567891 True"
+
+
+def test_a_number_of_which_digits_are_not_known_is_refused():
+    assert paid("{'cents': 12345678901234567891.0}") == "Error: Invalid arguments for 'pay': cents: expected an integer"
+    assert paid("{'cents': 5, 'note': 12345678901234567891.0}").endswith("note: expected a string")
+    assert paid("{'cents': 5.0, 'note': 1.5}") == "5 1.5 True"
+    assert paid('{"cents": 5, "note": 12345678901234567891.0}') == "5 12345678901234567891.0 True"
+    long = json.dumps({"note": "x" * 60_000})[:-1] + ', "cents": 12345678901234567891.0}'
+    assert paid(long).endswith("cents: expected an integer")
+    inner = json.dumps({"values": "[12345678901234567891.0]"})
+
+    @tool
+    def count(values: list[int]) -> str:
+        """Counts."""
+        return str(values)
+
+    assert paid(inner, of=count) == "[12345678901234567891]"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"cents": 5, "dryrun": False, "Dry_Run": True},
+        {"cents": 5, "dry_run": False, "Dry_Run": True},
+        {"cents": 5, "Dry_Run": True, "dry_run": False},
+        {"cents": 5, "dry_run": True, "dryRun": 1},
+        {"cents": 5, "dry_run": False, "Dry_Run": True, **{f"k{number}": 1 for number in range(1200)}},
+    ],
+)
+@pytest.mark.parametrize("steps", [True, {"extra"}, {"keys", "extra"}])
+def test_two_spellings_of_a_key_that_say_different_things_are_refused(sent, steps):
+    assert "not a parameter of this tool" in paid(sent, steps)
+
+
+def test_two_spellings_of_a_key_that_say_the_same_are_one():
+    assert paid({"cents": 5, "dryrun": False, "Dry_Run": False}) == "5 False"
+    assert paid({"cents": 5, "dry_run": False, "Dry_Run": False}) == "5 False"
+    result = Toolbox([pay]).execute(ToolCall("pay", {"Cents": 5, "CENTS": 5})).result
+    assert [(each["step"], each["path"]) for each in result.attributes["repairs"]] == [
+        ("keys", "cents"),
+        ("extra", "CENTS"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        ({"cents": 5, "dry-run": "false"}, "5 False"),
+        ({"Cents": "5"}, "5 True"),
+        ({"Cents": "5", "DRY_RUN": "FALSE", "Note": 7}, "5 7 False"),
+        ({"cents": 5, "Dry_Run": None}, "5 True"),
+        ({"cents": 5, "Exclude": '["a"]'}, "5 True"),
+    ],
+)
+def test_a_key_is_repaired_and_then_its_value(sent, got):
+    assert paid(sent) == got
+
+
+@tool(effects="irreversible")
+def wipe(path: str, dry_run: bool = True) -> str:
+    """Delete everything."""
+    return f"wiped {path} {dry_run}"
+
+
+class TestIrreversible:
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            '{"path": "/", "dry_run": false}',
+            '```json\n{"path": "/", "dry_run": false}\n```',
+            "```\n{'path': '/', 'dry_run': False,}\n```",
+            " {'path': '/', 'dry_run': False} ",
+            '"{\\"path\\": \\"/\\", \\"dry_run\\": false}"',
+            {"Path": "/", "dry-run": "false"},
+        ],
+    )
+    def test_what_is_clear_is_repaired(self, sent):
+        assert paid(sent, of=wipe) == "wiped / False"
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            'Do not run this: {"path": "/", "dry_run": false}',
+            '{"path": "/", "dry_run": false} is what I will not do',
+            'Never:\n```json\n{"path": "/", "dry_run": false}\n```',
+            '```json\n{"path": "/", "dry_run": false}\n``` if you agree',
+            '```json\nno: {"path": "/", "dry_run": false}\n```',
+            '"not this: {\\"path\\": \\"/\\"}"',
+        ],
+    )
+    def test_words_around_the_arguments_are_refused(self, sent):
+        assert paid(sent, of=wipe).startswith(("Error: Invalid JSON input for 'wipe'", "Error: Expected a JSON object"))
+        assert not wipe.execute(sent).is_success
+
+    @pytest.mark.parametrize("steps", [True, set(STEPS)])
+    def test_keys_that_it_does_not_have_are_refused(self, steps):
+        told = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
+        assert paid({"path": "/", "exclude": ["important"]}, steps, wipe) == told
+        assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == told
+
+    @pytest.mark.parametrize("path", [["x", "y"], {"a": 1}])
+    def test_a_list_or_an_object_is_no_text(self, path):
+        assert paid({"path": path}, of=wipe) == "Error: Invalid arguments for 'wipe': path: expected a string"
+        assert paid({"path": 7}, of=wipe) == "wiped 7 True"
+
+    def test_a_tool_of_one_string_is_sent_nothing_else(self):
+        class Shell(Tool):
+            name = "shell"
+            description = "Runs a command"
+            effects = "irreversible"
+
+            def run(self, input):
+                return f"ran {input}"
+
+        told = "Error: Invalid arguments for 'shell': "
+        assert paid({"input": "rm"}, of=Shell()) == "ran rm"
+        assert paid({"input": "rm", "dry_run": True}, of=Shell()) == f"{told}dry_run: not a parameter of this tool"
+        assert paid({"input": ["rm"]}, of=Shell()) == f"{told}input: expected a string"
+        assert paid({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
+
+    def test_a_step_of_a_pipeline_takes_what_it_needs_of_the_result_before(self):
+        @tool
+        def find() -> dict:
+            """Finds a path."""
+            return {"path": "x", "size": 3}
+
+        assert (find | wipe).execute("{}").text == "wiped x True"
+
+    def test_other_tools_are_as_forgiving_as_ever(self):
+        assert paid('Sure! {"cents": 5} is what I send') == "5 True"
+        assert paid({"cents": 5, "why": "because"}) == "5 True"
+        assert paid({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'

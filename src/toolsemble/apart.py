@@ -11,9 +11,10 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
+from toolsemble.memory import WithinMemory
 from toolsemble.shape import described
 from toolsemble.work import Job
-from toolsemble.workers import received
+from toolsemble.workers import Outcome, received
 
 
 class RunApart:
@@ -40,19 +41,35 @@ class RunApart:
         if late:
             wait([future], GRACE)  # what is killed is gone when the call is
             raise TimedOutError
-        return received(future.result())
+        return self._received(future.result())
 
     async def ado(self) -> Any:
         """Wait for it, and let other tasks run."""
         errand = self._errand()
         seconds = left(self._context)
-        return received(await ended(ALONE.submit(errand), seconds, errand.call_off))
+        return self._received(await ended(ALONE.submit(errand), seconds, errand.call_off))
+
+    def _received(self, outcome: Outcome) -> Any:
+        """Return what the body returned, or raise what it raised; what would end a program ended the worker's only."""
+        error = outcome[1]
+        if error is not None and not isinstance(error, Exception):
+            outcome[1] = ToolExecutionError(f"The tool raised {_named(error)} in its worker process")
+            outcome[1].__cause__ = error
+        del error  # its traceback refers to this frame
+        return received(outcome)
 
     def _errand(self) -> Any:
         from toolsemble.processes import Errand  # noqa: PLC0415 - only tools that run apart pay for it
 
         try:
-            payload = pickle.dumps(Job(self._definition, self._value, self._context, ALONE))
+            job = Job(self._definition, self._value, self._context, ALONE)
+            most = self._definition.policy.max_memory  # type: ignore[union-attr]  # without one nothing runs apart
+            payload = pickle.dumps(job if most is None else WithinMemory(job, most))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
         return Errand(payload)
+
+
+def _named(error: BaseException) -> str:
+    """Return the class of an exception, with its text if it has one."""
+    return f"{type(error).__name__}({error})" if str(error) else type(error).__name__

@@ -80,7 +80,20 @@ class Database:
                 self.disconnect()
                 self._process = os.getpid()
                 self._connection = self._opened()
-            yield self._connection
+            try:
+                yield self._connection
+            except sqlite3.DatabaseError as error:
+                # Its subclasses are for what may pass, such as a full disk, and for misuse.
+                if type(error) is not sqlite3.DatabaseError:
+                    raise
+                raise self.damaged(error) from error
+
+    def damaged(self, error: Exception) -> ToolConfigurationError:
+        """Return the error for rows that cannot be read: it names the file."""
+        reason = str(error) or type(error).__name__
+        return ToolConfigurationError(
+            f"The {self._kind.what} '{self._path}' cannot be used: {reason}; restore a copy of it"
+        )
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:

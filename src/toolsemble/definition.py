@@ -20,7 +20,15 @@ from toolsemble.redaction import REDACTION
 from toolsemble.result import ToolResult
 from toolsemble.review.gate import Gate, gate_of
 from toolsemble.review.request import TIMEOUT, OnTimeout
-from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
+from toolsemble.schema.decode import (
+    Arguments,
+    Cautious,
+    Decoded,
+    decode_arguments,
+    decode_input,
+    json_text,
+    plain_input,
+)
 from toolsemble.schema.emit import portable
 from toolsemble.specification import ToolSpecification
 from toolsemble.workers import is_async
@@ -168,6 +176,9 @@ class ToolDefinition:
             self._check_editable()
         if self.policy is not None:
             self._check_policy(self.policy)
+            if self.policy.effects == "irreversible" and not isinstance(self.decode, Cautious):
+                object.__setattr__(self, "decode", Cautious(self.decode))
+                object.__setattr__(self, "accept", Cautious(self.accept))
         if self.gate is not None:
             self.check_told("a reviewer could not be shown it")
 

@@ -38,6 +38,7 @@ class ToolSettings(BareSettings, total=False):
     """
 
     timeout: float | None
+    max_memory: int | None
     retries: int | Retries
     max_concurrency: int | None
     max_output: int | None

@@ -48,6 +48,8 @@ class Policy:
     """How many seconds a call may take after its approval; None for any number."""
     isolation: Isolation = "thread"
     """Where a blocking body runs."""
+    max_memory: int | None = None
+    """Bytes of memory that the worker process of a call may have; None: no limit."""
     effects: Effects | None = None
     """What a call changes in the world; None when nobody said."""
     idempotent: bool = False

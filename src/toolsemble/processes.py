@@ -14,8 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from toolsemble import supervisor
 from toolsemble.errors import LostError
-from toolsemble.servant import serve
+from toolsemble.servant import SUPERVISED, serve
 
 IDLE = max(2, os.cpu_count() or 1)
 """How many processes are kept for the next calls."""
@@ -41,24 +42,40 @@ class Worker:
 
     def __init__(self) -> None:
         self._line, far = _context.Pipe()
-        self._process = _context.Process(target=serve, args=(far,), name="toolsemble-worker")
+        told, self._leash = _context.Pipe(duplex=False)
+        self._process = _context.Process(target=serve, args=(far, told), name="toolsemble-worker")
         self._lock = threading.RLock()
         self._gone = False
         self._path = list(sys.path)
         self.ready = False
+        self._supervised = False
         try:
             self._process.start()
         except BaseException:
             self._line.close()
+            self._leash.close()
             raise
         finally:
             far.close()
+            told.close()
         self.pid = self._process.pid or 0
 
     def alive(self) -> bool:
         """Whether it can be used: it is there, and finds the modules that are found here by now."""
         with self._lock:
             return not self._gone and self._path == sys.path and self._process.is_alive()
+
+    def idle(self) -> bool:
+        """Return whether it can be used and has nothing to say, as a worker whose process for bodies has ended has."""
+        return self.alive() and not (self.ready and self._line.poll())
+
+    def begin(self, wanted: Callable[[], bool]) -> bool:
+        """Wait until it has started; return False when that is not wanted any more."""
+        if not self.ready:
+            first = self.receive(wanted)
+            self._supervised = first == SUPERVISED
+            self.ready = first is not None
+        return self.ready
 
     def send(self, payload: bytes) -> None:
         """Have it run a body."""
@@ -82,10 +99,21 @@ class Worker:
     def kill(self) -> None:
         """End it at once, with what it started; nothing where that was done before."""
         with self._lock:
-            if not self._gone:
-                with suppress(ProcessLookupError, PermissionError):
-                    _kill_group(self.pid, _KILL)
-                self._process.kill()
+            if self._gone:
+                return
+            if not self._supervised:
+                self._kill_tree()
+            elif not self._leash.closed:
+                with suppress(OSError):  # it has ended
+                    self._leash.send_bytes(b"end")
+                self._leash.close()
+
+    def _kill_tree(self) -> None:
+        """Kill it from here, with what it started as far as that can be seen."""
+        supervisor.kill(supervisor.descendants(self.pid))
+        with suppress(ProcessLookupError, PermissionError):
+            _kill_group(self.pid, _KILL)
+        self._process.kill()
 
     def end(self) -> None:
         """Let it end, kill what it leaves behind, and take away the rest."""
@@ -94,13 +122,17 @@ class Worker:
             if self.alive():
                 self._waited(_PATIENCE)
                 self.kill()
+                if self._supervised and self._waited(_PATIENCE):
+                    self._kill_tree()
             self._gone = True
+            self._leash.close()
             self._process.join()
             self._process.close()
 
     def forget(self) -> None:
         """Let go of a process that belongs to another one: to that from which this one was forked."""
         self._line.close()
+        self._leash.close()
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001 - or it is waited for at exit, in vain
 
     def _waited(self, seconds: float) -> bool:
@@ -138,7 +170,7 @@ class Workers:
                 worker = self._idle.pop() if self._idle else None
             if worker is None:
                 worker = Worker()
-            elif not worker.alive():
+            elif not worker.idle():
                 worker.end()
                 continue
             with self._lock:
@@ -221,9 +253,8 @@ class Errand:
 
     def _run(self, worker: Worker) -> bytes | None:
         # One that has not finished starting is left to the next call: killed, it would never come to an end of that.
-        if not worker.ready and worker.receive(lambda: not self._off) is None:
+        if not worker.begin(lambda: not self._off):
             return None
-        worker.ready = True
         with self._lock:
             if self._off:
                 return None

@@ -8,7 +8,9 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 
+from toolsemble import supervisor
 from toolsemble.errors import LostError
 from toolsemble.shape import described
 
@@ -16,14 +18,44 @@ from toolsemble.shape import described
 _lead: Callable[[], None] = getattr(os, "setsid", lambda: None)
 
 
-def serve(line: Connection) -> None:
-    """Run bodies, one after the other, until nobody is there any more: what a worker process does."""
+READY = b"ready"
+"""The first message of a worker."""
+SUPERVISED = b"ready, supervised"
+"""The first message of a worker whose supervisor ends it with all that it has started."""
+
+
+def serve(line: Connection, told: Connection) -> None:
+    """Run bodies, one after the other, until nobody is there any more: what a worker process does.
+
+    On Linux it forks: this process supervises, the other one runs the bodies. Whatever these have started ends with
+    the worker, and at once when there is something to read from ``told`` or its other end is closed.
+    """
     _lead()  # what it starts can be killed with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the program alone
+    supervised = _is_single_threaded()
+    child = supervisor.fork() if supervised else 0
+    if child:
+        line.close()
+        supervisor.leave(supervisor.supervise(child, told.fileno(), daemons=False))
+    if supervised:
+        _lead()
+    else:
+        supervisor.adopt()
+    told.close()
+    work(line, SUPERVISED if supervised else READY)
+
+
+def work(line: Connection, ready: bytes = READY) -> None:
+    """Say that the worker is ready, and run bodies until nobody is at the other end of the line."""
     with suppress(EOFError, OSError):
-        line.send_bytes(b"ready")
+        line.send_bytes(ready)
         while True:
             line.send_bytes(answered(line.recv_bytes()))
+
+
+def _is_single_threaded() -> bool:
+    """Return whether it can fork: with other threads, which the main module may have started, it could stand still."""
+    return supervisor.SUPPORTED and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 def answered(payload: bytes) -> bytes:

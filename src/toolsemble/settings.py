@@ -10,6 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
+from toolsemble import memory
 from toolsemble.caching import Cache, Caching, caching_layer
 from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, mapped
@@ -55,6 +56,7 @@ class Limits(NamedTuple):
     max_output: Any = None
     idempotency: Any = False
     polling: Any = False
+    max_memory: Any = None
 
 
 _MOST_KEPT = 8
@@ -130,6 +132,7 @@ def policy_of(owner: str, said: Limits) -> Policy:
     return Policy(
         timeout=said.timeout,
         isolation=said.isolation,
+        max_memory=_checked_memory(owner, said),
         effects=said.effects,
         idempotent=said.idempotent,
         retried=any(isinstance(each, Retrying) for each in layers),
@@ -262,6 +265,17 @@ def _checked_rate(owner: str, said: Any) -> RateLimit | None:
     if said is not None and not isinstance(said, RateLimit):
         raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {said!r:.80}")
     return said
+
+
+def _checked_memory(owner: str, said: Limits) -> int | None:
+    most: int | None = said.max_memory
+    if most is not None:
+        check_count(f"{owner}: max_memory", most, least=1)
+        if said.isolation != "process":
+            raise ToolDefinitionError(f"{owner}: max_memory is for a worker process; declare isolation='process', too")
+        if not memory.SUPPORTED:
+            raise ToolDefinitionError(f"{owner}: max_memory needs a system that can limit processes; leave it out")
+    return most
 
 
 _CLEAR: dict[str, Callable[[Any], bool]] = {

@@ -115,6 +115,8 @@ class Tool(ABC):
     """How many seconds a call may take after its approval, with all waiting; None for any number."""
     isolation: Isolation = "thread"
     """Where a blocking :meth:`run` runs: ``"process"`` for a worker process, which is killed when time is up."""
+    max_memory: int | None = None
+    """Bytes of memory that the worker process of a call may have, with ``isolation="process"``; None: no limit."""
     retries: int | Retries = 0
     """How often a call that failed is made again, or a ``Retries`` that says more; for tools that may be repeated."""
     effects: Effects | None = None

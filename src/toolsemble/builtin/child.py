@@ -10,33 +10,31 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from importlib.util import find_spec
+from io import FileIO
 from pathlib import Path
 from subprocess import PIPE
 from typing import cast
 
+from toolsemble import supervisor
 from toolsemble.data import dataclass
 
 GRACE = 1.0
 """How many seconds there are for the pipes of a program that has ended, and for one that was killed."""
+PATIENCE = 5.0
+"""Seconds for a supervisor to end a program with all its descendants; it is killed itself afterwards."""
 LIMITS = find_spec("resource") is not None
 """Whether this system can limit what a program uses."""
 
 # What programs need to find others, to write text and to keep temporary files: nothing that could be secret.
 _CLEAN = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT")
-# A program of its own sets the limits: code between fork and exec could hang in a process with threads.
-_LIMITED = """
-import os, resource, sys
-memory, cpu = map(int, sys.argv[1:3])
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-if memory:
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-if cpu:
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
-try:
-    os.execvp(sys.argv[3], sys.argv[3:])
-except OSError as error:
-    sys.exit(f"Cannot start {sys.argv[3]!r}: {error.strerror}")
-"""
+# A program of its own sets limits and supervises: code between fork and exec could hang in a process with threads.
+_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2:])"
+_FOLDER = str(Path(supervisor.__file__).parent)
+_UNSUPERVISED = "-1"
+_PYTHON = getattr(sys, "_base_executable", "") or sys.executable  # quicker to start than that of an environment
+SUPERVISED = supervisor.SUPPORTED and bool(_PYTHON) and not getattr(sys, "frozen", False)
+"""Whether a supervisor starts programs and ends them with all their descendants: on Linux, with an interpreter."""
+
 _kill_group = getattr(os, "killpg", os.kill)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
@@ -64,12 +62,17 @@ class Program:
     max_cpu: int = 0
     """How many seconds of processor time it may use; 0 for any number."""
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The command as it is really started."""
-        if not self.max_memory and not self.max_cpu:
+    def arguments(self, told: int | None) -> tuple[str, ...]:
+        """Return the command as it is really started: under a supervisor, which reads from a descriptor, or alone."""
+        if told is None and not self.max_memory and not self.max_cpu:
             return self.command
-        return (sys.executable, "-I", "-S", "-c", _LIMITED, str(self.max_memory), str(self.max_cpu), *self.command)
+        settings = (
+            _UNSUPERVISED if told is None else told,
+            self.max_memory,
+            self.max_cpu,
+            int("LC_CTYPE" in self.variables),
+        )
+        return (_PYTHON, "-I", "-S", "-c", _SUPERVISOR, _FOLDER, *map(str, settings), *self.command)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -113,17 +116,42 @@ class _Streams(asyncio.SubprocessProtocol):
         self.exited.set()
 
 
-async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:  # noqa: ASYNC109 - not for our part
-    """Give what came of a program that got these bytes on standard input; raise ``TimeoutError`` if it goes on.
+class _Running:
+    """A program at work: its transport, its streams, and the pipe that tells its supervisor to end it."""
 
-    However it ends, its process group is killed. Late or cancelled, it is killed with all its descendants where the
-    system names them, as Linux does. A daemon that a program left before goes on, and may cost a second by its pipes.
+    def __init__(self, transport: asyncio.SubprocessTransport, streams: _Streams, line: FileIO | None) -> None:
+        self.transport = transport
+        self.streams = streams
+        self._line = line
+
+    async def close(self) -> None:
+        """End the program with all that it has started, and close its pipes."""
+        try:
+            if self._line is not None and self.transport.get_returncode() is None:
+                with suppress(OSError):  # it has just ended
+                    self._line.write(b"end")
+                await _briefly(self.streams.exited, PATIENCE)
+        finally:
+            _kill(self.transport)
+            self.transport.close()
+            if self._line is not None:
+                self._line.close()
+        await _briefly(self.streams.exited)
+
+
+async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:  # noqa: ASYNC109 - not for our part
+    """Return what came of a program that got these bytes on standard input; raise ``TimeoutError`` if it goes on.
+
+    However it ends, its process group is killed. Late or cancelled, it is killed with all its descendants, daemons too,
+    where a supervisor starts it, as on Linux. A daemon that a program left before goes on, and may cost a second by
+    its pipes.
 
     >>> import asyncio
     >>> asyncio.run(ended(Program(("cat",)), b"hello", timeout=30))
     Ended(code=0, output=b'hello', errors=b'')
     """
-    transport, streams = await _started(program)
+    running = await _start(program)
+    transport, streams = running.transport, running.streams
     try:
         entry = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         entry.write(given)
@@ -134,60 +162,56 @@ async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:
         await _briefly(streams.closed)
         return Ended(cast("int", transport.get_returncode()), bytes(streams.kept[1]), bytes(streams.kept[2]))
     finally:
-        await _closed(transport, streams)
+        await running.close()
 
 
-async def _started(program: Program) -> tuple[asyncio.SubprocessTransport, _Streams]:
-    starting = asyncio.ensure_future(
-        asyncio.get_running_loop().subprocess_exec(
+async def _start(program: Program) -> _Running:
+    starting = asyncio.ensure_future(_begin(program))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled in the middle of it, asyncio would end the program alone, and wait for those who hold its pipes.
+        with suppress(OSError):
+            await (await starting).close()
+        raise
+
+
+async def _begin(program: Program) -> _Running:
+    told, line = os.pipe() if SUPERVISED else (None, None)
+    file = None if line is None else FileIO(line, "wb")
+    try:
+        transport, streams = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Streams(program.max_output),
-            *program.arguments,
+            *program.arguments(told),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             cwd=program.cwd,
             env=program.variables,
             start_new_session=True,
+            pass_fds=() if told is None else (told,),
         )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # Cancelled in the middle of it, asyncio would end the program alone, and wait for those who hold its pipes.
-        with suppress(OSError):
-            await _closed(*await starting)
+    except BaseException:
+        if file is not None:
+            file.close()
         raise
-
-
-async def _closed(transport: asyncio.SubprocessTransport, streams: _Streams) -> None:
-    _kill(transport)
-    transport.close()
-    await _briefly(streams.exited)
+    finally:
+        if told is not None:
+            os.close(told)
+    return _Running(transport, streams, file)
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
     pid = transport.get_pid()
     # The number of a program that has ended may be that of another by now.
-    others = _descendants(pid) if transport.get_returncode() is None else []
+    others = supervisor.descendants(pid) if transport.get_returncode() is None else []
     # It leads a session, and so a group, of its own; what it starts belongs to that, unless it leaves.
     with suppress(ProcessLookupError, PermissionError):
         _kill_group(pid, _KILL)
-    for other in others:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(other, _KILL)
+    supervisor.kill(others)
 
 
-def _descendants(pid: int) -> list[int]:
-    """Give all that a program has started, directly or not, and that still have a parent; none where nobody can say."""
-    family = [pid]
-    for each in family:  # which grows by the children of each
-        with suppress(OSError):  # it ends while it is looked at
-            for thread in Path(f"/proc/{each}/task").iterdir():
-                family += map(int, (thread / "children").read_text().split())
-    return family[1:]
-
-
-async def _briefly(event: asyncio.Event) -> None:
+async def _briefly(event: asyncio.Event, seconds: float = GRACE) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE):
+        async with asyncio.timeout(seconds):
             await event.wait()

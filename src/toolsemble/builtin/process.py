@@ -34,7 +34,7 @@ class ProcessTool(Tool):
     The answer is ``{"output": …, "success": true, "structured": …}`` or ``{"error": …, "success": false}``; anything
     else is taken as plain text. A program that ends with another exit code than 0 has failed, with what it wrote to
     standard error. When it ends, takes too long or is cancelled, its process group is killed: all that it has started,
-    but for daemons that have left the group; on Linux, one that is late or cancelled takes these along.
+    except daemons that have left the group; on Linux, one that is late or cancelled is killed with these as well.
 
     >>> import sys
     >>> program = "import json, sys; print(json.load(sys.stdin)['input'].upper())"

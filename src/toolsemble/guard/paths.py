@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
+import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +36,10 @@ _BINARY = _QUIET | getattr(os, "O_BINARY", 0)
 _DIRECTORY = os.O_RDONLY | _QUIET | getattr(os, "O_DIRECTORY", 0)
 _READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to must not hold us up
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
+_LEFTOVER = re.compile(r"\.toolsemble-[0-9a-f]{16}\.tmp", re.IGNORECASE)
+_STALE = 60.0  # seconds after which a file that was not put in its place has been left
+_MOST_SWEPT = 1000
+_SWEPT: dict[tuple[int, int], float] = {}  # when each directory is to be looked at again
 _SEPARATORS = str.maketrans("\\", "/")
 _DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in "0123456789¹²³")}
 
@@ -104,6 +110,8 @@ class Sandbox:
     def _folder(self, path: str, *, create: bool = False) -> Iterator[_Folder]:
         """Give the directory that holds the file; what the system says of it is told without the base directory."""
         *parents, name = _parts(path, portable=not self._handles)
+        if is_leftover(name):
+            raise MissingFileError(f"File not found: {_shown(path)}")
         try:
             folder = _Folder(self._base, name, _shown(path), handles=self._handles)
             try:
@@ -180,14 +188,15 @@ class _Folder:
             mode = None
         if mode is not None:
             self._check_replaceable(mode, replace=replace)
-        beside = f".{secrets.token_hex(8)}.tmp"
+        self._sweep()
+        beside = f".toolsemble-{secrets.token_hex(8)}.tmp"
         try:
-            self._put(beside, data, mode)
-            if replace:
-                os.replace(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            else:
-                # A link, unlike a rename, fails if somebody made the file meanwhile.
-                os.link(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            with self._put(beside, data, mode):
+                if replace:
+                    os.replace(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+                else:
+                    # A link, unlike a rename, fails if somebody made the file meanwhile.
+                    os.link(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(self._at(beside), dir_fd=self._fd)
@@ -203,13 +212,41 @@ class _Folder:
         if not mode & _WRITABLE or not os.access(name, os.W_OK, dir_fd=self._fd, follow_symlinks=follow):
             raise ToolExecutionError(f"{self._shown} is read-only")
 
-    def _put(self, name: str, data: bytes, mode: int | None) -> None:
+    @contextmanager
+    def _put(self, name: str, data: bytes, mode: int | None) -> Iterator[None]:
+        """Write a new file, and keep it locked where it can be moved while it is open."""
         with open(_opened(self._at(name), _NEW, self._fd), "wb") as file:
+            _lock(file.fileno())
             if mode is not None:
                 os.chmod(file.fileno() if self._fd is not None else self._at(name), mode)  # noqa: PTH101 - a handle
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            if self._fd is None:
+                file.close()
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what writers have left in this directory that were killed: old files that nobody holds locked."""
+        place = self._path if self._fd is None else self._fd
+        info = os.stat(place)  # noqa: PTH116 - a handle, or a path
+        now = time.monotonic()
+        if now < _SWEPT.get((info.st_dev, info.st_ino), 0.0):
+            return  # a directory may have many files, and be written to often
+        if len(_SWEPT) >= _MOST_SWEPT:
+            _SWEPT.clear()
+        _SWEPT[info.st_dev, info.st_ino] = now + _STALE
+        with suppress(OSError):  # a directory that may be written but not read
+            for name in filter(is_leftover, os.listdir(place)):  # noqa: PTH208 - likewise
+                with suppress(OSError, ToolExecutionError):
+                    self._remove_stale(name)
+
+    def _remove_stale(self, name: str) -> None:
+        info = self._info(name)
+        if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _STALE:
+            with open(_opened(self._at(name), _READ, self._fd), "rb") as file:
+                if _lock(file.fileno()):
+                    os.unlink(self._at(name), dir_fd=self._fd)
 
     def _file(self) -> os.stat_result:
         info = self._info(self._name)
@@ -234,6 +271,31 @@ class _Folder:
         if self._path.resolve() != self._path:
             raise ToolExecutionError(DENIED)
         return str(self._path / name)
+
+
+def is_leftover(name: str) -> bool:
+    """Return whether a name is one of those under which files are written before they are put in their places.
+
+    >>> is_leftover(".toolsemble-0123456789abcdef.tmp"), is_leftover("notes.tmp")
+    (True, False)
+    """
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def _lock(file: int) -> bool:
+    """Lock a file until it is closed; return False when another process holds it locked.
+
+    Where there are no such locks, as on Windows, a file that somebody has open cannot be removed anyway.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # some file systems have no locks
+        pass
+    return True
 
 
 def _opened(path: str, flags: int, folder: int | None) -> int:

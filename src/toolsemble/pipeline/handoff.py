@@ -11,7 +11,7 @@ from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.decode import Arguments, Decoded, plain_input
+from toolsemble.schema.decode import Arguments, Cautious, Decoded, plain_input
 from toolsemble.schema.pointer import resolved
 from toolsemble.schema.present import presented
 from toolsemble.schema.problem import UnfitError
@@ -129,7 +129,9 @@ class Intake:
     """How a step with named parameters takes what is handed to it."""
 
     def __init__(self, definition: ToolDefinition, arguments: Arguments) -> None:
-        self._accept = definition.accept
+        self._accept = accept = definition.accept
+        # What another tool returns may have more fields than this one takes, whatever this one does.
+        self._accept_values = accept.read if isinstance(accept, Cautious) else accept
         self._arguments = arguments
 
     def read(self, given: Any, steps: frozenset[str]) -> Decoded:
@@ -143,7 +145,7 @@ class Intake:
             except UnfitError:
                 continue
         if handed.exact and isinstance(handed.payload, Mapping):
-            return self._accept(presented(handed.payload, reveal=True), steps)
+            return self._accept_values(presented(handed.payload, reveal=True), steps)
         text = handed.written
         if not text and not self._schema.get("required") and not self._takes_empty:
             return self._accept(None, steps)  # nothing was given, and nothing is needed

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.schema.lenient import CutOffError, lenient
 from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, unwritable
 from toolsemble.schema.problem import Problem, UnfitError, report
-from toolsemble.schema.repair import Repairs
+from toolsemble.schema.repair import CAUTIOUS, Repairs
 
 Repair: TypeAlias = Mapping[str, Any]
 """One change that made arguments fit: its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
@@ -169,7 +169,34 @@ def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> 
             raise ToolArgumentsError(f"Missing required parameter(s) for '{owner}': input")
         # A model that names the parameter after its meaning still gets its arguments through.
         value = arguments if repairs else text
+    elif CAUTIOUS in steps:
+        _check_alone(arguments, owner)
     return plain_input(value, owner), repairs or ()
+
+
+def _check_alone(arguments: Mapping[str, Any], owner: str) -> None:
+    """Raise when a tool that takes one string, and whose effects cannot be undone, is sent anything else."""
+    found = [Problem((key,), "not a parameter of this tool") for key in arguments if key != "input"]
+    if isinstance(arguments["input"], (dict, list)):
+        found.insert(0, Problem(("input",), "expected a string"))
+    if found:
+        raise report(owner, found)
+
+
+class Cautious:
+    """Reads arguments of a tool whose effects cannot be undone: what was said is not left out, nor words around it.
+
+    Keys that the tool does not have are refused, and so are words around the JSON, and an object or a list for a text.
+    """
+
+    __slots__ = ("read",)
+
+    def __init__(self, read: Callable[[Any, frozenset[str]], Decoded]) -> None:
+        self.read = read
+
+    def __call__(self, given: Any, steps: frozenset[str]) -> Decoded:
+        """Read arguments with the steps that are allowed, but those that leave something out."""
+        return self.read(given, steps - {"extra"} | {CAUTIOUS})
 
 
 def plain_input(value: object, owner: str) -> str:
@@ -220,7 +247,7 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
     except ValueError:  # JSON, but more than can be read
         raise _invalid(owner, TOO_LONG) from None
     try:
-        value = lenient(text)
+        value = lenient(text, decoder.decode, words=CAUTIOUS not in steps)
     except CutOffError:
         raise _invalid(owner, _CUT_OFF) from None
     except LongNumberError:

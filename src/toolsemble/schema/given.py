@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.preview import preview
+from toolsemble.schema.number import WrittenFloat
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.shorten import shortened
@@ -21,6 +24,8 @@ from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, values_in, wo
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
+# Numbers that a float may not hold exactly, though they may be whole; also in strings, where it costs time only.
+_LONG_NUMBER = re.compile(r"[0-9]{16}\.|[0-9][eE][+-]?[0-9]")
 _MOST_ERRORS = 100
 _LONG_TEXT = 20_000
 _LONG_LIST = 20
@@ -38,6 +43,7 @@ class GivenArguments:
         self.schema = checked_schema(owner, parameters)
         self.secret_keys = secret_keys(self.schema)
         text = json.dumps(self.schema)
+        self._counts = '"integer"' in text
         quick = _quick(self.schema, text)
         self._work = _bounded(owner, quick, text)
         self._at_most = self._work.at_most
@@ -48,6 +54,8 @@ class GivenArguments:
         """Give the object that JSON text holds, or raise :class:`UnfitError`."""
         import pydantic_core  # noqa: PLC0415 - its reader bounds the depth, which the validator does not
 
+        if self._counts and _LONG_NUMBER.search(text):
+            text = self._with_whole_numbers(text)
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
         except (TypeError, ValueError):  # the former is for halves of surrogate pairs
@@ -57,6 +65,14 @@ class GivenArguments:
         if not isinstance(value, dict) or not self._validator.is_valid(value):
             raise UnfitError
         return value
+
+    def _with_whole_numbers(self, text: str) -> str:
+        """Return the text with integers where the schema wants some and a number of many digits is a whole one."""
+        try:
+            value = json.loads(text, parse_float=WrittenFloat)
+            return json.dumps(Repairs(self.schema, frozenset()).mend(value, self.schema), allow_nan=False)
+        except (ValueError, RecursionError):
+            return text
 
     def holds(self, _: Any) -> bool:
         """Give False: a schema makes no type of its own."""

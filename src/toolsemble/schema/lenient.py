@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from toolsemble.schema.number import MOST_DIGITS, LongNumberError
@@ -12,6 +13,7 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _LONG_NUMBER = re.compile(f"[0-9]{{{MOST_DIGITS + 1}}}")
+_FENCED = re.compile(r"```[A-Za-z0-9]{0,20}\s(.*)```", re.DOTALL)
 _DEEPEST = 200
 _MOST_QUOTES = 50_000  # looking at more strings than this would take too long
 
@@ -20,8 +22,11 @@ class CutOffError(ValueError):
     """The text ends in the middle; what would follow is not for us to make up."""
 
 
-def lenient(text: str) -> Any:
+def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
     r"""Give the value of a text that is nearly JSON; raise :class:`CutOffError` when its end is missing.
+
+    What stands inside of a fence or among words is given to a reader of JSON first, if there is one; words around the
+    JSON can be refused, so that a fence is all that may surround it.
 
     A number that is too long to be read raises :class:`LongNumberError`, anything else a :class:`ValueError`.
 
@@ -30,7 +35,12 @@ def lenient(text: str) -> Any:
     """
     import pyjson5  # noqa: PLC0415 - well-written arguments never come here
 
-    inner = _unwrapped(text)
+    inner = _unwrapped(text) if words else _unfenced(text)
+    if read is not None and inner != text:
+        try:
+            return read(inner)
+        except (ValueError, RecursionError):
+            pass
     respelled = inner.count('"') + inner.count("'") < _MOST_QUOTES
     if respelled:
         inner = _TOKEN.sub(_spelled, inner)
@@ -55,6 +65,15 @@ def _unwrapped(text: str) -> str:
     if start < 0:
         return stripped
     return stripped[start : end + 1] if end > start else stripped[start:]
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in a Markdown fence; raise when anything stands around it."""
+    inner = _FENCED.fullmatch(text.strip())
+    inside = text.strip() if inner is None else inner[1].strip()
+    if inside[:1] not in {"{", "[", '"', "'"}:
+        raise ValueError("not JSON")
+    return inside
 
 
 def _spelled(token: re.Match[str]) -> str:

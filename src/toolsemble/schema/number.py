@@ -17,6 +17,7 @@ TOO_LONG: Final = (
 """What is told of a number with more digits than that."""
 
 _LARGEST = 10**MOST_DIGITS
+_SURE = 2**53 - 1  # up to here, different whole numbers are different floats
 _LONGEST_PLACE = 200
 _LONGEST_FRACTION = 40
 _INTEGER = re.compile(r"[+-]?[0-9]++")
@@ -39,6 +40,29 @@ class WrittenFloat(float):
         return number
 
 
+def whole_number(number: float) -> int | None:
+    """Return the integer that a number was written as; None when it has a fraction, or its last digits are not known.
+
+    >>> whole_number(WrittenFloat("9007199254740993.0")), whole_number(5.0), whole_number(2.0**60), whole_number(5.5)
+    (9007199254740993, 5, None, None)
+    """
+    if isinstance(number, WrittenFloat):
+        return _exact(number.text) if math.isfinite(number) else None
+    return int(number) if number.is_integer() and -_SURE <= number <= _SURE else None
+
+
+def is_exact(number: float) -> bool:
+    """Return whether it is known how a number was written, or the number is so small that nothing was lost."""
+    return math.isfinite(number) and (isinstance(number, WrittenFloat) or -_SURE <= number <= _SURE)
+
+
+def _exact(text: str) -> int | None:
+    from decimal import Decimal  # noqa: PLC0415 - well-written arguments never come here
+
+    integer, divisor = Decimal(text).as_integer_ratio()
+    return integer if divisor == 1 else None
+
+
 def number_in(text: str, *, whole: bool) -> float | None:
     """Give the number that a text is, a whole one if that is wanted; None when it is none.
 
@@ -53,7 +77,7 @@ def number_in(text: str, *, whole: bool) -> float | None:
         return None
     number = WrittenFloat(text)
     if whole:
-        return int(number) if number.is_integer() else None
+        return whole_number(number)
     return float(number) if math.isfinite(number) else number
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,13 +10,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 from toolsemble.schema.lenient import CutOffError, lenient
-from toolsemble.schema.number import LongNumberError, WrittenFloat, number_in
+from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, number_in, whole_number
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
 from toolsemble.schema.words import json_type
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
+
+CAUTIOUS: Final = "cautious"
+"""Beside the steps, for tools whose effects cannot be undone: nothing that was said is left out or read into a text."""
 
 _BUDGET = 5000
 _BOOLEANS = {"true": True, "false": False}
@@ -127,13 +129,18 @@ class Repairs:
         if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
             return value
         if kind == "number" and "integer" in kinds and value.is_integer():
-            # The same number in another spelling: it fits also where nothing may be repaired.
-            return self._made("coerce", path, value, int(value)) if "coerce" in self._steps else int(value)
+            # The same number in another spelling: it fits also where nothing may be repaired. If its last digits are
+            # not known it is given as text, which never fits: a validator would take what is left of it.
+            whole = whole_number(value)
+            if whole is None:
+                return _text_of(value)
+            return self._made("coerce", path, value, whole) if "coerce" in self._steps else whole
         if isinstance(value, str) and "string" not in kinds:
             return self._from_text(value, kinds, schema, path)
         if "array" in kinds and "coerce" in self._steps and self._wraps(schema):
             return self._made("coerce", path, value, [value])
-        if "string" in kinds and "coerce" in self._steps and _is_plain_text(value, schema):
+        cautious = CAUTIOUS in self._steps and isinstance(value, (dict, list))
+        if "string" in kinds and "coerce" in self._steps and not cautious and _is_plain_text(value, schema):
             return self._made("coerce", path, value, _text_of(value))
         return value
 
@@ -167,10 +174,10 @@ class Repairs:
 
     def _mend_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
-        named = self._mend_keys(value, schema, path)
+        named, renamed = self._mend_keys(value, schema, path)
         mended: dict[str, Any] = {}
         for key, each in named.items():
-            if self._left < 0 or self._fits_already(key, path):
+            if self._left < 0 or (key not in renamed and self._fits_already(key, path)):
                 mended[key] = each
                 continue
             inner = properties.get(key) or self._by_pattern(key, schema) or extra
@@ -188,27 +195,41 @@ class Repairs:
         optional = key not in parent.get("required", ())
         return "null" in self._steps and optional and not self._fits(None, schema)
 
-    def _mend_keys(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    def _mend_keys(
+        self, value: dict[str, Any], schema: Mapping[str, Any], path: Path
+    ) -> tuple[dict[str, Any], set[str]]:
+        """Return the value under the declared names, and those of them that were spelled differently."""
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+        renamed: set[str] = set()
         if all(key in properties for key in value):
-            return value
-        folding = "keys" in self._steps and len(value) < _MANY_KEYS
-        folded = (
-            _unambiguous(properties, value, None if extra is False else schema.get("required", ())) if folding else {}
-        )
+            return value, renamed
+        wanted = _unambiguous(properties, None if extra is False else schema.get("required", ()))
+        dropping = extra is False and "extra" in self._steps
+        strange = self._strange(value, schema, path)
+        kept = _contradictory(value, strange, wanted)
         named: dict[str, Any] = {}
         for key, each in value.items():
-            known = key in properties or self._left < 0 or self._fits_already(key, path)
-            self._left -= not known
-            declared = folded.pop(_folded(key), None) if folded and not known else None
-            if declared is not None:
+            form = strange.get(key)
+            declared = None if form is None or key in kept else wanted.get(form)
+            if declared is not None and "keys" in self._steps and declared not in value and declared not in renamed:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
-            elif not known and extra is False and "extra" in self._steps and self._by_pattern(key, schema) is None:
+                renamed.add(declared)
+            elif dropping and form is not None and key not in kept and self._by_pattern(key, schema) is None:
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
-        return named
+        return named, renamed
+
+    def _strange(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, str]:
+        """Return the keys that a schema does not have, each with its form without case and separators."""
+        found: dict[str, str] = {}
+        for key in value:
+            if key in schema.get("properties", ()) or self._left < 0 or self._fits_already(key, path):
+                continue
+            self._left -= 1
+            found[key] = _folded(key)
+        return found
 
     def _by_pattern(self, key: str, schema: Mapping[str, Any]) -> Any:
         """Give what a schema says of the keys that match one of its patterns, as far as there is time to look."""
@@ -239,7 +260,6 @@ class Repairs:
         return after
 
 
-_MANY_KEYS = 1000
 _MANY_VALUES = 100
 _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
@@ -254,13 +274,13 @@ def _text_of(value: Any) -> str:
 
 def _is_plain_text(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether any text will do, and the value has one."""
-    return not _STRINGS_OF_A_KIND & schema.keys() and not (isinstance(value, float) and not math.isfinite(value))
+    return not _STRINGS_OF_A_KIND & schema.keys() and (not isinstance(value, float) or is_exact(value))
 
 
 def _nested(text: str) -> Any:
     """Give the value of JSON inside a string; None when it is none."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=WrittenFloat)
     except (json.JSONDecodeError, RecursionError):
         pass
     except ValueError:
@@ -278,15 +298,26 @@ def _among(value: Any, allowed: list[Any]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
 
 
-def _unambiguous(
-    properties: Mapping[str, Any], value: Mapping[str, Any], among: Iterable[str] | None
-) -> dict[str, str]:
-    """Give the declared names that are not given, by their folded form, where it means one of them only."""
+def _unambiguous(properties: Mapping[str, Any], among: Iterable[str] | None) -> dict[str, str]:
+    """Return the declared names by their form without case and separators, where it means one of them only."""
     forms = [_folded(name) for name in properties]
     number = Counter(forms)
     wanted = properties.keys() if among is None else set(among)
-    pairs = zip(forms, properties, strict=True)
-    return {form: name for form, name in pairs if number[form] == 1 and name in wanted and name not in value}
+    return {form: name for form, name in zip(forms, properties, strict=True) if number[form] == 1 and name in wanted}
+
+
+def _contradictory(value: dict[str, Any], strange: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
+    """Return the keys that say different things for one declared name: nobody knows which of them counts."""
+    said: dict[str, list[str]] = {}
+    for key, form in strange.items():
+        if form in wanted:
+            said.setdefault(wanted[form], [wanted[form]] if wanted[form] in value else []).append(key)
+    return {key for keys in said.values() if not all(_same(value[keys[0]], value[key]) for key in keys) for key in keys}
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Return whether two JSON values are the same, as text: Python takes True for 1."""
+    return first == second and json.dumps(first) == json.dumps(second)
 
 
 @lru_cache(maxsize=100)
