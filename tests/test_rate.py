@@ -5,7 +5,6 @@ import pickle
 import re
 import threading
 import time
-from collections import deque
 from itertools import pairwise
 
 import pytest
@@ -15,22 +14,18 @@ from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinition
 from toolsemble.limits import TABLE
 
 
-class Log(deque):
-    """The beginnings of calls, of which a rate limit keeps the last ones only."""
+class Logged(RateLimit):
+    """A rate limit that keeps all beginnings."""
 
-    def __init__(self, rate):
-        super().__init__(maxlen=rate.calls)
+    def __init__(self, calls, per):
+        super().__init__(calls, per)
         self.all = []
 
-    def append(self, moment):
-        self.all.append(moment)
-        super().append(moment)
-
-
-def logged(calls, per):
-    rate = RateLimit(calls, per=per)
-    rate._begun = Log(rate)
-    return rate
+    def pause(self, start=None):
+        pause = super().pause(start)
+        if start is not None and not pause:
+            self.all.append(start)
+        return pause
 
 
 def starts(rate, **settings):
@@ -39,20 +34,25 @@ def starts(rate, **settings):
     return Function(lambda text: begun.append(text) or text, rate_limit=rate, **settings), begun
 
 
+def begun_under(rate):
+    """How many bodies have begun in the last stretch of time."""
+    return sum(start.at is not None for start in rate._starts)
+
+
 def calls(count, name="function"):
     return [ToolCall(name, {"input": str(number)}) for number in range(count)]
 
 
 def held(rate):
     """Whether no stretch of time has more beginnings than there may be."""
-    begun = rate._begun.all
+    begun = sorted(start.at for start in rate.all if start.at is not None)
     stretches = zip(begun, begun[rate.calls :], strict=False)
     return all(later - first >= rate.per for first, later in stretches)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_stretch_of_time_has_more_calls_than_there_may_be(count):
-    rate = logged(count, 0.05)
+    rate = Logged(count, 0.05)
     made, begun = starts(rate)
     box = Toolbox([made])
     assert [reply.text for reply in box.execute_all(calls(7))] == [str(number) for number in range(7)]
@@ -62,7 +62,7 @@ def test_no_stretch_of_time_has_more_calls_than_there_may_be(count):
 
 
 def test_tools_that_share_the_object_share_the_rate():
-    rate = logged(1, 0.03)
+    rate = Logged(1, 0.03)
     first, begun = starts(rate, name="first")
     second = AsyncFunction(
         lambda text: asyncio.sleep(0, begun.append(time.monotonic()) or text), "second", rate_limit=rate
@@ -81,7 +81,7 @@ def test_tools_that_share_the_object_share_the_rate():
 
 
 def test_a_box_has_a_rate_for_all_its_tools():
-    rate = logged(1, 0.03)
+    rate = Logged(1, 0.03)
     first, begun = starts(RateLimit(100), name="first")
     second = Function(begun.append, "second")
     Toolbox([first, second], rate_limit=rate).execute_all([*calls(2, "first"), *calls(2, "second")])
@@ -94,9 +94,9 @@ def test_each_step_counts_for_the_rate_of_a_box_and_the_pipeline_itself_does_not
     line = Function(str, "first") | Function(str, "second")
     box = Toolbox([line, map_over(Function(str, "third"))], rate_limit=rate)
     assert box.execute(ToolCall("first_then_second", {"input": "x"})).text == "x"
-    assert len(rate._begun) == 2
+    assert begun_under(rate) == 2
     box.execute(ToolCall("each_third", {"items": ["a", "b", "c"]}))
-    assert len(rate._begun) == 5
+    assert begun_under(rate) == 5
 
 
 async def test_calls_come_in_the_order_in_which_they_were_made():
@@ -137,7 +137,7 @@ async def test_a_waiter_that_is_cancelled_uses_nothing_up():
         task.cancel()
     assert (await waiting[2]).output == "x"
     assert [task.cancelled() for task in waiting] == [True, True, False]
-    assert len(made.rate_limit._begun) == 1
+    assert begun_under(made.rate_limit) == 1
     assert not TABLE.waiting
 
 
@@ -150,7 +150,7 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
     box = Toolbox([Function(fail, rate_limit=rate)])
     box.execute(*calls(1))
     box.execute(ToolCall("function", "{}"))
-    assert len(rate._begun) == 1
+    assert begun_under(rate) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,5 +177,5 @@ def test_only_a_rate_limit_is_one():
 
 def test_a_copy_in_another_process_begins_anew():
     rate = pickle.loads(pickle.dumps(RateLimit(2, per=3)))
-    assert (repr(rate), list(rate._begun)) == ("RateLimit(2, per=3)", [])
+    assert (repr(rate), list(rate._starts)) == ("RateLimit(2, per=3)", [])
     assert [first != second for first, second in pairwise([rate, RateLimit(2, per=3)])] == [True]

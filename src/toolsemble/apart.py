@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Any
 
@@ -19,12 +20,16 @@ from toolsemble.workers import received
 class RunApart:
     """Run a tool's body with its input in a worker process, until its deadline."""
 
-    __slots__ = ("_context", "_definition", "_value")
+    __slots__ = ("_body", "_context", "_value")
 
     def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
-        self._definition = definition
+        self._body = definition.body
         self._value = value
         self._context = context
+
+    def wrap_body(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
+        """Run what a function makes of the body in its place."""
+        self._body = wrap(self._body)
 
     def do(self) -> Any:
         """Wait for it in this thread."""
@@ -52,7 +57,7 @@ class RunApart:
         from toolsemble.processes import Errand  # noqa: PLC0415 - only tools that run apart pay for it
 
         try:
-            payload = pickle.dumps(Job(self._definition, self._value, self._context, ALONE))
+            payload = pickle.dumps(Job(self._body, self._value, self._context, ALONE))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
         return Errand(payload)

@@ -59,19 +59,19 @@ class RunUntil(RunBody):
 
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
-        returned = self._definition.body(self._value) if self._definition.awaits else await self._in_worker()
+        returned = self._body(self._value) if self._definition.awaits else await self._in_worker()
         return await within(returned, self._context) if awaitable(returned) else returned
 
     def _whole(self) -> Any:
         enter(self._context)  # the thread is this body's own
-        returned = self._definition.body(self._value)
+        returned = self._body(self._value)
         return finish(within(returned, self._context)) if awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
         seconds, executor = left(self._context), free_of_us(self._workers)
         # In a pool that everybody uses, those who never end would leave no thread for the others.
         executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
-        future = submitted(Job(self._definition, self._value, self._context, executor), executor)
+        future = submitted(Job(self._body, self._value, self._context, executor), executor)
         return received(await ended(future, seconds, partial(self._abandoned, future)))
 
     def _abandoned(self, future: Future[Any]) -> None:

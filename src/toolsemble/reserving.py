@@ -17,7 +17,7 @@ from toolsemble.data import dataclass
 from toolsemble.deadline import left, remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
-from toolsemble.flight import CANNOT_WAIT
+from toolsemble.flight import CANNOT_WAIT, Flight
 from toolsemble.forks import lock_of
 from toolsemble.keying import Keying
 from toolsemble.policy import Inner, Layer
@@ -100,46 +100,56 @@ class Reserving(Layer):
         ledger = self._ledger()
         effect = self._effect(definition, value, context, ledger)
         while True:
-            flight, leads = ledger.flights.board(effect.key)
-            if leads:
-                break
+            own = Flight()
+            try:
+                flight = ledger.flights.board(effect.key, own)
+                if flight is own:
+                    own.enter()
+                    return (yield from self._lead(own, ledger, effect, context, inner))
+            finally:
+                try:
+                    ledger.flights.land(effect.key, own)
+                except BaseException:
+                    ledger.flights.land(effect.key, own)  # an interrupt came before it was done
+                    raise
             try:
                 yield from flight.wait(context)
             except CANNOT_WAIT:
                 raise ToolExecutionError("The same call is being made, and it cannot be waited for here") from None
-            if not flight.over:
+            if flight.is_open:
                 raise ToolExecutionError("The call is made inside the same call, which has not ended")
-        with ledger.flights.led(effect.key, flight):
-            return (yield from self._led(ledger, effect, context, inner))
 
-    def _led(
-        self, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
+    def _lead(
+        self, own: Flight, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
+        """Reserve the call, walk what is inside, and take down what came of it, whatever is raised."""
+        if own.settle is not None:  # the call before it was cut off with its event loop
+            yield from _done(ledger, own.settle, context)
         token, begun = new_id(), [False]
+        settle: Callable[[], None] | None = None
+
+        def give_up(error: BaseException | None = None) -> None:
+            lost = begun[0] and not self._idempotent and not _definite(error)
+            (ledger.lose if lost else ledger.release)(effect.key, token)
+
+        own.settle = give_up
         try:
             known = yield from self._reserved(ledger, effect, token, context)
             if known is not None:
                 return _answer(known, context)
             returned = yield from _watched(inner(context), begun)
+            settle, result = _outcome(ledger, effect.key, token, returned)
+            yield from _done(ledger, settle, context)
         except BaseException as error:
-            lost = begun[0] and not self._idempotent and not _definite(error)
-            settle = partial(ledger.lose if lost else ledger.release, effect.key, token)
+            settle = settle or partial(give_up, error)
             if isinstance(error, GeneratorExit):
                 _dropped(settle)
-            elif ledger.holds(token):
+            elif ledger.holds(token) or not isinstance(error, Exception):
+                # An interrupt may come after it was written, and before that is known here.
                 yield from _done(ledger, settle, context)
             raise
-        try:
-            result = shaped(returned)
-        except ToolExecutionError as error:
-            # What it did is done, although nobody can be shown what came of it.
-            failure = written_result(ToolResult.failure(described(error)))
-            yield from _done(ledger, partial(ledger.finish, effect.key, token, failure), context)
-            raise
-        settle = partial(ledger.finish, effect.key, token, _storable(result))
-        if not result.is_success:
-            settle = partial(ledger.release, effect.key, token)
-        yield from _done(ledger, settle, context)
+        if isinstance(result, ToolExecutionError):
+            raise result
         return result
 
     def _reserved(
@@ -225,7 +235,22 @@ def _check(owner: str, said: Idempotency) -> None:
     check_ledger(f"{owner}: ledger of idempotency", said.ledger)
 
 
-def _definite(error: BaseException) -> bool:
+def _outcome(
+    ledger: EffectLedger, key: str, token: str, returned: Any
+) -> tuple[Callable[[], None], ToolResult | ToolExecutionError]:
+    """Return how to take down what a body returned, and the result of the call, or what is to be raised for it."""
+    try:
+        result = shaped(returned)
+    except ToolExecutionError as error:
+        # What it did is done, although nobody can be shown what came of it.
+        failure = written_result(ToolResult.failure(described(error)))
+        return partial(ledger.finish, key, token, failure), error
+    if not result.is_success:
+        return partial(ledger.release, key, token), result
+    return partial(ledger.finish, key, token, _storable(result)), result
+
+
+def _definite(error: BaseException | None) -> bool:
     """Whether an error says that nothing was done: only the tool itself can know, and say it."""
     return isinstance(error, (ToolArgumentsError, ToolExecutionError)) and not isinstance(error, LostError)
 

@@ -18,7 +18,7 @@ from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
-from toolsemble.context import ToolContext, enter, leave
+from toolsemble.context import ToolContext, current_context, enter, restore
 from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
@@ -136,11 +136,17 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             policy = definition.policy
             if (policy is None or not policy.limits) and context.deadline is None and walk.slots is None:
                 if definition.flow is None:
-                    token = enter(context)  # as entered() does, for what nearly every call does
+                    before = current_context()  # as entered() does, for what nearly every call does
                     try:
+                        enter(context)
                         returned = yield RunBody(definition, given, context, walk.workers)
-                    finally:
-                        leave(token)
+                    except GeneratorExit:
+                        restore(context, before)
+                        raise
+                    except BaseException:
+                        enter(before)
+                        raise
+                    enter(before)
                 else:
                     returned = yield from definition.flow(given, context, walk, trace)
             else:
@@ -237,10 +243,13 @@ def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: 
     return RunUntil(definition, given, context, workers)
 
 
-def drive(path: CallPath) -> ToolResult:
-    """Give the result of a call, doing its work in this thread."""
+def drive(path: CallPath, error: BaseException | None = None) -> ToolResult:
+    """Give the result of a call, doing its work in this thread.
+
+    :param error: is raised where the path stands still
+    """
     try:
-        work = path.send(None)
+        work = path.send(None) if error is None else path.throw(error)
         while True:
             try:
                 done = work.do()
@@ -250,6 +259,10 @@ def drive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+    except BaseException as interrupt:
+        if path.gi_frame is None:
+            raise  # the path has come to its end with it
+        return drive(path, interrupt)  # it came from outside, when the path had just stopped for a work
 
 
 async def adrive(path: CallPath) -> ToolResult:
@@ -267,6 +280,9 @@ async def adrive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+    except BaseException:
+        path.close()  # an interrupt may come when it has just stopped for a work; else this does nothing
+        raise
 
 
 def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeGuard, TypeVar
+
+from toolsemble.wakeup import Wakeup, running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -100,14 +101,7 @@ def in_event_loop() -> bool:
     >>> in_event_loop()
     False
     """
-    asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop can be running
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return running_loop() is not None
 
 
 def is_async(function: object) -> bool:
