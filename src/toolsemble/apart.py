@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from concurrent.futures import wait
 from typing import Any
 
-from toolsemble.bounded import ALONE, GRACE, ended
+from toolsemble.bounded import ALONE, ended
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.shape import described
 from toolsemble.work import Job
-from toolsemble.workers import received
+from toolsemble.workers import GRACE, JobFuture, received, wait_for
 
 
 class RunApart:
@@ -35,15 +34,16 @@ class RunApart:
         """Wait for it in this thread."""
         errand = self._errand()
         seconds = left(self._context)
-        future = ALONE.submit(errand)
+        future: JobFuture[Any] = JobFuture()
         try:
-            wait([future], seconds)
+            ALONE.start(future, errand)
+            wait_for(future, seconds)
         finally:
             late = not future.done()
             if late:
                 errand.call_off()
         if late:
-            wait([future], GRACE)  # what is killed is gone when the call is
+            wait_for(future, GRACE)  # what is killed is gone when the call is
             raise TimedOutError
         return received(future.result())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,20 @@ from toolsemble.record import note
 from toolsemble.watch import tell
 from toolsemble.work import Job, RunBody, free_of_us, submitted
 from toolsemble.workers import (
+    GRACE,
     ContextThreadPool,
+    JobFuture,
+    OwnLoop,
     ThreadPerJob,
     awaitable,
-    finish,
     leave_behind,
     received,
     settled,
+    wait_for,
 )
 
 if TYPE_CHECKING:
     import asyncio
-
-GRACE = 0.5
-"""How many seconds an async body has to end when it is cancelled."""
 
 ALONE = ThreadPerJob(daemon=True)
 """Where bodies run that may have to be left behind: they take no thread of a pool, and let the program end."""
@@ -43,10 +43,17 @@ class RunUntil(RunBody):
     def do(self) -> Any:
         """Run it in another thread, so that this one can go on in time."""
         seconds, grace = left(self._context), 2 * GRACE if self._definition.awaits else 0.0
-        future = ALONE.submit(self._whole)
-        kept_for(future)
+        future: JobFuture[Any] = JobFuture()
+        loop = OwnLoop()
         try:
-            wait([future], None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
+            kept_for(future)
+            ALONE.start(future, partial(self._whole, loop))
+            wait_for(future, None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
+        except BaseException:
+            if not future.cancel():  # an interrupt: nobody wants what an async body does any more
+                loop.cancel()
+                wait_for(future, grace)
+            raise
         finally:
             if not future.done():
                 self._abandoned(future)
@@ -62,10 +69,10 @@ class RunUntil(RunBody):
         returned = self._body(self._value) if self._definition.awaits else await self._in_worker()
         return await within(returned, self._context) if awaitable(returned) else returned
 
-    def _whole(self) -> Any:
+    def _whole(self, loop: OwnLoop) -> Any:
         enter(self._context)  # the thread is this body's own
         returned = self._body(self._value)
-        return finish(within(returned, self._context)) if awaitable(returned) else returned
+        return loop.finish(within(returned, self._context)) if awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
         seconds, executor = left(self._context), free_of_us(self._workers)

@@ -59,7 +59,7 @@ class Claim:
         self.turn: Wakeup | None = None
         self.left = False  # whether the call has given it back
         self.bodies: tuple[Body, ...] = ()
-        # What it sits on, all of it or nothing. Whether a claim is served is asked here: no flag beside it can be wrong.
+        # What it sits on, all of it or nothing; whether a claim is served is asked here, and not of a flag beside it.
         self.seats: dict[Hashable, Seat] = {}
 
     @property

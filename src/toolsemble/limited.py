@@ -155,11 +155,13 @@ def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
     if definition.flow is not None:
         start.begin()
         return (yield from path)
-    work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
-    work.wrap_body(partial(start.wrap, awaits=definition.awaits))
     try:
+        work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
+        work.wrap_body(partial(start.wrap, awaits=definition.awaits))
         done = yield work
-    except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+    except BaseException as error:
+        if path.gi_frame is None:
+            raise  # the path has come to its end with it
         return path.throw(error)
     try:
         return path.send(done)

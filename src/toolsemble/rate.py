@@ -13,8 +13,8 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.forks import lock_of
 from toolsemble.limits import Hold
 from toolsemble.number import check_count, check_seconds, written_seconds
-from toolsemble.wakeup import running_loop
 from toolsemble.waiting import Sleep, taken
+from toolsemble.wakeup import running_loop
 from toolsemble.work import Work
 
 _LOOK = 0.1  # how many seconds pass until the next look at a body that is about to begin

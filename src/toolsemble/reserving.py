@@ -278,17 +278,15 @@ def _watched(path: Generator[Work, Any, Any], begun: list[bool]) -> Generator[Wo
     while True:
         try:
             work = path.send(sent) if error is None else path.throw(error)
-        except StopIteration as end:
-            return end.value
-        begun[0] = begun[0] or not isinstance(work, _WAITS)
-        sent = error = None
-        try:
+            begun[0] = begun[0] or not isinstance(work, _WAITS)
+            error = None
             sent = yield work
-        except GeneratorExit:
-            path.close()
-            raise
-        except BaseException as raised:  # noqa: BLE001 - the path decides what becomes of it
-            error = raised
+        except BaseException as raised:
+            if path.gi_frame is None:  # the path has come to its end
+                if isinstance(raised, StopIteration):
+                    return raised.value
+                raise
+            error = raised  # the path decides what becomes of it, also of an interrupt that came out here
 
 
 def _done(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:

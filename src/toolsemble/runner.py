@@ -112,6 +112,8 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
+        if escort is not None:
+            escort.enter()
         try:
             if escort is None and definition.gate is None:
                 given, repairs = read(given, walk.steps)
@@ -169,11 +171,16 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             result = yield from escort.answer(result)
     finally:
         duration = time.perf_counter() - (began[0] if began else started)
-        if trace is not None:
-            trace.end(definition.name, given, result, raised, duration)
-        record(context, given, result, raised, duration, walk.log_limit)
-        if escort is not None:
-            escort.leave(given, result, raised, duration)
+        try:
+            if trace is not None:
+                trace.end(definition.name, given, result, raised, duration)
+            record(context, given, result, raised, duration, walk.log_limit)
+            if escort is not None:
+                escort.leave(given, result, raised, duration)
+        except BaseException:
+            if escort is not None:
+                escort.forget()  # an interrupt came before it was done
+            raise
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
 
@@ -243,13 +250,13 @@ def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: 
     return RunUntil(definition, given, context, workers)
 
 
-def drive(path: CallPath, error: BaseException | None = None) -> ToolResult:
+def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
     """Give the result of a call, doing its work in this thread.
 
-    :param error: is raised where the path stands still
+    :param interrupt: is raised where the path stands still
     """
     try:
-        work = path.send(None) if error is None else path.throw(error)
+        work = path.send(None) if interrupt is None else path.throw(interrupt)
         while True:
             try:
                 done = work.do()
@@ -259,10 +266,10 @@ def drive(path: CallPath, error: BaseException | None = None) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
-    except BaseException as interrupt:
+    except BaseException as raised:
         if path.gi_frame is None:
             raise  # the path has come to its end with it
-        return drive(path, interrupt)  # it came from outside, when the path had just stopped for a work
+        return drive(path, raised)  # it came from outside, when the path had just stopped for a work
 
 
 async def adrive(path: CallPath) -> ToolResult:

@@ -25,8 +25,8 @@ class Table:
     Those of calls inside other calls go first: somebody may wait for what the calls around them hold. A seat is lent to
     the calls inside, one at a time; a wait that could never end is refused.
 
-    An interrupt may cut a change off anywhere. The claims themselves say what holds: who is in the table, who has seats,
-    and who has left; each of that changes in one step. The rest is made anew by whoever comes next (`_repair`).
+    An interrupt may cut a change off anywhere. What holds is told by the claims: which are in the table, which have
+    seats, and which were left; each of that changes in one step. The rest is made anew by whoever comes next.
 
     >>> table, claim = Table(), Claim(["file:a", Seats(1)])
     >>> table.ask(claim)
@@ -190,7 +190,9 @@ class Table:
     def _repair(self) -> None:
         """Make anew what follows from the claims, and serve whom nobody has served."""
         self._held, self._queues, self._inner, self._loops = {}, {}, {}, {}
-        self._claims = {claim: None for claim in self._claims if not claim.over}
+        for claim in [claim for claim in self._claims if claim.over]:
+            claim.seats = {}
+            del self._claims[claim]
         for claim in sorted(self._claims, key=lambda claim: claim.number):  # who sits above another came later
             if claim.loop is not None:
                 self._loops.setdefault(claim.loop, {})[claim] = None

@@ -1,0 +1,209 @@
+"""Ctrl-C at every point of a call where the interpreter can deliver it: nothing stays held, and later calls work."""
+
+import asyncio
+import gc
+import signal
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+import toolsemble
+from toolsemble import (
+    Cache,
+    Idempotency,
+    RateLimit,
+    Toolbox,
+    ToolCall,
+    tool,
+)
+from toolsemble.context import current_context
+from toolsemble.limits import TABLE, held
+from toolsemble.veil import secrets
+from toolsemble.watch import watchers
+from waiting import LONG, until
+
+# Where an interrupt comes before a coroutine begins, Python says so.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+OURS = toolsemble.__path__[0]
+THEIRS = tuple(module.__file__ for module in (threading, sys.modules["concurrent.futures._base"]))
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    yield
+    gc.collect()
+
+
+class Interrupt:
+    """Delivers one SIGINT in this thread at the n-th point where the interpreter could.
+
+    These are the entries of functions, and the returns of functions in C. The handler that is installed is called, as
+    the interpreter does: by default it raises KeyboardInterrupt.
+    """
+
+    def __init__(self, number):
+        self.left = number
+
+    def __call__(self, frame, event, _):
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith((OURS, *THEIRS)):
+            return
+        self.left -= 1
+        if not self.left:
+            sys.setprofile(None)
+            signal.getsignal(signal.SIGINT)(signal.SIGINT, frame)
+
+    def arm(self):
+        """Begin to count."""
+        gc.disable()  # what is collected meanwhile has nothing to do with it
+        sys.setprofile(self)
+
+    def run(self, work, *, armed=True):
+        """Do some work; return what it gave, or the interrupt."""
+        try:
+            if armed:
+                self.arm()
+            return work()
+        except KeyboardInterrupt as interrupt:
+            return interrupt  # with its traceback, as a notebook keeps it
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+
+
+def at_every_point(most=3000):
+    """Give interrupts at the first point, at the second, … until one is not reached any more."""
+    for number in range(1, most):
+        interrupt = Interrupt(number)
+        yield interrupt
+        if interrupt.left > 0:
+            assert number > 10  # there was something to interrupt
+            return
+    pytest.fail("it never came to its end")
+
+
+def started(work):
+    """Do some work in another thread; give how to wait for what it gave, which fails when it hangs."""
+    done = []
+    thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
+    thread.start()
+
+    def joined():
+        thread.join(LONG)
+        assert done, "it hangs"
+        return done[0]
+
+    return joined
+
+
+def call(x=1):
+    return ToolCall("work", {"x": x})
+
+
+def box_of(function, settings, of_box):
+    """A toolbox with one tool, with a rate limit of its own."""
+    rate = {"rate_limit": RateLimit(*settings["rate_limit"])} if "rate_limit" in settings else {}
+    return Toolbox([tool(name="work", **{**settings, **rate})(function)], **of_box)
+
+
+def work(x: int) -> str:
+    return f"did {x}"
+
+
+async def awork(x: int) -> str:
+    await asyncio.sleep(0)
+    return f"did {x}"
+
+
+BODIES = {"sync": work, "async": awork}
+SETTINGS = {
+    "plain": ({}, {}),
+    "places of a toolbox": ({}, {"max_concurrency": 1}),
+    "places of a tool": ({"max_concurrency": 1}, {}),
+    "resources": ({"resources": lambda _: {"file:a"}}, {}),
+    "rate": ({"rate_limit": (1000, 60)}, {}),
+    "rate and places": ({"rate_limit": (1000, 60), "max_concurrency": 1}, {"max_concurrency": 1}),
+    "cache": ({"effects": "read", "cache": True}, {}),
+    "idempotency": ({"effects": "write", "idempotency": Idempotency(scope="ledger")}, {}),
+    "timeout": ({"timeout": LONG}, {}),
+    "timeout and places": ({"timeout": LONG, "max_concurrency": 1}, {}),
+    "sinks": ({}, {"sinks": [lambda _: None]}),
+}
+of_every_kind = pytest.mark.parametrize(("settings", "of_box"), SETTINGS.values(), ids=SETTINGS)
+
+
+def check_that_nothing_is_left():
+    until(lambda: not TABLE._claims)  # a thread may be about to end
+    assert not any([TABLE._held, TABLE._queues, TABLE._inner, TABLE._loops])
+    assert (current_context(), held(), secrets(), watchers()) == (None, None, None, ())
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@of_every_kind
+def test_an_interrupt_at_any_point_of_a_call_leaves_nothing_held(settings, of_box, kind):
+    for interrupt in at_every_point():
+        box = box_of(BODIES[kind], settings, of_box)
+        came = interrupt.run(partial(box.execute, call()))
+        assert isinstance(came, KeyboardInterrupt) or came.text == "did 1"
+        other, same = started(lambda box=box: [box.execute(call(2)), box.execute(call(1))])()
+        assert other.text == "did 2"
+        assert same.text == "did 1" or ("idempotency" in settings and "Unknown outcome" in same.text)
+        check_that_nothing_is_left()
+
+
+HELD = {
+    "places of a toolbox": ({}, {"max_concurrency": 1}),
+    "places of a tool": ({"max_concurrency": 1}, {}),
+    "resources": ({"resources": lambda _: {"file:a"}}, {}),
+    "rate and places": ({"rate_limit": (1000, 60), "max_concurrency": 1}, {}),
+    "cache": ({"effects": "read", "cache": Cache(key=lambda _: "same", ttl=0.000001)}, {}),
+    "idempotency": ({"effects": "write", "idempotency": Idempotency(lambda _: "same", scope="ledger")}, {}),
+}
+of_what_is_held = pytest.mark.parametrize(("settings", "of_box"), HELD.values(), ids=HELD)
+
+
+@of_what_is_held
+def test_an_interrupt_at_any_point_of_the_end_of_a_call_lets_those_go_on_who_wait(settings, of_box):
+    def interrupted(interrupt):
+        waiting = []
+
+        def work(x: int) -> str:
+            if x == 1:
+                waiting.append(started(partial(box.execute, call(2))))
+                until(lambda: TABLE.waiting == 1)
+                interrupt.arm()
+            return "done"
+
+        box = box_of(work, settings, of_box)
+        interrupt.run(partial(box.execute, call(1)), armed=False)
+        return waiting[0]().text
+
+    for interrupt in at_every_point():
+        text = interrupted(interrupt)
+        assert text == "done" or ("idempotency" in settings and "Unknown outcome" in text)
+        check_that_nothing_is_left()
+
+
+@of_what_is_held
+def test_an_interrupt_at_any_point_of_waiting_leaves_the_line(settings, of_box):
+    def interrupted(interrupt):
+        begun, opened = threading.Event(), threading.Event()
+
+        def work(x: int) -> str:
+            if x == 1:
+                begun.set()
+                until(lambda: opened.is_set() or TABLE.waiting == 1)
+            return "done"
+
+        box = box_of(work, settings, of_box)
+        holding = started(partial(box.execute, call(1)))
+        assert begun.wait(LONG)
+        interrupt.run(partial(box.execute, call(2)))
+        opened.set()
+        return [holding().text, started(partial(box.execute, call(3)))().text]
+
+    for interrupt in at_every_point():
+        assert interrupted(interrupt) == ["done", "done"]
+        check_that_nothing_is_left()
