@@ -64,7 +64,7 @@ def call(x=1):
 
 
 def closed_in_the_middle(box, bodies):
-    """Begin a call in an event loop, which is closed when the body has begun or the call waits; give the call's task."""
+    """Begin a call in an event loop, closed when the body has begun or the call waits; give the task."""
     loop, before = asyncio.new_event_loop(), bodies.begun
     task = loop.create_task(box.aexecute(call(), run_id="run"))
     task._log_destroy_pending = False

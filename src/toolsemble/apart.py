@@ -12,6 +12,7 @@ from toolsemble.deadline import TimedOutError, left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.shape import described
+from toolsemble.start import Start
 from toolsemble.work import Job
 from toolsemble.workers import GRACE, JobFuture, received, wait_for
 
@@ -19,16 +20,17 @@ from toolsemble.workers import GRACE, JobFuture, received, wait_for
 class RunApart:
     """Run a tool's body with its input in a worker process, until its deadline."""
 
-    __slots__ = ("_body", "_context", "_value")
+    __slots__ = ("_context", "_definition", "_sent", "_value")
 
     def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
-        self._body = definition.body
+        self._definition = definition
         self._value = value
         self._context = context
+        self._sent: Callable[[], None] | None = None
 
-    def wrap_body(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
-        """Run what a function makes of the body in its place."""
-        self._body = wrap(self._body)
+    def count(self, start: Start) -> None:
+        """Take down when the body is sent to its process: of what happens there, nothing is known here."""
+        self._sent = start.begin
 
     def do(self) -> Any:
         """Wait for it in this thread."""
@@ -57,7 +59,7 @@ class RunApart:
         from toolsemble.processes import Errand  # noqa: PLC0415 - only tools that run apart pay for it
 
         try:
-            payload = pickle.dumps(Job(self._body, self._value, self._context, ALONE))
+            payload = pickle.dumps(Job(self._definition.body, self._value, self._context, ALONE))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
-        return Errand(payload)
+        return Errand(payload, self._sent)

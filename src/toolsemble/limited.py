@@ -16,9 +16,10 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.events import CallTimedOut
 from toolsemble.limits import TABLE, Hold, held
 from toolsemble.policy import Inner, Layer, Policy
-from toolsemble.rate import RateLimit, Start, counted, lined_up
+from toolsemble.rate import RateLimit, counted, lined_up
 from toolsemble.record import note
 from toolsemble.result import ToolResult
+from toolsemble.start import Start
 from toolsemble.table import EndlessWaitError
 from toolsemble.waiting import StandstillError, Take
 from toolsemble.watch import tell
@@ -157,10 +158,10 @@ def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
         return (yield from path)
     try:
         work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
-        work.wrap_body(partial(start.wrap, awaits=definition.awaits))
+        work.count(start)
         done = yield work
     except BaseException as error:
-        if path.gi_frame is None:
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
             raise  # the path has come to its end with it
         return path.throw(error)
     try:

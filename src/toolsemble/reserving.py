@@ -282,7 +282,7 @@ def _watched(path: Generator[Work, Any, Any], begun: list[bool]) -> Generator[Wo
             error = None
             sent = yield work
         except BaseException as raised:
-            if path.gi_frame is None:  # the path has come to its end
+            if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator; it has come to its end
                 if isinstance(raised, StopIteration):
                     return raised.value
                 raise

@@ -267,7 +267,7 @@ def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
     except BaseException as raised:
-        if path.gi_frame is None:
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
             raise  # the path has come to its end with it
         return drive(path, raised)  # it came from outside, when the path had just stopped for a work
 

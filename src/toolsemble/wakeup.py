@@ -17,7 +17,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
     True
     """
     asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop can be running
-    return None if asyncio is None else asyncio._get_running_loop()  # type: ignore[no-any-return]  # noqa: SLF001 - the public one raises, at ten times the cost
+    return None if asyncio is None else asyncio._get_running_loop()  # noqa: SLF001 - the public one raises, at ten times the cost
 
 
 class Wakeup:

@@ -14,6 +14,7 @@ from toolsemble.limits import kept_for
 from toolsemble.luggage import Luggage, packed, unpack
 from toolsemble.redaction import REDACTION
 from toolsemble.shape import described
+from toolsemble.start import Start
 from toolsemble.veil import secrets
 from toolsemble.workers import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
 
@@ -44,9 +45,9 @@ class RunBody:
         self._context = context
         self._workers = workers
 
-    def wrap_body(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
-        """Run what a function makes of the body in its place."""
-        self._body = wrap(self._body)
+    def count(self, start: Start) -> None:
+        """Take down when the body begins, wherever it runs."""
+        self._body = start.wrap(self._body, awaits=self._definition.awaits)
 
     def do(self) -> Any:
         """Run it here; a body that is async gets an event loop."""

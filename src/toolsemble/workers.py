@@ -45,8 +45,8 @@ def received(outcome: Outcome) -> Any:
 class _Condition(threading.Condition):
     """A condition whose ``with`` calls the lock itself: an interrupt cannot come between the two."""
 
-    __enter__ = property(attrgetter("_lock.__enter__"))  # type: ignore[assignment]  # found and called as methods are
-    __exit__ = property(attrgetter("_lock.__exit__"))  # type: ignore[assignment]  # likewise
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
 
 
 class JobFuture(Future[T]):
