@@ -59,7 +59,7 @@ class RunApart:
         from toolsemble.processes import Errand  # noqa: PLC0415 - only tools that run apart pay for it
 
         try:
-            payload = pickle.dumps(Job(self._definition.body, self._value, self._context, ALONE))
+            payload = pickle.dumps(Job(self._definition, self._value, self._context, ALONE))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
         return Errand(payload, self._sent)

@@ -14,7 +14,7 @@ from toolsemble.events import CallAbandoned
 from toolsemble.limits import kept_for
 from toolsemble.record import note
 from toolsemble.watch import tell
-from toolsemble.work import Job, RunBody, free_of_us, submitted
+from toolsemble.work import RunBody, free_of_us, submitted
 from toolsemble.workers import (
     GRACE,
     ContextThreadPool,
@@ -78,7 +78,7 @@ class RunUntil(RunBody):
         seconds, executor = left(self._context), free_of_us(self._workers)
         # In a pool that everybody uses, those who never end would leave no thread for the others.
         executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
-        future = submitted(Job(self._body, self._value, self._context, executor), executor)
+        future = submitted(self._job(executor), executor)
         return received(await ended(future, seconds, partial(self._abandoned, future)))
 
     def _abandoned(self, future: Future[Any]) -> None:

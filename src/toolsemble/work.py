@@ -71,13 +71,16 @@ class RunBody:
     def begin(self, loop: SharedLoop) -> Future[Outcome]:
         """Start a blocking body in a worker; what it gives to be awaited, the worker waits for."""
         executor = free_of_us(self._workers)
-        return submitted(Job(self._body, self._value, self._context, executor, loop.finish), executor)
+        return submitted(self._job(executor, loop.finish), executor)
+
+    def _job(self, executor: Executor, finish: Callable[[Awaitable[Any]], Any] | None = None) -> Job:
+        return Job(self._definition, self._value, self._context, executor, finish, self._body)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         executor = free_of_us(self._workers)
-        future = submitted(Job(self._body, self._value, self._context, executor), executor)
+        future = submitted(self._job(executor), executor)
         return received(await asyncio.wrap_future(future))
 
 
@@ -119,13 +122,14 @@ class Job:
 
     def __init__(
         self,
-        body: Callable[[Any], Any],
+        definition: ToolDefinition,
         value: Any,
         context: ToolContext,
         executor: Executor,
         finish: Callable[[Awaitable[Any]], Any] | None = None,
+        body: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._body = body
+        self._body = body or definition.body
         self._finish = finish
         self._value = value
         self._context = context
