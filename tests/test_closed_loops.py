@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import threading
 from concurrent.futures import Executor, Future
 
@@ -19,8 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 @pytest.fixture(autouse=True)
 def _collected():
+    logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
     yield
     gc.collect()
+    logging.disable(logging.NOTSET)
 
 
 class Bodies:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 import threading
@@ -14,18 +15,24 @@ from toolsemble import (
     Cache,
     Idempotency,
     RateLimit,
+    Secret,
     Toolbox,
     ToolCall,
     tool,
 )
+from toolsemble.claim import Seats
 from toolsemble.context import current_context
-from toolsemble.limits import TABLE, held
+from toolsemble.limits import TABLE, Hold, held
+from toolsemble.table import EndlessWaitError
 from toolsemble.veil import secrets
 from toolsemble.watch import watchers
 from waiting import LONG, until
 
-# Where an interrupt comes before a coroutine begins, Python says so.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+# Where an interrupt comes before a coroutine begins, or in a finalizer, Python says so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 OURS = toolsemble.__path__[0]
 THEIRS = tuple(module.__file__ for module in (threading, sys.modules["concurrent.futures._base"]))
@@ -33,8 +40,10 @@ THEIRS = tuple(module.__file__ for module in (threading, sys.modules["concurrent
 
 @pytest.fixture(autouse=True)
 def _collected():
+    logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
     yield
     gc.collect()
+    logging.disable(logging.NOTSET)
 
 
 class Interrupt:
@@ -161,6 +170,8 @@ HELD = {
     "cache": ({"effects": "read", "cache": Cache(key=lambda _: "same", ttl=0.000001)}, {}),
     "idempotency": ({"effects": "write", "idempotency": Idempotency(lambda _: "same", scope="ledger")}, {}),
 }
+SOME = ["places of a toolbox", "rate and places", "cache", "timeout and places"]
+of_some_kinds = pytest.mark.parametrize(("settings", "of_box"), [SETTINGS[each] for each in SOME], ids=SOME)
 of_what_is_held = pytest.mark.parametrize(("settings", "of_box"), HELD.values(), ids=HELD)
 
 
@@ -207,3 +218,128 @@ def test_an_interrupt_at_any_point_of_waiting_leaves_the_line(settings, of_box):
     for interrupt in at_every_point():
         assert interrupted(interrupt) == ["done", "done"]
         check_that_nothing_is_left()
+
+
+@of_some_kinds
+def test_an_interrupt_at_any_point_of_a_turn_leaves_nothing_held(settings, of_box):
+    for interrupt in at_every_point():
+        box = box_of(awork, settings, of_box)
+        came = interrupt.run(partial(box.execute_all, [call(1), call(2)]))
+        assert isinstance(came, KeyboardInterrupt) or len(came) == 2
+        assert started(partial(box.execute, call(3)))().result is not None
+        check_that_nothing_is_left()
+
+
+@of_some_kinds
+def test_an_interrupt_at_any_point_of_an_awaited_call_leaves_nothing_held(settings, of_box):
+    def run(box):
+        loop = asyncio.new_event_loop()  # without the handler of asyncio.run: the interrupt is raised in the middle
+        try:
+            return loop.run_until_complete(box.aexecute(call()))
+        finally:
+            sys.setprofile(None)
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+
+    for interrupt in at_every_point():
+        box = box_of(awork, settings, of_box)
+        interrupt.run(partial(run, box))
+        assert started(partial(box.execute, call(3)))().result is not None
+        TABLE.sweep()  # as a call does that has to wait
+        check_that_nothing_is_left()
+
+
+@pytest.mark.parametrize("settings", [{}, {"timeout": LONG}], ids=["plain", "timeout"])
+def test_an_interrupt_of_a_sync_call_inside_a_running_loop_ends_its_async_body(settings):
+    ended = []
+
+    async def forever(x: int) -> str:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(threading.current_thread())
+
+    async def run():
+        try:
+            box_of(forever, settings, {"max_concurrency": 1}).execute(call())
+        except KeyboardInterrupt:
+            return list(ended)
+
+    loop = asyncio.new_event_loop()
+    (thread,) = loop.run_until_complete(run())
+    loop.close()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    check_that_nothing_is_left()
+
+
+def test_an_interrupt_at_any_point_of_a_sync_call_inside_a_running_loop_leaves_no_body_running():
+    loop = asyncio.new_event_loop()
+
+    async def inside(work):
+        return work()
+
+    def box_with(running):
+        async def body(x: int) -> str:
+            running.append(x)
+            try:
+                await asyncio.sleep(0)
+            finally:
+                running.pop()
+            return "done"
+
+        return box_of(body, {"max_concurrency": 1}, {})
+
+    for interrupt in at_every_point():
+        box = box_with(running := [])
+        loop.run_until_complete(inside(partial(interrupt.run, partial(box.execute, call()))))
+        assert running == []
+        assert started(partial(box.execute, call(3)))().text == "done"
+        check_that_nothing_is_left()
+    loop.close()
+
+
+def test_secrets_are_forgotten_wherever_an_interrupt_comes():
+    def sign_in(password: Secret[str]) -> str:
+        return "signed in"
+
+    for interrupt in at_every_point():
+        box = Toolbox([tool(name="sign_in")(sign_in)], sinks=[lambda _: None])
+        interrupt.run(partial(box.execute, ToolCall("sign_in", {"password": "hunter2"})))
+        check_that_nothing_is_left()
+
+
+def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
+    outer, seats = Hold(["outer"]), Seats(1)
+    claims = [
+        Hold(["a"]),
+        Hold(["a"]),
+        Hold(["b", seats]),
+        Hold(["c", seats]),
+        Hold(["outer"], outer),
+        Hold(["a"], outer),
+    ]
+    try:
+        assert [TABLE.ask(each) for each in (outer, *claims)] == [True, True, False, True, False, True, False]
+        TABLE._whole = False
+        TABLE.sweep()
+        assert [bool(each.seats) for each in claims] == [True, False, True, False, True, False]
+        TABLE._whole, claims[0].left, claims[2].left = False, True, True  # cut off before anything was freed
+        TABLE.sweep()
+        assert [bool(each.seats) for each in claims] == [False, False, False, True, True, True]
+    finally:
+        for each in (outer, *claims):
+            TABLE.give_back(each)
+    check_that_nothing_is_left()
+
+
+def test_a_finalizer_that_makes_a_call_in_the_middle_of_a_change_is_refused():
+    claim = Hold(["a"])
+    with TABLE._lock, TABLE._changing:
+        TABLE.sweep()
+        with pytest.raises(EndlessWaitError):
+            TABLE.ask(claim)
+    check_that_nothing_is_left()

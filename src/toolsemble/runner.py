@@ -170,8 +170,8 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
         if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     finally:
-        duration = time.perf_counter() - (began[0] if began else started)
         try:
+            duration = time.perf_counter() - (began[0] if began else started)
             if trace is not None:
                 trace.end(definition.name, given, result, raised, duration)
             record(context, given, result, raised, duration, walk.log_limit)
