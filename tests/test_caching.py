@@ -41,7 +41,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.flight import Flights
+from toolsemble.flight import Flight, Flights
 from toolsemble.keying import Holders
 from toolsemble.limits import TABLE
 from toolsemble.review import AutoReject
@@ -982,15 +982,15 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
 
 
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):
-    flights = Flights()
-    flight, leads = flights.board("a")
-    with flights.led("a", flight):
-        monkeypatch.setattr(flight, "process", -1)
-        other, leads_too = flights.board("a")
-        assert (leads, leads_too, other is flight) == (True, True, False)
-    assert flights.board("a") == (other, False)
-    with flights.led("a", other):
-        pass
+    flights, first, second, third = Flights(), Flight(), Flight(), Flight()
+    assert flights.board("a", first) is first
+    monkeypatch.setattr(first, "process", -1)
+    assert flights.board("a", second) is second
+    flights.land("a", first)
+    assert flights.board("a", third) is second
+    for each in (second, third):
+        flights.land("a", each)
+    assert not flights._open
 
 
 def test_a_number_belongs_to_one_object():

@@ -354,7 +354,7 @@ def test_an_interrupted_thread_leaves_the_queue(monkeypatch):
         result = []
 
         def wait():
-            monkeypatch.setattr("toolsemble.waiting.wait", interrupt)
+            monkeypatch.setattr("toolsemble.wakeup.Wakeup.wait", interrupt)
             try:
                 other.execute("x")
             except KeyboardInterrupt:

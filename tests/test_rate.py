@@ -5,32 +5,31 @@ import pickle
 import re
 import threading
 import time
-from collections import deque
+from concurrent.futures import Executor, Future
 from itertools import pairwise
 
 import pytest
 
+import isolated
 from tools import AsyncFunction, Function
-from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError, map_over
-from toolsemble.limits import TABLE
+from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolPipeline, map_over
+from toolsemble.limits import TABLE, Hold
+from toolsemble.start import Start
+from waiting import auntil, until
 
 
-class Log(deque):
-    """The beginnings of calls, of which a rate limit keeps the last ones only."""
+class Logged(RateLimit):
+    """A rate limit that keeps all beginnings."""
 
-    def __init__(self, rate):
-        super().__init__(maxlen=rate.calls)
+    def __init__(self, calls, per):
+        super().__init__(calls, per)
         self.all = []
 
-    def append(self, moment):
-        self.all.append(moment)
-        super().append(moment)
-
-
-def logged(calls, per):
-    rate = RateLimit(calls, per=per)
-    rate._begun = Log(rate)
-    return rate
+    def pause(self, start=None):
+        pause = super().pause(start)
+        if start is not None and not pause:
+            self.all.append(start)
+        return pause
 
 
 def starts(rate, **settings):
@@ -39,20 +38,25 @@ def starts(rate, **settings):
     return Function(lambda text: begun.append(text) or text, rate_limit=rate, **settings), begun
 
 
+def begun_under(rate):
+    """How many bodies have begun in the last stretch of time."""
+    return sum(start.at is not None for start in rate._starts)
+
+
 def calls(count, name="function"):
     return [ToolCall(name, {"input": str(number)}) for number in range(count)]
 
 
 def held(rate):
     """Whether no stretch of time has more beginnings than there may be."""
-    begun = rate._begun.all
+    begun = sorted(start.at for start in rate.all if start.at is not None)
     stretches = zip(begun, begun[rate.calls :], strict=False)
     return all(later - first >= rate.per for first, later in stretches)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_stretch_of_time_has_more_calls_than_there_may_be(count):
-    rate = logged(count, 0.05)
+    rate = Logged(count, 0.05)
     made, begun = starts(rate)
     box = Toolbox([made])
     assert [reply.text for reply in box.execute_all(calls(7))] == [str(number) for number in range(7)]
@@ -62,7 +66,7 @@ def test_no_stretch_of_time_has_more_calls_than_there_may_be(count):
 
 
 def test_tools_that_share_the_object_share_the_rate():
-    rate = logged(1, 0.03)
+    rate = Logged(1, 0.03)
     first, begun = starts(rate, name="first")
     second = AsyncFunction(
         lambda text: asyncio.sleep(0, begun.append(time.monotonic()) or text), "second", rate_limit=rate
@@ -81,7 +85,7 @@ def test_tools_that_share_the_object_share_the_rate():
 
 
 def test_a_box_has_a_rate_for_all_its_tools():
-    rate = logged(1, 0.03)
+    rate = Logged(1, 0.03)
     first, begun = starts(RateLimit(100), name="first")
     second = Function(begun.append, "second")
     Toolbox([first, second], rate_limit=rate).execute_all([*calls(2, "first"), *calls(2, "second")])
@@ -94,9 +98,9 @@ def test_each_step_counts_for_the_rate_of_a_box_and_the_pipeline_itself_does_not
     line = Function(str, "first") | Function(str, "second")
     box = Toolbox([line, map_over(Function(str, "third"))], rate_limit=rate)
     assert box.execute(ToolCall("first_then_second", {"input": "x"})).text == "x"
-    assert len(rate._begun) == 2
+    assert begun_under(rate) == 2
     box.execute(ToolCall("each_third", {"items": ["a", "b", "c"]}))
-    assert len(rate._begun) == 5
+    assert begun_under(rate) == 5
 
 
 async def test_calls_come_in_the_order_in_which_they_were_made():
@@ -137,7 +141,7 @@ async def test_a_waiter_that_is_cancelled_uses_nothing_up():
         task.cancel()
     assert (await waiting[2]).output == "x"
     assert [task.cancelled() for task in waiting] == [True, True, False]
-    assert len(made.rate_limit._begun) == 1
+    assert begun_under(made.rate_limit) == 1
     assert not TABLE.waiting
 
 
@@ -150,7 +154,7 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
     box = Toolbox([Function(fail, rate_limit=rate)])
     box.execute(*calls(1))
     box.execute(ToolCall("function", "{}"))
-    assert len(rate._begun) == 1
+    assert begun_under(rate) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,5 +181,165 @@ def test_only_a_rate_limit_is_one():
 
 def test_a_copy_in_another_process_begins_anew():
     rate = pickle.loads(pickle.dumps(RateLimit(2, per=3)))
-    assert (repr(rate), list(rate._begun)) == ("RateLimit(2, per=3)", [])
+    assert (repr(rate), list(rate._starts)) == ("RateLimit(2, per=3)", [])
     assert [first != second for first, second in pairwise([rate, RateLimit(2, per=3)])] == [True]
+
+
+class Time:
+    """A clock in place of the time module's, which whoever sleeps puts forward."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self._lock = threading.Lock()
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        with self._lock:
+            self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Time()
+    monkeypatch.setattr("toolsemble.rate.time", made)
+    monkeypatch.setattr("toolsemble.start.time", made)
+    monkeypatch.setattr("toolsemble.waiting.time", made)
+    return made
+
+
+def most_in_a_window(begun, per):
+    return max(sum(first <= other < first + per for other in begun) for first in begun)
+
+
+def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
+    begun = []
+    made = Function(lambda _: begun.append(clock.now), rate_limit=RateLimit(2, per=0.5), resources=lambda text: text)
+    box = Toolbox([made], max_concurrency=10)
+    full = [Hold([box._walk.slots]) for _ in range(10)]
+    assert all(map(TABLE.ask, full))
+    threads = [threading.Thread(target=box.execute, args=(each,)) for each in calls(10)]
+    for thread in threads:
+        thread.start()
+    until(lambda: TABLE.waiting == 10)
+    for each in full:
+        TABLE.give_back(each)
+    for thread in threads:
+        thread.join(60)
+    assert len(begun) == 10
+    assert most_in_a_window(begun, 0.5) == 2
+    assert not TABLE._claims
+
+
+async def test_who_waits_for_the_rate_holds_no_place_that_others_need():
+    slow = AsyncFunction(lambda text: asyncio.sleep(0, text), "slow", rate_limit=RateLimit(1, per=36_000))
+    box = Toolbox([slow, Function(str, "quick")], max_concurrency=1)
+    await box.aexecute(*calls(1, "slow"))
+    waiting = asyncio.create_task(box.aexecute(*calls(1, "slow")))
+    await auntil(lambda: slow.rate_limit in TABLE._held)
+    assert (await box.aexecute(*calls(1, "quick"))).text == "0"
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not TABLE._claims
+
+
+class Later(Executor):
+    """An executor that comes to its jobs when it is told to."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, job, /, *_, **__):
+        self.jobs.append((future := Future(), job))
+        return future
+
+    def run(self):
+        for future, job in self.jobs:
+            future.set_result(job())
+
+
+async def test_a_call_counts_from_the_moment_in_which_its_body_begins(clock):
+    rate, pool = RateLimit(1, per=10), Later()
+    made = Function(str, rate_limit=rate)
+    box = Toolbox([made], executor=pool)
+    first = asyncio.create_task(box.aexecute(*calls(1)))
+    await auntil(lambda: pool.jobs)
+    clock.sleep(60)  # nobody knows when the thread gets to it: as long as it may begin, no other does
+    assert rate.pause() == 10
+    pool.run()
+    assert (await first).text == "0"
+    clock.sleep(6)
+    assert rate.pause() == 4
+    clock.sleep(4)
+    assert rate.pause() == 0
+
+
+async def test_an_async_body_begins_when_it_is_first_awaited(clock):
+    rate, begun = RateLimit(1, per=10), []
+
+    async def run(text):
+        begun.append(rate.pause())
+        return text
+
+    made = AsyncFunction(run, rate_limit=rate, timeout=36_000)
+    assert (await made.aexecute("x")).output == "x"
+    assert (made.execute("x").output, begun) == ("x", [10, 10])
+
+
+async def test_a_body_whose_call_is_gone_before_it_begins_never_begins():
+    rate, pool, ran = RateLimit(1, per=36_000), Later(), []
+    box = Toolbox([Function(ran.append, rate_limit=rate)], executor=pool)
+    first = asyncio.create_task(box.aexecute(*calls(1)))
+    await auntil(lambda: pool.jobs)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert rate.pause() == 0  # its place is free
+    assert str(pool.jobs[0][1]()[1]) == "The call was given up before its body began"
+    assert ran == []
+
+
+def test_calls_under_several_rates_wait_for_all_of_them_and_count_once_in_each(clock):
+    mine, shared, begun = RateLimit(1, per=5), RateLimit(2, per=60), []
+    first = Function(lambda _: begun.append(clock.now), "first", rate_limit=mine)
+    second = Function(lambda _: begun.append(clock.now), "second", rate_limit=shared)
+    box = Toolbox([first, second], rate_limit=shared)
+    for name in ("first", "first", "second", "first"):
+        assert box.execute(*calls(1, name)).result.is_success
+    assert begun == [1000, 1005, 1060, 1065]
+
+
+def test_a_pipeline_counts_for_its_own_rate_when_it_begins():
+    rate = RateLimit(5, per=600)
+    line = ToolPipeline("line", "Two steps", [Function(str, "first"), Function(str, "second")], rate_limit=rate)
+    assert line.execute("x").output == "x"
+    assert begun_under(rate) == 1
+
+
+def test_a_body_that_an_executor_pickles_counts_when_it_is_sent():
+    rate, start = RateLimit(1, per=600), Start()
+    assert rate.pause(start) == 0
+    assert pickle.loads(pickle.dumps(start.wrap(len, awaits=False))) is len
+    assert begun_under(rate) == 1
+
+
+def test_a_body_in_a_worker_process_counts_when_it_is_sent_there(clock):
+    rate = RateLimit(1, per=600)
+    assert Toolbox([isolated.where], rate_limit=rate).execute(ToolCall("where")).result.is_success
+    assert rate._starts[0].at == clock.now
+
+
+async def test_those_who_wait_for_a_body_that_is_called_off_go_on(clock):
+    rate, pool = RateLimit(1, per=36_000), Later()
+    box = Toolbox([Function(str, rate_limit=rate)], executor=pool)
+    first = asyncio.create_task(box.aexecute(*calls(1)))
+    await auntil(lambda: pool.jobs)
+    second = asyncio.create_task(box.aexecute(*calls(1)))
+    await auntil(lambda: rate in TABLE._held)
+    first.cancel()
+    await auntil(lambda: len(pool.jobs) == 2)  # it looks again before the time is up
+    pool.jobs = pool.jobs[1:]
+    pool.run()
+    assert (await second).text == "0"

@@ -151,7 +151,7 @@ def test_each_try_counts_for_the_rate():
     rate = RateLimit(10)
     _, made = retried(ConnectionError("refused"), rate_limit=rate)
     assert made.execute("x").is_success
-    assert len(rate._begun) == 2
+    assert len(rate._starts) == 2
 
 
 @pytest.mark.parametrize("settings", [{}, {"effects": "write"}, {"effects": "irreversible"}])

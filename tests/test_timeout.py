@@ -32,6 +32,7 @@ from toolsemble.limits import TABLE
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, ScriptedModel
 from toolsemble.workers import sweep
+from waiting import until
 
 SHORT = 0.05
 LONG = 60.0
@@ -261,11 +262,12 @@ async def test_each_call_of_a_cancelled_run_still_has_its_reply():
 
 
 def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
-    def interrupt(*_):
+    def interrupt(future, _):
+        until(future.running)
         raise KeyboardInterrupt
 
     metrics = InMemoryMetrics()
-    monkeypatch.setattr("toolsemble.bounded.wait", interrupt)
+    monkeypatch.setattr("toolsemble.bounded.wait_for", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Function(gate, timeout=LONG).execute("x", ToolContext(metrics=metrics))
     assert metrics.counter("abandoned_threads", "function") == 1

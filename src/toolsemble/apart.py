@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import wait
+from collections.abc import Callable
 from typing import Any
 
-from toolsemble.bounded import ALONE, GRACE, ended
+from toolsemble.bounded import ALONE, ended
 from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.memory import WithinMemory
 from toolsemble.shape import described
+from toolsemble.start import Start
 from toolsemble.work import Job
-from toolsemble.workers import Outcome, received
+from toolsemble.workers import GRACE, JobFuture, Outcome, received, wait_for
 
 
 class RunApart:
     """Run a tool's body with its input in a worker process, until its deadline."""
 
-    __slots__ = ("_context", "_definition", "_value")
+    __slots__ = ("_context", "_definition", "_sent", "_value")
 
     def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
         self._definition = definition
         self._value = value
         self._context = context
+        self._sent: Callable[[], None] | None = None
+
+    def count(self, start: Start) -> None:
+        """Take down when the body is sent to its process: of what happens there, nothing is known here."""
+        self._sent = start.begin
 
     def do(self) -> Any:
         """Wait for it in this thread."""
         errand = self._errand()
         seconds = left(self._context)
-        future = ALONE.submit(errand)
+        future: JobFuture[Any] = JobFuture()
         try:
-            wait([future], seconds)
+            ALONE.start(future, errand)
+            wait_for(future, seconds)
         finally:
             late = not future.done()
             if late:
                 errand.call_off()
         if late:
-            wait([future], GRACE)  # what is killed is gone when the call is
+            wait_for(future, GRACE)  # what is killed is gone when the call is
             raise TimedOutError
         return self._received(future.result())
 
@@ -67,7 +74,7 @@ class RunApart:
             payload = pickle.dumps(job if most is None else WithinMemory(job, most))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
-        return Errand(payload)
+        return Errand(payload, self._sent)
 
 
 def _named(error: BaseException) -> str:

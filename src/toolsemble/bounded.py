@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,22 @@ from toolsemble.events import CallAbandoned
 from toolsemble.limits import kept_for
 from toolsemble.record import note
 from toolsemble.watch import tell
-from toolsemble.work import Job, RunBody, free_of_us, submitted
+from toolsemble.work import RunBody, free_of_us, submitted
 from toolsemble.workers import (
+    GRACE,
     ContextThreadPool,
+    JobFuture,
+    OwnLoop,
     ThreadPerJob,
     awaitable,
-    finish,
     leave_behind,
     received,
     settled,
+    wait_for,
 )
 
 if TYPE_CHECKING:
     import asyncio
-
-GRACE = 0.5
-"""How many seconds an async body has to end when it is cancelled."""
 
 ALONE = ThreadPerJob(daemon=True)
 """Where bodies run that may have to be left behind: they take no thread of a pool, and let the program end."""
@@ -43,10 +43,17 @@ class RunUntil(RunBody):
     def do(self) -> Any:
         """Run it in another thread, so that this one can go on in time."""
         seconds, grace = left(self._context), 2 * GRACE if self._definition.awaits else 0.0
-        future = ALONE.submit(self._whole)
-        kept_for(future)
+        future: JobFuture[Any] = JobFuture()
+        loop = OwnLoop()
         try:
-            wait([future], None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
+            kept_for(future)
+            ALONE.start(future, partial(self._whole, loop))
+            wait_for(future, None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
+        except BaseException:
+            if not future.cancel():  # an interrupt: nobody wants what an async body does any more
+                loop.cancel()
+                wait_for(future, grace)
+            raise
         finally:
             if not future.done():
                 self._abandoned(future)
@@ -59,19 +66,19 @@ class RunUntil(RunBody):
 
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
-        returned = self._definition.body(self._value) if self._definition.awaits else await self._in_worker()
+        returned = self._body(self._value) if self._definition.awaits else await self._in_worker()
         return await within(returned, self._context) if awaitable(returned) else returned
 
-    def _whole(self) -> Any:
+    def _whole(self, loop: OwnLoop) -> Any:
         enter(self._context)  # the thread is this body's own
-        returned = self._definition.body(self._value)
-        return finish(within(returned, self._context)) if awaitable(returned) else returned
+        returned = self._body(self._value)
+        return loop.finish(within(returned, self._context)) if awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
         seconds, executor = left(self._context), free_of_us(self._workers)
         # In a pool that everybody uses, those who never end would leave no thread for the others.
         executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
-        future = submitted(Job(self._definition, self._value, self._context, executor), executor)
+        future = submitted(self._job(executor), executor)
         return received(await ended(future, seconds, partial(self._abandoned, future)))
 
     def _abandoned(self, future: Future[Any]) -> None:

@@ -18,7 +18,7 @@ from toolsemble.deadline import is_past
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CacheHit
-from toolsemble.flight import CANNOT_WAIT, Flights
+from toolsemble.flight import CANNOT_WAIT, Flight, Flights
 from toolsemble.keying import Keying, UnclearKeyError
 from toolsemble.number import check_count, check_seconds, is_seconds
 from toolsemble.policy import Inner, Layer
@@ -151,16 +151,18 @@ class Caching(Layer):
         key, result = found
         if result is not None:
             return _hit(result, context)
-        flight, leads = cache.flights.board(key)
-        if leads:
-            with cache.flights.led(key, flight):
-                # It may have been kept while this call looked for it.
-                result = yield from self._asked(context, partial(cache.kept, key))
-                if result is not None:
-                    return _hit(result, context)
-                returned = yield from self._run(key, context, inner)
-                flight.result = returned if _counts(returned, context) else None
-                return returned
+        own = Flight()
+        try:
+            flight = cache.flights.board(key, own)
+            if flight is own:
+                own.enter()
+                return (yield from self._lead(own, key, context, inner))
+        finally:
+            try:
+                cache.flights.land(key, own)
+            except BaseException:
+                cache.flights.land(key, own)  # an interrupt came before it was done
+                raise
         try:
             yield from flight.wait(context)
             if flight.result is not None:
@@ -168,6 +170,16 @@ class Caching(Layer):
         except (*CANNOT_WAIT, ValueError):
             pass  # the call needs nobody's result but its own
         return (yield from self._run(key, context, inner))
+
+    def _lead(self, own: Flight, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, Any]:
+        """Walk what is inside, for all who wait for the same."""
+        # It may have been kept while this call looked for it.
+        result = yield from self._asked(context, partial(self._cache.kept, key))
+        if result is not None:
+            return _hit(result, context)
+        returned = yield from self._run(key, context, inner)
+        own.result = returned if _counts(returned, context) else None
+        return returned
 
     def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
         """Walk what is inside, and keep its result when it is a success."""

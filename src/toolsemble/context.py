@@ -238,8 +238,10 @@ _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", defa
 current_context: Callable[[], ToolContext | None] = _current.get
 """Gives the context of the call that is being executed here, or None outside of one."""
 
-enter: Callable[[ToolContext], Token[ToolContext | None]] = _current.set
-"""Makes a context the current one, until :func:`leave`."""
+enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
+"""Makes a context the current one, until :func:`leave`, or until the one of before is entered again.
+
+Where an interrupt may come, that is read before: an interrupt could come before the token is known."""
 
 
 def leave(token: Token[ToolContext | None]) -> None:
@@ -249,3 +251,12 @@ def leave(token: Token[ToolContext | None]) -> None:
     except ValueError:
         # A coroutine that was dropped in the middle is closed wherever the collector runs: nothing to undo there.
         pass
+
+
+def restore(context: ToolContext, before: ToolContext | None) -> None:
+    """Make the context of before the current one again, if the other one still is.
+
+    A coroutine that was dropped in the middle is closed wherever the collector runs: nothing to undo there.
+    """
+    if _current.get() is context:
+        _current.set(before)

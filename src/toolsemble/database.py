@@ -125,7 +125,12 @@ class Database:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # where the database could not be opened
-            self.disconnect()
+            # A call that is collected together with it may take down its end at this moment, in another thread.
+            if self.lock.acquire(blocking=False):
+                try:
+                    self.disconnect()
+                finally:
+                    self.lock.release()
 
     def _begin(self, connection: sqlite3.Connection, patience: float) -> None:
         """Begin to write as soon as nobody else does; raise when somebody does for too long."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from toolsemble.call import ToolCall
@@ -15,7 +15,7 @@ from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.present import HIDDEN
 from toolsemble.story import Story
-from toolsemble.veil import know_sent, read_secretly, unveil, veil
+from toolsemble.veil import know_sent, read_secretly, reveal, secrets
 from toolsemble.watch import Companion, Watcher
 from toolsemble.work import Work
 
@@ -23,7 +23,20 @@ from toolsemble.work import Work
 class Escort:
     """The company of one call, from before it is read until it has its result; most calls have none."""
 
-    __slots__ = ("_call", "_definition", "_ends", "_hooks", "_read", "_story", "_veil", "context", "refusal", "unread")
+    __slots__ = (
+        "_before",
+        "_call",
+        "_companions",
+        "_definition",
+        "_ends",
+        "_hooks",
+        "_read",
+        "_story",
+        "_veil",
+        "context",
+        "refusal",
+        "unread",
+    )
 
     def __init__(
         self,
@@ -46,10 +59,21 @@ class Escort:
         self.context = context
         """The context of the call, in which those who go along count it."""
         self._story = Story(definition, context) if len(companions) < len(watched) else None
-        self._veil = veil() if definition.secret else None
+        self._veil: list[str] | None = [] if definition.secret else None
+        self._before = secrets()
         self.unread = HIDDEN if definition.secret else given
         """What is shown of the input before it is read: nothing, where it may hold secrets."""
-        self._ends = [end for each in companions if (end := each.begin(context)) is not None]
+        self._companions = companions
+        self._ends: list[Callable[..., object]] = []
+
+    def enter(self) -> None:
+        """Begin to keep secrets, and let those go along who do; whatever is raised, :meth:`leave` ends it."""
+        if self._veil is not None:
+            self._veil += self._before or ()
+            reveal(self._veil)
+        for each in self._companions:
+            if (end := each.begin(self.context)) is not None:
+                self._ends.append(end)
 
     @property
     def only_reads(self) -> bool:
@@ -90,14 +114,22 @@ class Escort:
 
     def leave(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
         """Tell the end of the call, and forget its secrets."""
-        if self._story is not None:
-            self._story.end(given, result, raised, duration)
-        if self._ends:
-            ending = Ending(self._definition, given, result, raised, self.refusal, duration, read=self._read)
-            for end in reversed(self._ends):
-                end(ending)
-        if self._veil is not None:
-            unveil(self._veil)
+        try:
+            if self._story is not None:
+                self._story.end(given, result, raised, duration)
+            if self._ends:
+                ending = Ending(self._definition, given, result, raised, self.refusal, duration, read=self._read)
+                while self._ends:
+                    self._ends.pop()(ending)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget the secrets of the call."""
+        # Looked at, and not remembered: an interrupt may come before anything is taken down. Closed by the collector,
+        # it may stand in another context, where there is nothing to undo.
+        if self._veil is not None and secrets() is self._veil:
+            reveal(self._before)
 
 
 def _counted(context: ToolContext, added: ToolMetrics) -> ToolContext:

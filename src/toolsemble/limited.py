@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,9 +16,11 @@ from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecut
 from toolsemble.events import CallTimedOut
 from toolsemble.limits import TABLE, Hold, held
 from toolsemble.policy import Inner, Layer, Policy
+from toolsemble.rate import RateLimit, counted, lined_up
 from toolsemble.record import note
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
+from toolsemble.start import Start
 from toolsemble.table import EndlessWaitError
 from toolsemble.waiting import Sleep, StandstillError, Take
 from toolsemble.watch import tell
@@ -28,6 +30,7 @@ Path: TypeAlias = Generator[Work, Any, Any]
 
 _NOTHING = Policy()
 _PASSING = (ExitEarlyError, ToolConfigurationError)
+_ENDLESS = "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
 
 
 def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Seats | None, body: Inner) -> Path:
@@ -39,7 +42,7 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
     policy = definition.policy or _NOTHING
     if policy.layers or policy.timeout is not None or context.deadline is not None:
         return _timed(definition, policy, value, context, box, body)
-    return _placed(box, policy, value, body, context)
+    return _placed(box, definition, value, body, context)
 
 
 def _timed(
@@ -56,8 +59,8 @@ def _timed(
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
     begun: list[Inner] = []
     body = partial(_begin, begun, body)
-    if box is not None or policy.needs is not None:
-        body = partial(_placed, box, policy, value, body)
+    if box is not None or policy.needs is not None or policy.rates:
+        body = partial(_placed, box, definition, value, body)
     for layer in policy.layers:
         body = _around(layer, definition, value, body)
     returned: Any = None
@@ -106,32 +109,102 @@ def _must_pass(error: Exception) -> bool:
     return isinstance(error, _PASSING) or (isinstance(error, ExceptionGroup) and error.subgroup(_PASSING) is not None)
 
 
-def _placed(box: Seats | None, policy: Policy, value: Any, inner: Inner, context: ToolContext) -> Path:
-    """Walk what is inside when the call has all that it holds while it runs."""
-    around = held()
-    names = () if policy.needs is None else tuple(policy.needs(value))
+def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext) -> Path:
+    """Walk what is inside when the call has all that it holds while it runs, and its rate limits let it begin."""
+    policy, around = definition.policy or _NOTHING, held()
+    needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
     # Calls inside a call that has a place of a box need no other.
-    counted = box is not None and not (around is not None and around.in_box())
-    if not counted and not names:
+    if box is not None and not (around is not None and around.in_box()):
+        needed = (*needed, box)
+    if policy.rates:
+        return (yield from _rated(definition, policy.rates, partial(Hold, needed, around), inner, context))
+    if not needed:
         return (yield from inner(context))
-    hold = Hold((*names, box) if counted else names, around)
+    hold = Hold(needed, around)
     try:
-        if not TABLE.ask(hold):
-            yield Take(hold, context)
+        if TABLE.ask(hold) or (yield from _waited(hold, context)):
+            hold.enter()
+        return (yield from inner(context))
     except EndlessWaitError:
-        raise ToolExecutionError(
-            "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
-        ) from None
+        raise ToolExecutionError(_ENDLESS) from None
+    finally:
+        try:
+            hold.leave()
+        except BaseException:
+            hold.leave()  # an interrupt came before it was done
+            raise
+
+
+def _waited(hold: Hold, context: ToolContext) -> Generator[Work, Any, bool]:
+    """Wait until a call has what it asked for; return whether it has, or goes on without."""
+    try:
+        yield Take(hold, context)
     except StandstillError:
         # Where only the box is full, the event loop's own tasks may fill it: the call is not counted then.
-        if names:
+        if not all(isinstance(name, Seats) and name.box for name in hold.names):
             raise
-        return (yield from inner(context))
-    hold.enter()
+        TABLE.give_back(hold)
+        return False
+    return True
+
+
+def _rated(
+    definition: ToolDefinition,
+    rates: tuple[RateLimit, ...],
+    make_hold: Callable[[], Hold],
+    inner: Inner,
+    context: ToolContext,
+) -> Path:
+    """Walk what is inside when the call has what it holds while it runs, and may begin, both at the same time.
+
+    No place is held while a rate limit is waited for: other calls may need it. So a call that has waited for its
+    places, and may not begin when it has them, gives them back and lines up again, where it stood before.
+    """
+    number: int | None = None
+    while True:
+        hold, start = make_hold(), Start()
+        number = hold.number = hold.number if number is None else number
+        try:
+            began = yield from lined_up(rates, start, number, context, partial(_has_places, hold))
+            if not began and not hold.seats and hold.names:
+                yield from _waited(hold, context)
+                began = counted(rates, start)
+            if began:
+                if hold.seats:
+                    hold.enter()
+                return (yield from _counted(definition, inner(context), start))
+        except EndlessWaitError:
+            raise ToolExecutionError(_ENDLESS) from None
+        finally:
+            start.wanted = False
+            try:
+                hold.leave()
+            except BaseException:
+                hold.leave()  # as above
+                raise
+
+
+def _has_places(hold: Hold) -> bool:
+    return not hold.names or TABLE.ask(hold)
+
+
+def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
+    """Walk the path of a body, and have it taken down when the body begins."""
+    if definition.flow is not None:
+        start.begin()
+        return (yield from path)
     try:
-        return (yield from inner(context))
-    finally:
-        hold.leave()
+        work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
+        work.count(start)
+        done = yield work
+    except BaseException as error:
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
+            raise  # the path has come to its end with it
+        return path.throw(error)
+    try:
+        return path.send(done)
+    except StopIteration as end:
+        return end.value
 
 
 def _around(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:

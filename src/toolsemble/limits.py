@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
-from toolsemble.claim import Claim, Seats
+from toolsemble.claim import Body, Claim, Seats
 from toolsemble.table import Table
 
 TABLE = Table()
@@ -28,31 +29,37 @@ class Hold(Claim):
     >>> hold.leave()
     """
 
-    __slots__ = ("_brief", "_token")
+    __slots__ = ("_before", "_brief")
 
     def __init__(self, names: Sequence[Hashable], parent: Hold | None = None, *, brief: bool = False) -> None:
         super().__init__(names, parent)
         self._brief = brief
-        self._token: Token[Hold | None] | None = None
+        self._before: Hold | None = None
 
     def enter(self) -> None:
         """Let the calls inside the call know what it holds."""
-        self._token = _current.set(self)
+        self._before = _current.get()
+        _current.set(self)
 
     def leave(self) -> None:
-        """Give everything back: now, or when a body that outlives the call has ended."""
-        if self._token is not None:
-            try:  # noqa: SIM105 - closed by the collector it may stand in another context, where there is nothing to undo
-                _current.reset(self._token)
-            except ValueError:
-                pass
+        """Give everything back: now, or when a body that outlives the call has ended; a second time does no harm."""
         TABLE.give_back(self)
+        # Looked at, and not remembered: an interrupt may have come before this could be taken down. Closed by the
+        # collector, it may stand in another context, where there is nothing to undo.
+        if _current.get() is self:
+            _current.set(self._before)
 
     def keep_for(self, body: Future[Any]) -> None:
         """Hold everything for as long as a body runs, whatever happens to the call."""
         if not self._brief:
-            TABLE.keep(self)
-            body.add_done_callback(lambda _: TABLE.give_back(self))
+            running = Body()
+            # First of all it is known how it ends: an interrupt may come before the next line.
+            body.add_done_callback(partial(self._body_ended, running))
+            TABLE.keep(self, running)
+
+    def _body_ended(self, running: Body, _: Future[Any]) -> None:
+        running.over = True
+        TABLE.settle(self)
 
     def in_box(self) -> bool:
         """Whether the call, or one around it, has a place of a toolbox."""

@@ -64,6 +64,8 @@ class Policy:
     """How many characters of a result the model gets; None for what the toolbox says."""
     needs: Callable[[Any], Iterable[Hashable]] | None = None
     """Gives the places and names that a call with an input holds while it runs; None for none."""
+    rates: tuple[Any, ...] = ()
+    """How many bodies may begin in some time: rate limits, the tool's own first."""
     layers: tuple[Layer, ...] = ()
     """What stands around the body, innermost first."""
     limits: bool = field(init=False, compare=False)
@@ -73,7 +75,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
-        object.__setattr__(self, "limits", held)
+        object.__setattr__(self, "limits", held or bool(self.rates))
         # A layer says so that makes a key of the input, or walks what is inside again; others need not say anything.
         bound = any(getattr(each, "binds", False) for each in (*self.layers, self.needs))
         object.__setattr__(self, "binds", bound)

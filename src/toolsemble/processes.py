@@ -223,8 +223,9 @@ WORKERS = Workers()
 class Errand:
     """One body that is run in another process: called in a thread that may wait, and called off from any other."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, sent: Callable[[], None] | None = None) -> None:
         self._payload = payload
+        self._sent = sent  # is called in the moment in which the body is sent
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self._off = False
@@ -259,6 +260,8 @@ class Errand:
             if self._off:
                 return None
             self._worker = worker
+        if self._sent is not None:
+            self._sent()
         worker.send(self._payload)
         return worker.receive(lambda: True)
 

@@ -17,7 +17,7 @@ from toolsemble.data import dataclass
 from toolsemble.deadline import is_past, left, remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
-from toolsemble.flight import CANNOT_WAIT
+from toolsemble.flight import CANNOT_WAIT, Flight
 from toolsemble.forks import lock_of
 from toolsemble.keying import Keying
 from toolsemble.policy import Inner, Layer
@@ -104,59 +104,61 @@ class Reserving(Layer):
         ledger = self._ledger()
         effect = self._effect(definition, value, context, ledger)
         while True:
-            flight, leads = ledger.flights.board(effect.key)
-            if leads:
-                break
+            own = Flight()
+            try:
+                flight = ledger.flights.board(effect.key, own)
+                if flight is own:
+                    own.enter()
+                    return (yield from self._lead(own, ledger, effect, context, inner))
+            finally:
+                try:
+                    ledger.flights.land(effect.key, own)
+                except BaseException:
+                    ledger.flights.land(effect.key, own)  # an interrupt came before it was done
+                    raise
             try:
                 yield from flight.wait(context)
             except CANNOT_WAIT:
                 raise ToolExecutionError("The same call is being made, and it cannot be waited for here") from None
-            if not flight.over:
+            if flight.is_open:
                 raise ToolExecutionError("The call is made inside the same call, which has not ended")
-        with ledger.flights.led(effect.key, flight):
-            return (yield from self._led(ledger, effect, context, inner))
 
-    def _led(
-        self, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
+    def _lead(
+        self, own: Flight, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
+        """Reserve the call, walk what is inside, and take down what came of it, whatever is raised."""
+        if own.settle is not None:  # the call before it was cut off with its event loop
+            yield from _done(ledger, own.settle, context)
         token, begun = new_id(), [False]
+        settle: Callable[[], None] | None = None
+
+        def unsettled(*, definite: bool) -> Callable[[], None]:
+            """Return how to take down a call that has failed: as unknown, or as one that may be made again."""
+            # A failure that came too late is never definite: it may be that of a call inside, which had no time left,
+            # and whose effect nobody knows.
+            known = self._idempotent or (definite and not is_past(context.deadline))
+            return lambda: (ledger.lose if begun[0] and not known else ledger.release)(effect.key, token)
+
+        own.settle = unsettled(definite=False)
         try:
             known = yield from self._reserved(ledger, effect, token, context)
             if known is not None:
                 return _answer(known, context)
             returned = yield from _watched(inner(context), begun)
+            result, stored = _outcome(returned)
+            settle = unsettled(definite=True) if stored is None else partial(ledger.finish, effect.key, token, stored)
+            yield from _done(ledger, settle, context)
         except BaseException as error:
-            settle = self._unsettled(ledger, begun=begun[0], definite=_definite(error), context=context)
-            settle = partial(settle, effect.key, token)
+            settle = settle or unsettled(definite=_definite(error))
             if isinstance(error, GeneratorExit):
                 _dropped(settle)
-            elif ledger.holds(token):
+            elif ledger.holds(token) or not isinstance(error, Exception):
+                # An interrupt may come after it was written, and before that is known here.
                 yield from _done(ledger, settle, context)
             raise
-        try:
-            result = shaped(returned)
-        except ToolExecutionError as error:
-            # What it did is done, although nobody can be shown what came of it.
-            failure = written_result(ToolResult.failure(described(error)))
-            yield from _done(ledger, partial(ledger.finish, effect.key, token, failure), context)
-            raise
-        settle = partial(ledger.finish, effect.key, token, _storable(result))
-        if not result.is_success:
-            unsettled = self._unsettled(ledger, begun=begun[0], definite=True, context=context)
-            settle = partial(unsettled, effect.key, token)
-        yield from _done(ledger, settle, context)
+        if isinstance(result, ToolExecutionError):
+            raise result
         return result
-
-    def _unsettled(
-        self, ledger: EffectLedger, *, begun: bool, definite: bool, context: ToolContext
-    ) -> Callable[[str, str], None]:
-        """Return what becomes of the entry of a call that has failed: unknown, or free to be made again.
-
-        A failure that came too late is never definite: it may be that of a call inside, which had no time left, and
-        whose effect nobody knows.
-        """
-        known = definite and not is_past(context.deadline)
-        return ledger.lose if begun and not self._idempotent and not known else ledger.release
 
     def _reserved(
         self, ledger: EffectLedger, effect: Effect, token: str, context: ToolContext
@@ -241,7 +243,17 @@ def _check(owner: str, said: Idempotency) -> None:
     check_ledger(f"{owner}: ledger of idempotency", said.ledger)
 
 
-def _definite(error: BaseException) -> bool:
+def _outcome(returned: Any) -> tuple[ToolResult | ToolExecutionError, str | None]:
+    """Return the result of a call, or what is to be raised for it, and what is stored of it; None for a failure."""
+    try:
+        result = shaped(returned)
+    except ToolExecutionError as error:
+        # What it did is done, although nobody can be shown what came of it.
+        return error, written_result(ToolResult.failure(described(error)))
+    return result, _storable(result) if result.is_success else None
+
+
+def _definite(error: BaseException | None) -> bool:
     """Whether an error says that nothing was done: only the tool itself can know, and say it."""
     return isinstance(error, (ToolArgumentsError, ToolExecutionError)) and not isinstance(error, LostError)
 
@@ -269,17 +281,15 @@ def _watched(path: Generator[Work, Any, Any], begun: list[bool]) -> Generator[Wo
     while True:
         try:
             work = path.send(sent) if error is None else path.throw(error)
-        except StopIteration as end:
-            return end.value
-        begun[0] = begun[0] or not isinstance(work, _WAITS)
-        sent = error = None
-        try:
+            begun[0] = begun[0] or not isinstance(work, _WAITS)
+            error = None
             sent = yield work
-        except GeneratorExit:
-            path.close()
-            raise
-        except BaseException as raised:  # noqa: BLE001 - the path decides what becomes of it
-            error = raised
+        except BaseException as raised:
+            if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator; it has come to its end
+                if isinstance(raised, StopIteration):
+                    return raised.value
+                raise
+            error = raised  # the path decides what becomes of it, also of an interrupt that came out here
 
 
 def _done(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:

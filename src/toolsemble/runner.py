@@ -18,7 +18,7 @@ from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
-from toolsemble.context import ToolContext, enter, leave
+from toolsemble.context import ToolContext, current_context, enter, restore
 from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
@@ -115,6 +115,8 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
+        if escort is not None:
+            escort.enter()
         try:
             if escort is None and definition.gate is None:
                 given, repairs = read(given, walk.steps)
@@ -139,11 +141,17 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
             policy = definition.policy
             if (policy is None or not policy.limits) and context.deadline is None and walk.slots is None:
                 if definition.flow is None:
-                    token = enter(context)  # as entered() does, for what nearly every call does
+                    before = current_context()  # as entered() does, for what nearly every call does
                     try:
+                        enter(context)
                         returned = yield RunBody(definition, given, context, walk.workers)
-                    finally:
-                        leave(token)
+                    except GeneratorExit:
+                        restore(context, before)
+                        raise
+                    except BaseException:
+                        enter(before)
+                        raise
+                    enter(before)
                 else:
                     returned = yield from definition.flow(given, context, _inside(definition, walk), trace)
             else:
@@ -167,12 +175,17 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
         if escort is not None and walk.hooks is not None:
             result = yield from escort.answer(result)
     finally:
-        duration = time.perf_counter() - (began[0] if began else started)
-        if trace is not None:
-            trace.end(definition.name, given, result, raised, duration)
-        record(context, given, result, raised, duration, walk.log_limit)
-        if escort is not None:
-            escort.leave(given, result, raised, duration)
+        try:
+            duration = time.perf_counter() - (began[0] if began else started)
+            if trace is not None:
+                trace.end(definition.name, given, result, raised, duration)
+            record(context, given, result, raised, duration, walk.log_limit)
+            if escort is not None:
+                escort.leave(given, result, raised, duration)
+        except BaseException:
+            if escort is not None:
+                escort.forget()  # an interrupt came before it was done
+            raise
         raised = None  # its traceback refers to this frame; without the cycle both are freed at once
     return result
 
@@ -253,10 +266,13 @@ def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: 
     return RunUntil(definition, given, context, workers)
 
 
-def drive(path: CallPath) -> ToolResult:
-    """Give the result of a call, doing its work in this thread."""
+def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
+    """Give the result of a call, doing its work in this thread.
+
+    :param interrupt: is raised where the path stands still
+    """
     try:
-        work = path.send(None)
+        work = path.send(None) if interrupt is None else path.throw(interrupt)
         while True:
             try:
                 done = work.do()
@@ -266,6 +282,10 @@ def drive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+    except BaseException as raised:
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
+            raise  # the path has come to its end with it
+        return drive(path, raised)  # it came from outside, when the path had just stopped for a work
 
 
 async def adrive(path: CallPath) -> ToolResult:
@@ -283,6 +303,9 @@ async def adrive(path: CallPath) -> ToolResult:
                 work = path.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+    except BaseException:
+        path.close()  # an interrupt may come when it has just stopped for a work; else this does nothing
+        raise
 
 
 def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:

@@ -140,6 +140,7 @@ def policy_of(owner: str, said: Limits) -> Policy:
         polling=said.polling,
         max_output=said.max_output,
         needs=needs_of(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
+        rates=_checked_rates(owner, said.rate_limit),
         layers=layers,
     )
 
@@ -152,7 +153,7 @@ class BoxLimits:
     """How many seconds a call may take."""
     retrying: Layer | None
     """Makes calls again that may be repeated."""
-    rate: Layer | None
+    rate: RateLimit | None
     """How many calls of all tools together there may be in some time."""
     caching: Caching | None = None
     """Gives results again, of tools that only read."""
@@ -174,8 +175,8 @@ class BoxLimits:
         5
         """
         said = policy_of("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
-        rate = next((each for each in said.layers if isinstance(each, RateLimit)), None)
-        again = next((each for each in said.layers if each is not rate), None)
+        rate = next(iter(said.rates), None)
+        again = next(iter(said.layers), None)
         check_ledger("Toolbox ledger", ledger)
         return cls(said.timeout, again, rate, caching_layer("Toolbox", cache, reads=True), ledger)
 
@@ -196,18 +197,18 @@ class BoxLimits:
         if definition.flow is not None:
             return definition
         own = definition.policy or Policy()
-        layers, retried = own.layers, own.retried
+        layers, rates, retried = own.layers, own.rates, own.retried
         if self.ledger is not None:
             layers = _entered(self.ledger, layers)
         if self.retrying is not None and own.repeatable and not retried:
-            layers, retried = _inserted(layers, self.retrying), True
-        if self.rate is not None:
-            layers = (self.rate, *layers)
+            layers, retried = (self.retrying, *layers), True
+        if self.rate is not None and self.rate not in rates:
+            rates = (*rates, self.rate)
         if self.caching is not None and _caches(self.caching, own, definition, bodies):
             layers = (*layers, self.caching)
-        if layers == own.layers:
+        if layers == own.layers and rates == own.rates:
             return definition
-        return replace(definition, policy=replace(own, retried=retried, layers=layers))
+        return replace(definition, policy=replace(own, retried=retried, rates=rates, layers=layers))
 
 
 def _entered(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
@@ -231,12 +232,6 @@ def _unstoppable(definition: ToolDefinition) -> bool:
     return definition.inline and not definition.awaits and definition.flow is None
 
 
-def _inserted(layers: tuple[Layer, ...], retrying: Layer) -> tuple[Layer, ...]:
-    """Give the layers with that of retries where it belongs: right around the rates."""
-    inside = sum(isinstance(each, RateLimit) for each in layers)
-    return (*layers[:inside], retrying, *layers[inside:])
-
-
 def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
     """Refuse a body that no other process can be given: a function inside a function, an object with live parts."""
     try:
@@ -253,7 +248,6 @@ def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
     # One line for each, in the order in which a call comes out of them: a call that is answered by an outer layer
     # does not wait for an inner one.
     made: tuple[Layer | None, ...] = (
-        _checked_rate(owner, said.rate_limit),
         retrying_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
         reserving_layer(owner, said.idempotency, reads=said.effects == "read", idempotent=said.idempotent),
         caching_layer(owner, said.cache, reads=said.effects == "read"),
@@ -261,10 +255,12 @@ def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
     return tuple(layer for layer in made if layer is not None)
 
 
-def _checked_rate(owner: str, said: Any) -> RateLimit | None:
-    if said is not None and not isinstance(said, RateLimit):
+def _checked_rates(owner: str, said: Any) -> tuple[RateLimit, ...]:
+    if said is None:
+        return ()
+    if not isinstance(said, RateLimit):
         raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {said!r:.80}")
-    return said
+    return (said,)
 
 
 def _checked_memory(owner: str, said: Limits) -> int | None:

@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkab
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
-from toolsemble.watch import Companion, unheard, unwatch, watch, watchers
-from toolsemble.workers import awaitable, finish, is_async
+from toolsemble.watch import Companion, rewatch, unheard, unwatch, watch, watchers
+from toolsemble.workers import JobFuture, awaitable, finish, is_async, start_thread, wait_for
 
 LOGGER = logging.getLogger("toolsemble.sink")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
@@ -83,12 +83,12 @@ class Sinks:
 
     def do(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Do the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
-        added = self._added()
-        token = watch(*added)
+        added, before = self._added(), watchers()
         try:
+            watch(*added)
             return work(*given, **named)
         finally:
-            unwatch(token)
+            rewatch(before)
             if self._wait:
                 _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
 
@@ -244,6 +244,7 @@ class _Served(_Outlet):
         # The collector may close a dropped call, which tells its end, at any place here: this queue can take that.
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._serving = False
+        self._alone = threading.Lock()  # taken by the one thread that serves
         self._late = False
         self.lost = 0
 
@@ -276,14 +277,20 @@ class _Served(_Outlet):
 
     def _put(self, item: object) -> None:
         self._queue.put(item)
-        with self._lock:
-            first, self._serving = not self._serving, True
-        if not first:
-            return
         try:
-            threading.Thread(target=self._serve, name="toolsemble-sink", daemon=True).start()
+            with self._lock:
+                first, self._serving = not self._serving, True
+            if first:
+                start_thread(self._serve_alone, "toolsemble-sink", daemon=True)
         except RuntimeError:
             self._serving = False  # the program ends, or has too many threads: the next event tries again
+        except BaseException:
+            self._serving = False  # an interrupt: nobody knows whether there is a thread; another one may be started
+            raise
+
+    def _serve_alone(self) -> None:
+        with self._alone:
+            self._serve()
 
     def _serve(self) -> None:
         unheard()
@@ -317,7 +324,7 @@ class _Served(_Outlet):
             self._complain("A sink failed: %r", self._sink, exc_info=True)
 
 
-class _Seen(Future[None]):
+class _Seen(JobFuture[None]):
     """Done when a sink has come to this place in its line."""
 
     def __init__(self, outlet: _Served) -> None:
@@ -331,9 +338,8 @@ def _settle(marks: list[Any], timeout: float | None) -> bool:
         return True
     ends = None if timeout is None else time.monotonic() + timeout
     for mark in marks:
-        try:
-            mark.result(None if ends is None else min(max(0.0, ends - time.monotonic()), threading.TIMEOUT_MAX))
-        except TimeoutError:
+        seconds = None if ends is None else min(max(0.0, ends - time.monotonic()), threading.TIMEOUT_MAX)
+        if not wait_for(mark, seconds):
             mark.outlet.late()
     return all(mark.done() for mark in marks)
 

@@ -31,8 +31,12 @@ Veil: TypeAlias = Token[list[str] | None]
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
 
 
-secrets: Callable[[], Sequence[str] | None] = _known.get
+secrets: Callable[[], list[str] | None] = _known.get
 """Gives what is known to be secret here; nothing for most calls."""
+
+
+reveal: Callable[[list[str] | None], object] = _known.set
+"""Has only that known to be secret here which is given: that of before, for a call that has ended."""
 
 
 class Secretive(Protocol):

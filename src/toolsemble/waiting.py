@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from concurrent.futures import Future, wait
 from typing import Any
 
 from toolsemble.claim import Claim
@@ -12,7 +11,10 @@ from toolsemble.context import ToolContext
 from toolsemble.deadline import TimedOutError, remaining
 from toolsemble.errors import ToolExecutionError
 from toolsemble.limits import TABLE
+from toolsemble.wakeup import Wakeup
 from toolsemble.workers import in_event_loop, sweep
+
+_LOOK = 1.0  # after how many seconds it is looked whether an event loop was closed, which nobody tells
 
 
 class Sleep:
@@ -38,7 +40,10 @@ class Sleep:
 
 
 def taken(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
-    """Walk until a call has what it claims; raise when there is no time left, or when it would wait for ever."""
+    """Walk until a call has what it claims; raise when there is no time left, or when it would wait for ever.
+
+    Whoever claims something gives it back in a ``finally``, whatever is raised here.
+    """
     if not TABLE.ask(claim):
         yield Take(claim, context)
 
@@ -62,35 +67,35 @@ class Take:
 
     def do(self) -> None:
         """Wait in this thread; not where an event loop would stand still, whose own tasks may hold what is claimed."""
-        served = False
-        try:
-            if in_event_loop():
-                raise StandstillError(
-                    "What the call needs is in use, and waiting for it here would hold up the event loop; "
-                    "call it with aexecute"
-                )
-            served = bool(wait([self._turn()], remaining(self._context)).done)
-        finally:
-            if not served:
-                TABLE.withdraw(self._claim)
-        if not served:
-            raise TimedOutError
+        if in_event_loop():
+            raise StandstillError(
+                "What the call needs is in use, and waiting for it here would hold up the event loop; "
+                "call it with aexecute"
+            )
+        turn = self._turn()
+        while not turn.wait(seconds := self._seconds()):
+            self._look(seconds)
 
     async def ado(self) -> None:
         """Let other tasks run."""
-        import asyncio  # noqa: PLC0415 - as above
+        turn = self._turn()
+        while not await turn.await_(seconds := self._seconds()):
+            self._look(seconds)
 
-        waiting, served = asyncio.wrap_future(self._turn()), False
-        try:
-            served = bool((await asyncio.wait([waiting], timeout=remaining(self._context)))[0])
-        finally:
-            if not served:
-                waiting.cancel()
-                TABLE.withdraw(self._claim)
-        if not served:
+    def _seconds(self) -> float | None:
+        """Return how long to wait until the next look around."""
+        seconds = remaining(self._context)
+        if TABLE.has_other_loops(self._claim):
+            return _LOOK if seconds is None else min(seconds, _LOOK)
+        return seconds
+
+    def _look(self, waited: float | None) -> None:
+        """Raise when there is no time left; take out who can never give back what this call waits for."""
+        if waited is not None and remaining(self._context) == 0:
             raise TimedOutError
+        TABLE.sweep()
 
-    def _turn(self) -> Future[None]:
+    def _turn(self) -> Wakeup:
         sweep()  # what it waits for may be held by something that can never end
         assert self._claim.turn is not None  # noqa: S101 - it was not seated when it was asked for
         return self._claim.turn

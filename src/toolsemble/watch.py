@@ -46,6 +46,11 @@ watchers: Callable[[], tuple[Watcher, ...]] = _watchers.get
 """Gives those who watch the calls of this context; most calls pay for this, and for nothing more."""
 
 
+rewatch: Callable[[tuple[Watcher, ...]], object] = _watchers.set
+"""Has only those told who are given: those of before, read before others were added. An interrupt cannot come between
+that and :func:`watch`, as it can before the token of that is known."""
+
+
 def tell(event: object) -> None:
     """Tell whoever watches the calls of this context, from any thread; nobody may.
 

@@ -7,13 +7,14 @@ from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol
 
-from toolsemble.context import ToolContext, enter, leave
+from toolsemble.context import ToolContext, current_context, enter, restore
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.limits import kept_for
 from toolsemble.luggage import Luggage, packed, unpack
 from toolsemble.redaction import REDACTION
 from toolsemble.shape import described
+from toolsemble.start import Start
 from toolsemble.veil import secrets
 from toolsemble.workers import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
 
@@ -35,24 +36,29 @@ class Work(Protocol):
 class RunBody:
     """Run a tool's body with its input; whoever asks for it has entered its context."""
 
-    __slots__ = ("_context", "_definition", "_value", "_workers")
+    __slots__ = ("_body", "_context", "_definition", "_value", "_workers")
 
     def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext, workers: Executor) -> None:
+        self._body = definition.body
         self._definition = definition
         self._value = value
         self._context = context
         self._workers = workers
 
+    def count(self, start: Start) -> None:
+        """Take down when the body begins, wherever it runs."""
+        self._body = start.wrap(self._body, awaits=self._definition.awaits)
+
     def do(self) -> Any:
         """Run it here; a body that is async gets an event loop."""
-        returned = self._definition.body(self._value)
+        returned = self._body(self._value)
         # Text is what most bodies give, and the quickest to tell.
         return returned if type(returned) is str or not awaitable(returned) else finish(returned)
 
     def ado(self) -> Awaitable[Any]:
         """Await an async body in place, with no coroutine of ours around its own; run a blocking one in a worker."""
         if self._definition.awaits:
-            return self._definition.body(self._value)  # type: ignore[no-any-return]  # a coroutine, as it says
+            return self._body(self._value)  # type: ignore[no-any-return]  # a coroutine, as it says
         return self._finished(self._here() if self._definition.inline else self._in_worker())
 
     async def _finished(self, work: Awaitable[Any]) -> Any:
@@ -60,28 +66,38 @@ class RunBody:
         return await returned if awaitable(returned) else returned
 
     async def _here(self) -> Any:
-        return self._definition.body(self._value)
+        return self._body(self._value)
 
     def begin(self, loop: SharedLoop) -> Future[Outcome]:
         """Start a blocking body in a worker; what it gives to be awaited, the worker waits for."""
         executor = free_of_us(self._workers)
-        return submitted(Job(self._definition, self._value, self._context, executor, loop.finish), executor)
+        return submitted(self._job(executor, loop.finish), executor)
+
+    def _job(self, executor: Executor, finish: Callable[[Awaitable[Any]], Any] | None = None) -> Job:
+        return Job(self._definition, self._value, self._context, executor, finish, self._body)
 
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         executor = free_of_us(self._workers)
-        future = submitted(Job(self._definition, self._value, self._context, executor), executor)
+        future = submitted(self._job(executor), executor)
         return received(await asyncio.wrap_future(future))
 
 
 def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
     """Have a body run inside a context."""
-    token = enter(context)
+    before = current_context()
     try:
-        return (yield work)
-    finally:
-        leave(token)
+        enter(context)
+        returned = yield work
+    except GeneratorExit:
+        restore(context, before)
+        raise
+    except BaseException:
+        enter(before)  # one call into C: no interrupt comes before it is done
+        raise
+    enter(before)
+    return returned
 
 
 def submitted(job: Job, executor: Executor) -> Future[Outcome]:
@@ -111,8 +127,9 @@ class Job:
         context: ToolContext,
         executor: Executor,
         finish: Callable[[Awaitable[Any]], Any] | None = None,
+        body: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._body = definition.body
+        self._body = body or definition.body
         self._finish = finish
         self._value = value
         self._context = context
@@ -177,18 +194,26 @@ class Apply:
 
     def do(self) -> Any:
         """Call it here; one that is async gets an event loop."""
-        token = enter(self._context)
+        before = current_context()
         try:
+            enter(self._context)
             made = self._function(*self._given)
             return finish(made) if awaitable(made) else made
         finally:
-            leave(token)
+            enter(before)
 
     async def ado(self) -> Any:
         """Call it, and await what is to be awaited."""
-        token = enter(self._context)
+        before = current_context()
         try:
+            enter(self._context)
             made = self._function(*self._given)
-            return await made if awaitable(made) else made
-        finally:
-            leave(token)
+            returned = await made if awaitable(made) else made
+        except GeneratorExit:
+            restore(self._context, before)
+            raise
+        except BaseException:
+            enter(before)
+            raise
+        enter(before)
+        return returned

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeGuard, TypeVar
+
+from toolsemble.wakeup import Wakeup, running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +42,34 @@ def received(outcome: Outcome) -> Any:
     return returned
 
 
+class _Condition(threading.Condition):
+    """A condition whose ``with`` calls the lock itself: an interrupt cannot come between the two."""
+
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
+
+
+class JobFuture(Future[T]):
+    """What comes of a job; an interrupt of whoever waits for it leaves nothing locked that the job needs.
+
+    >>> future = JobFuture()
+    >>> future.set_result(42)
+    >>> wait_for(future, None), future.result()
+    (True, 42)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = _Condition()
+
+
+def wait_for(future: Future[Any], seconds: float | None) -> bool:
+    """Wait in this thread until a future is done, for some seconds or without limit; return whether it is."""
+    wakeup = Wakeup()
+    future.add_done_callback(lambda _: wakeup.ring())
+    return wakeup.wait(seconds)
+
+
 class ThreadPerJob(Executor):
     """An executor that keeps nothing: each job gets a thread of its own and the submitter's context.
 
@@ -55,14 +85,31 @@ class ThreadPerJob(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start the job at once."""
-        future: Future[T] = Future()
+        future: JobFuture[T] = JobFuture()
         future.set_running_or_notify_cancel()
-        job = partial(copy_context().run, fn, *args, **kwargs)
-        threading.Thread(target=_settle, args=(future, job), name="toolsemble-job", daemon=self._daemon).start()
+        self.start(future, partial(fn, *args, **kwargs))
         return future
+
+    def start(self, future: Future[T], job: Callable[[], T]) -> None:
+        """Start a job for a future that is there already; until the thread gets to it, it can be cancelled."""
+        job = partial(copy_context().run, job)
+        start_thread(partial(_settle, future, job), "toolsemble-job", daemon=self._daemon)
+
+
+def start_thread(target: Callable[[], object], name: str, *, daemon: bool) -> None:
+    """Start a thread; an interrupt meanwhile is raised as what it is."""
+    try:
+        threading.Thread(target=target, name=name, daemon=daemon).start()
+    except RuntimeError as error:
+        # In the middle of waiting for the thread, an interrupt has the standard library free a lock that is free.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
 
 
 def _settle(future: Future[T], job: Callable[[], T]) -> None:
+    if not future.running() and not future.set_running_or_notify_cancel():
+        return
     try:
         result = job()
     except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
@@ -73,6 +120,10 @@ def _settle(future: Future[T], job: Callable[[], T]) -> None:
 
 
 THREADS = ThreadPerJob()
+_DAEMONS = ThreadPerJob(daemon=True)
+
+GRACE = 0.5
+"""How many seconds an async body has to end when it is cancelled."""
 
 
 class ContextThreadPool(ThreadPoolExecutor):
@@ -100,14 +151,7 @@ def in_event_loop() -> bool:
     >>> in_event_loop()
     False
     """
-    asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop can be running
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return running_loop() is not None
 
 
 def is_async(function: object) -> bool:
@@ -157,7 +201,63 @@ def finish(work: Awaitable[T]) -> T:
     42
     """
     # A thread runs one loop at a time; where one is running, it is busy waiting here.
-    return THREADS.submit(_run, work).result() if in_event_loop() else _run(work)
+    return _finish_elsewhere(work) if in_event_loop() else _run(work)
+
+
+def _finish_elsewhere(work: Awaitable[T]) -> T:
+    """Give what an awaitable gives in the event loop of another thread; interrupted, leave nothing running there."""
+    future: JobFuture[T] = JobFuture()
+    loop = OwnLoop()
+    try:
+        _DAEMONS.start(future, partial(loop.finish, work))
+        wait_for(future, None)
+    except BaseException:
+        if not future.cancel():
+            loop.cancel()
+            wait_for(future, GRACE)
+        raise
+    try:
+        return future.result()
+    finally:
+        del future  # it has the error, whose traceback refers to this frame
+
+
+class OwnLoop:
+    """An event loop of the thread that waits in it; what it awaits can be cancelled from other threads.
+
+    >>> async def answer():
+    ...     return 42
+    >>> OwnLoop().finish(answer())
+    42
+    """
+
+    __slots__ = ("_cancelled", "_task")
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def finish(self, work: Awaitable[T]) -> T:
+        """Give what an awaitable gives."""
+        return _run(self._noted(work))
+
+    def cancel(self) -> None:
+        """Cancel what is awaited, or is about to be."""
+        self._cancelled = True
+        if self._task is not None:
+            try:  # noqa: SIM105 - as everywhere
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+            except RuntimeError:
+                pass  # it has ended, and its loop is closed
+
+    async def _noted(self, work: Awaitable[T]) -> T:
+        import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
+
+        self._task = asyncio.current_task()
+        if self._cancelled:  # looked at after the task can be seen: one of the two sees the other
+            asyncio.ensure_future(work).cancel()
+            raise asyncio.CancelledError
+        return await work
 
 
 def _run(work: Awaitable[T]) -> T:

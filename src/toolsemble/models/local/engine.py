@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import threading
@@ -22,6 +21,7 @@ from toolsemble.models.local.server import started
 from toolsemble.models.local.wire import Wire
 from toolsemble.table import Table
 
+_LOOK = 1.0
 _KEPT_TEXTS = 512
 _LONGEST_KEPT = 100_000
 _BATCH = 256  # between two of them llama.cpp looks whether anybody still wants the answer
@@ -81,20 +81,17 @@ class Engine:
     async def turn(self) -> AsyncIterator[None]:
         """Wait until nobody else generates, and keep it that way."""
         claim = Claim(["the context"])
-        if not self._turns.ask(claim):
-            await self._waited(claim)
         try:
+            if not self._turns.ask(claim):
+                await self._waited(claim)
             yield
         finally:
             self._turns.give_back(claim)
 
     async def _waited(self, claim: Claim) -> None:
         assert claim.turn is not None  # noqa: S101 - it was not served at once
-        try:
-            await asyncio.wrap_future(claim.turn)
-        except BaseException:
-            self._turns.withdraw(claim)
-            raise
+        while not await claim.turn.await_(_LOOK):
+            self._turns.sweep()  # the event loop of whoever generates may have been closed
 
     async def room(self) -> int:
         """Give how many tokens fit into the context; a model made for less than was asked for has less."""

@@ -1,0 +1,78 @@
+"""Wake one thread or task that waits, once, with nothing that an interrupt could leave locked."""
+
+from __future__ import annotations
+
+import sys
+from _thread import allocate_lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that this thread is running, or None.
+
+    >>> running_loop() is None
+    True
+    """
+    asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop can be running
+    return None if asyncio is None else asyncio._get_running_loop()  # noqa: SLF001 - the public one raises, at ten times the cost
+
+
+class Wakeup:
+    """A signal for one waiter: a thread, or a task of an event loop.
+
+    The futures and conditions of the standard library leave through Python functions: an interrupt on entering one of
+    them leaves a lock taken, and whoever sets the result hangs. Here each step is one call into C, or can be repeated.
+
+    >>> wakeup = Wakeup()
+    >>> wakeup.wait(0)
+    False
+    >>> wakeup.ring()
+    >>> wakeup.wait(None)
+    True
+    """
+
+    __slots__ = ("_bell", "_waiter", "rung")
+
+    def __init__(self) -> None:
+        self._bell = allocate_lock()
+        self._bell.acquire()
+        self._waiter: asyncio.Future[None] | None = None
+        self.rung = False
+        """Whether the waiter was woken."""
+
+    def ring(self) -> None:
+        """Wake the waiter; a second time does no harm."""
+        self.rung = True
+        try:  # noqa: SIM105 - suppress() is more to interrupt
+            self._bell.release()
+        except RuntimeError:
+            pass  # it was rung before
+        if self._waiter is not None:
+            _resolve_in_loop(self._waiter)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait in this thread for some seconds, or without limit; return whether it was rung."""
+        return self.rung or self._bell.acquire(timeout=-1 if seconds is None else seconds) or self.rung
+
+    async def await_(self, seconds: float | None) -> bool:
+        """Wait in this task for some seconds, or without limit; return whether it was rung."""
+        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+
+        self._waiter = asyncio.get_running_loop().create_future()
+        if not self.rung:  # looked at after the waiter can be seen: one of the two sees the other
+            await asyncio.wait([self._waiter], timeout=seconds)
+        return self.rung
+
+
+def _resolve_in_loop(future: asyncio.Future[None]) -> None:
+    def resolve() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    try:  # noqa: SIM105 - as above
+        future.get_loop().call_soon_threadsafe(resolve)
+    except RuntimeError:
+        pass  # the loop is closed; the table drops its claims
