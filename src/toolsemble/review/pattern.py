@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from toolsemble.review.invisible import has_invisible, without_invisible
+from toolsemble.invisible import has_invisible, without_invisible
 from toolsemble.review.reading import decoded, is_odd, latin, plain, readings, resolved, trimmed, urls
 
 _WILD = frozenset("*?[")

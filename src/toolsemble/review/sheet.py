@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolsemble.data import dataclass
+from toolsemble.invisible import escape_invisible
 from toolsemble.preview import SHOWN, preview
-from toolsemble.review.invisible import escape_invisible
 from toolsemble.review.request import ReviewRequest, ReviewTiming
 
 Paint = Callable[[str, str], str]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.preview import preview
-from toolsemble.schema.number import WrittenFloat
+from toolsemble.schema.number import WrittenFloat, is_exact
 from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.repair import Repairs
@@ -24,8 +23,6 @@ from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, values_in, wo
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
-# Numbers that a float may not hold exactly, though they may be whole; also in strings, where it costs time only.
-_LONG_NUMBER = re.compile(r"[0-9]{16}\.|[0-9][eE][+-]?[0-9]")
 _MOST_ERRORS = 100
 _LONG_TEXT = 20_000
 _LONG_LIST = 20
@@ -54,11 +51,11 @@ class GivenArguments:
         """Give the object that JSON text holds, or raise :class:`UnfitError`."""
         import pydantic_core  # noqa: PLC0415 - its reader bounds the depth, which the validator does not
 
-        if self._counts and _LONG_NUMBER.search(text):
-            text = self._with_whole_numbers(text)
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
-        except (TypeError, ValueError):  # the former is for halves of surrogate pairs
+            if self._counts and not _is_exact(value):
+                value = pydantic_core.from_json(self._with_whole_numbers(text), allow_inf_nan=False)
+        except (TypeError, ValueError, RecursionError):  # the first is for halves of surrogate pairs
             raise UnfitError from None
         if len(text) > self._at_most and not self._work.admits(value, len(text)):
             raise UnfitError
@@ -68,11 +65,8 @@ class GivenArguments:
 
     def _with_whole_numbers(self, text: str) -> str:
         """Return the text with integers where the schema wants some and a number of many digits is a whole one."""
-        try:
-            value = json.loads(text, parse_float=WrittenFloat)
-            return json.dumps(Repairs(self.schema, frozenset()).mend(value, self.schema), allow_nan=False)
-        except (ValueError, RecursionError):
-            return text
+        value = json.loads(text, parse_float=WrittenFloat)
+        return json.dumps(Repairs(self.schema, frozenset()).mend(value, self.schema), allow_nan=False)
 
     def holds(self, _: Any) -> bool:
         """Give False: a schema makes no type of its own."""
@@ -124,6 +118,16 @@ class GivenArguments:
         except ValueError as first:
             found.append(first)
         return found
+
+
+def _is_exact(value: Any) -> bool:
+    """Return whether no number in a value is so large that a float may have lost its last digits."""
+    kind = type(value)
+    if kind is dict:
+        return all(map(_is_exact, value.values()))
+    if kind is list:
+        return all(map(_is_exact, value))
+    return kind is not float or is_exact(value)
 
 
 def hidden_in(shown: Any, keys: frozenset[str]) -> Any:

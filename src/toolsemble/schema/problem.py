@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError
+from toolsemble.invisible import escape_invisible
 from toolsemble.preview import preview
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -15,10 +15,6 @@ Path: TypeAlias = tuple[str | int, ...]
 _LONGEST = 990  # with the word before it, what a model is told stays below 1,000 characters
 _LONGEST_NAME = 100
 _LONGEST_KEY = 300
-# Letters and marks that take part in a text but leave no trace on a screen.
-_UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +56,7 @@ def shown_key(key: str) -> str:
     """
     if key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY:
         return key
-    shown = preview(key, _LONGEST_KEY)
-    hidden = (each for each in shown if not each.isprintable() or _UNSEEN.match(each))
-    return shown.translate({ord(each): each.encode("unicode_escape").decode() for each in hidden})
+    return escape_invisible(preview(key, _LONGEST_KEY))
 
 
 def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:
