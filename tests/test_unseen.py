@@ -7,6 +7,7 @@ import enum
 import functools
 import json
 import sys
+import threading
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, TypedDict
@@ -178,6 +179,11 @@ class TestNames:
 
         assert shown(list[Row], [{"left": "a", "right": "b"}]) == [{"left": "a", "right": "b"}]
         assert shown(dict[str, Row | None], {"k": {"left": "a"}}) == {"k": {"left": "a"}}
+
+        class Dated(TypedDict):
+            day: Annotated[datetime.date, Param(name="Day")]
+
+        assert shown(list[Dated], [{"Day": "2024-01-02"}]) == [{"Day": "2024-01-02"}]
 
     def test_aliases_of_typed_dicts_inside_models_are_shown(self):
         class Row(typing_extensions.TypedDict):
@@ -741,15 +747,17 @@ class TestConstructors:
         value = reviewer.requests[0].arguments["value"]
         assert value == {"$python": f"{__name__}.Moved", "path": "", "real": "/etc/passwd"}
 
-    def test_an_object_that_tells_nothing_of_itself_is_not_shown(self):
+    @pytest.mark.parametrize("value", [object(), threading.Lock()])
+    def test_an_object_that_tells_nothing_of_itself_is_not_shown(self, value):
         @tool
         def make() -> Any:
-            return {"value": object()}
+            return ToolResult.success("made", {"value": value})
 
         reviewer = Reviewer(Continue())
         take = taking(Any, requires_approval=True)
         reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
-        assert reply.text == "Error: It cannot be shown: nobody can tell from outside what a object holds"
+        said = f"nobody can tell from outside what a {type(value).__qualname__} holds"
+        assert (reply.text, reviewer.requests) == (f"Error: It cannot be shown: {said}", [])
 
     def test_numbers_and_texts_that_look_alike_are_told_apart(self):
         for kind in (str | Decimal, list[str | Decimal]):
