@@ -215,7 +215,7 @@ class Repairs:
                 self._made("keys", (*path, declared), key, declared)
                 named[declared] = each
                 renamed.add(declared)
-            elif dropping and form is not None and key not in kept and self._by_pattern(key, schema) is None:
+            elif dropping and form is not None and key not in kept and self._is_extra(key, schema):
                 self._made("extra", (*path, key), each, None)
             else:
                 named[key] = each
@@ -230,6 +230,10 @@ class Repairs:
             self._left -= 1
             found[key] = _folded(key)
         return found
+
+    def _is_extra(self, key: str, schema: Mapping[str, Any]) -> bool:
+        """Return whether no pattern of a schema matches a key; False when there is no time left to look."""
+        return self._by_pattern(key, schema) is None and self._left >= 0
 
     def _by_pattern(self, key: str, schema: Mapping[str, Any]) -> Any:
         """Give what a schema says of the keys that match one of its patterns, as far as there is time to look."""
