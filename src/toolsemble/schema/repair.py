@@ -233,6 +233,8 @@ class Repairs:
 
     def _is_extra(self, key: str, schema: Mapping[str, Any]) -> bool:
         """Return whether no pattern of a schema matches a key; False when there is no time left to look."""
+        if not schema.get("patternProperties"):
+            return True
         return self._by_pattern(key, schema) is None and self._left >= 0
 
     def _by_pattern(self, key: str, schema: Mapping[str, Any]) -> Any:
