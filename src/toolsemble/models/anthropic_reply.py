@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.anthropic_messages import PROVIDER
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StopReason, StreamEnd, TextDelta, TokenUsage
-from toolsemble.models.kept import Block, kept
+from toolsemble.models.kept import Block, grow, kept, settle
 from toolsemble.preview import preview
 
 _STOPS: dict[object, StopReason] = {
@@ -32,8 +32,8 @@ class _Part:
     """The block, as it is so far."""
     number: int | None = None
     """Which call of the answer it is; None when it is no call."""
-    json: str = ""
-    """The text of its input, as far as it came in pieces."""
+    json: list[str] = field(default_factory=list)
+    """The pieces of the text of its input, as far as it came in pieces."""
 
 
 class Reading:
@@ -127,8 +127,8 @@ class Reading:
 
     def _ended(self, part: _Part | None) -> Iterator[Chunk]:
         if part is not None and part.number is not None and not part.json:
-            part.json = ToolCall.from_anthropic(part.block).json
-            yield ArgumentsDelta(part.number, part.json)
+            part.json.append(ToolCall.from_anthropic(part.block).json)
+            yield ArgumentsDelta(part.number, part.json[0])
 
     def _content(self) -> list[Block]:
         """Give the blocks; without thoughts that nobody signed, which the API would refuse."""
@@ -148,14 +148,14 @@ def _grown(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
     piece = _piece(delta)
     match delta.get("type"):
         case "text_delta" if piece:
-            part.block["text"] = part.block.get("text", "") + piece
+            grow(part.block, "text", piece)
             yield TextDelta(piece)
         case "input_json_delta" if piece:
-            part.json += piece
+            part.json.append(piece)
             if part.number is not None:
                 yield ArgumentsDelta(part.number, piece)
         case "thinking_delta":
-            part.block["thinking"] = part.block.get("thinking", "") + piece
+            grow(part.block, "thinking", piece)
         case "signature_delta":
             part.block["signature"] = piece
         case "citations_delta":
@@ -169,9 +169,10 @@ def _piece(delta: Mapping[str, Any]) -> str:
 
 def _complete(part: _Part) -> Block:
     """Give a block with the input that came in pieces; of calls, the message has it."""
+    settle([part.block])
     if part.json and part.number is None:
         try:
-            return {**part.block, "input": json.loads(part.json)}
+            return {**part.block, "input": json.loads("".join(part.json))}
         except ValueError:
             return {**part.block, "input": {}}
     return part.block

@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.models.bedrock_messages import owner
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.models.ending import Endings
-from toolsemble.models.kept import Block, kept
+from toolsemble.models.kept import Block, grow, kept, settle
 from toolsemble.providers.wire import base64_text
 
 _THOUGHT = {"text", "signature", "redactedContent"}
@@ -45,7 +45,7 @@ class Reading:
         self._model = model
         self._blocks: list[Block] = []
         self._calls: set[int] = set()
-        self._thoughts: dict[int, dict[str, Any]] = {}
+        self._thoughts: dict[int, dict[str, list[Any]]] = {}
         self._usage = NO_TOKENS
         self._reason = ""
 
@@ -81,6 +81,7 @@ class Reading:
 
     def end(self) -> StreamEnd:
         """Give the end of the answer, or say why there is none."""
+        settle(self._blocks)
         has_text = any(block.get("text", "").strip() for block in self._blocks)
         stop = _ENDINGS.stop(self._reason, has_calls=bool(self._calls), has_text=has_text)
         return StreamEnd(self._usage, stop, kept(owner(self._model), self._blocks))
@@ -101,7 +102,7 @@ class Reading:
     def _said(self, text: str) -> Iterator[Chunk]:
         last = self._blocks[-1] if self._blocks else {}
         if text and last.get("type") == "text":
-            last["text"] += text
+            grow(last, "text", text)
         elif text:
             self._blocks.append({"type": "text", "text": text})
         if text:
@@ -110,11 +111,12 @@ class Reading:
     def _thinks(self, index: int, piece: Mapping[str, Any]) -> None:
         thought = self._thoughts.setdefault(index, {})
         for name in _THOUGHT & piece.keys():
-            thought[name] = thought[name] + piece[name] if name in thought else piece[name]
+            thought.setdefault(name, []).append(piece[name])
 
     def _thought(self, index: int) -> None:
         """Keep what was thought, if it is signed: what is not, nobody wants back."""
-        thought = self._thoughts.pop(index, {})
+        pieces = self._thoughts.pop(index, {})
+        thought = {name: type(said[0])().join(said) for name, said in pieces.items()}
         if "redactedContent" in thought:
             self._blocks.append({"type": "reasoning", "redactedContent": base64_text(thought["redactedContent"])})
         elif "signature" in thought:

@@ -10,7 +10,7 @@ from toolsemble.errors import ModelError
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.models.ending import Endings
 from toolsemble.models.google_messages import owner
-from toolsemble.models.kept import Block, kept
+from toolsemble.models.kept import Block, grow, kept, settle
 from toolsemble.providers.wire import base64_text
 
 _REFUSALS = (
@@ -60,6 +60,7 @@ class Reading:
         """Give the end of the answer, or say why there is none."""
         if self._feedback is not None and self._feedback.block_reason is not None:
             raise _blocked(self._feedback)
+        settle(self._blocks)
         has_text = any(block.get("text", "").strip() for block in self._blocks)
         stop = _ENDINGS.stop(self._reason, has_calls=self._calls > 0, has_text=has_text)
         return StreamEnd(self._usage, stop, kept(owner(self._model), self._blocks))
@@ -79,7 +80,7 @@ class Reading:
         if signed or last.keys() != {"type", "text"}:
             self._blocks.append({"type": "text", "text": text, **signed})
         else:
-            last["text"] += text
+            grow(last, "text", text)
         if text:
             yield TextDelta(text)
 

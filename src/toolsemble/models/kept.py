@@ -15,6 +15,40 @@ _CALL = "tool_use"
 _SIGNED = "signature"
 
 
+class _Pieces(list[str]):
+    """A text that still grows."""
+
+
+def grow(block: Block, name: str, piece: str) -> None:
+    """Add a piece to a text of a block; :func:`settle` puts the pieces together.
+
+    Adding to the text itself would copy all of it each time, which takes minutes for a stream of many megabytes.
+
+    >>> block = {"type": "text", "text": "to "}
+    >>> grow(block, "text", "Rome")
+    >>> settle([block])
+    [{'type': 'text', 'text': 'to Rome'}]
+    """
+    pieces = block.get(name)
+    if isinstance(pieces, _Pieces):
+        pieces.append(piece)
+    else:
+        block[name] = _Pieces([pieces, piece] if isinstance(pieces, str) else [piece])
+
+
+def settle(blocks: list[Block]) -> list[Block]:
+    """Put the pieces of all texts together that have grown; return the blocks, which can go on growing.
+
+    >>> settle([{"type": "tool_use"}])
+    [{'type': 'tool_use'}]
+    """
+    for block in blocks:
+        for name, value in block.items():
+            if isinstance(value, _Pieces):
+                block[name] = "".join(value)
+    return blocks
+
+
 def kept(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:
     """Give the details of a reply; None when it is nothing but text and calls.
 

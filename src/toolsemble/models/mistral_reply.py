@@ -17,7 +17,7 @@ from toolsemble.models.chat import (
     TextDelta,
     TokenUsage,
 )
-from toolsemble.models.kept import Block, kept
+from toolsemble.models.kept import Block, grow, kept, settle
 from toolsemble.models.mistral_messages import PROVIDER
 from toolsemble.providers.wire import field
 
@@ -69,6 +69,8 @@ class Reading:
         """Give the end of the answer, or say why there is none."""
         if self._finish == "error":
             raise ModelError("Mistral broke its answer off with an error", retryable=True)
+        for block in settle(self._blocks):
+            settle([thought for thought in _listed(block.get("thinking")) if isinstance(thought, dict)])
         stop = _STOPS.get(self._finish or "", "other")
         silent = not self._calls and not any(block.get("text", "").strip() for block in self._blocks)
         if silent and stop == "length":
@@ -95,9 +97,9 @@ class Reading:
         if last["type"] != chunk.get("type") or last["type"] not in {"text", "thinking"}:
             self._blocks += [dict(chunk)] if isinstance(chunk.get("type"), str) else []
         elif last["type"] == "text":
-            last["text"] += chunk["text"]
+            grow(last, "text", chunk["text"])
         else:
-            thoughts = _joined([*_listed(last.get("thinking")), *_listed(chunk.get("thinking"))])
+            thoughts = _longer(_listed(last.get("thinking")), _listed(chunk.get("thinking")))
             last |= {name: value for name, value in chunk.items() if value is not None} | {"thinking": thoughts}
 
     def _called(self, call: object) -> Iterator[Chunk]:
@@ -141,16 +143,15 @@ def _plain(chunk: Any) -> Block:
     return chunk if isinstance(chunk, dict) else {}
 
 
-def _joined(thoughts: list[Any]) -> list[Any]:
-    """Give pieces of thoughts with texts that follow each other as one."""
-    joined: list[Any] = []
-    for thought in thoughts:
-        last = joined[-1] if joined else None
-        if field(thought, "type") == field(last, "type") == "text":
-            joined[-1] = {"type": "text", "text": f"{field(last, 'text') or ''}{field(thought, 'text') or ''}"}
+def _longer(thoughts: list[Any], more: list[Any]) -> list[Any]:
+    """Return thoughts with further pieces; texts that follow each other are one."""
+    for thought in more:
+        last = thoughts[-1] if thoughts else None
+        if isinstance(last, dict) and field(thought, "type") == last.get("type") == "text":
+            grow(last, "text", str(field(thought, "text") or ""))
         else:
-            joined.append(thought)
-    return joined
+            thoughts.append(dict(thought) if isinstance(thought, dict) else thought)
+    return thoughts
 
 
 def _listed(value: object) -> list[Any]:
