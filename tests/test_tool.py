@@ -386,6 +386,16 @@ def test_a_context_that_is_left_in_another_one_is_left_alone_there():
     assert current_context() is None
 
 
+def test_a_call_can_be_driven_in_one_context_and_then_in_another():
+    path = AsyncEcho().aexecute("hi")
+    contexts = contextvars.Context(), contextvars.Context()
+    contexts[0].run(path.send, None)
+    with pytest.raises(StopIteration) as ended:
+        contexts[1].run(path.send, None)
+    assert ended.value.value.output == "hi"
+    assert contexts[1].run(current_context) is None
+
+
 def test_a_coroutine_that_is_dropped_in_the_middle_leaves_the_callers_context_alone():
     async def sleep(_):
         await asyncio.sleep(60)
