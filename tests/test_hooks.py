@@ -1,8 +1,11 @@
 """What a program can do before and after each call of a toolbox."""
 
+import asyncio
+
 import pytest
 
 from tools import Echo, Function
+from tools import call as call_of
 from toolsemble import (
     Agent,
     ExitEarlyError,
@@ -18,6 +21,7 @@ from toolsemble import (
     map_over,
     tool,
 )
+from toolsemble.context import current_context
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, InMemoryMetrics, ScriptedModel
 
@@ -311,3 +315,21 @@ def test_a_dry_run_asks_the_hooks_and_runs_no_body():
     box = Toolbox([Function(ran.append)], before_call=lambda call, _: seen.append(call.name))
     reply = box.execute(ToolCall("function", {"input": "x"}), dry_run=True)
     assert (reply.text, ran, seen) == ("Dry run: 'function' was not run", [], ["function"])
+
+
+def test_a_call_that_is_dropped_in_the_middle_of_a_hook_leaves_the_callers_context_alone():
+    async def hook(call, context):
+        await asyncio.get_running_loop().create_future()
+
+    async def begin():
+        task = asyncio.ensure_future(Toolbox([Echo()], before_call=hook).aexecute(call_of("echo")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task._log_destroy_pending = False
+        return task.get_coro()
+
+    loop = asyncio.new_event_loop()
+    path = loop.run_until_complete(begin())
+    loop.close()
+    path.close()
+    assert current_context() is None

@@ -1,6 +1,7 @@
 """How many calls there may be in some time."""
 
 import asyncio
+import dataclasses
 import pickle
 import re
 import threading
@@ -343,3 +344,30 @@ async def test_those_who_wait_for_a_body_that_is_called_off_go_on(clock):
     pool.jobs = pool.jobs[1:]
     pool.run()
     assert (await second).text == "0"
+
+
+def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
+    first, second = Hold(["a"]), Hold(["b"])
+    inside = Hold(["a"], second)
+    made = Function(str, resources=lambda _: "b", rate_limit=RateLimit(5))
+    try:
+        assert [TABLE.ask(each) for each in (first, second, inside)] == [True, True, False]
+        first.enter()
+        assert made.execute("x").error_message.startswith("It needs what the calls around it hold")
+    finally:
+        for each in (inside, second, first):
+            each.leave()
+    assert not TABLE._claims
+
+
+async def test_a_sync_call_that_a_full_box_cannot_count_still_counts_for_the_rate():
+    rate, opened = RateLimit(5, per=600), asyncio.Event()
+    box = Toolbox([AsyncFunction(lambda _: opened.wait(), "slow"), Function(str, "quick")], max_concurrency=1)
+    rated = Toolbox([Function(str, "quick", rate_limit=rate)], max_concurrency=1)
+    rated._walk = dataclasses.replace(rated._walk, slots=box._walk.slots)
+    waiting = asyncio.create_task(box.aexecute(*calls(1, "slow")))
+    await auntil(lambda: TABLE._held)
+    assert rated.execute(*calls(1, "quick")).text == "0"
+    assert begun_under(rate) == 1
+    opened.set()
+    await waiting

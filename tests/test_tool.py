@@ -24,6 +24,7 @@ from toolsemble import (
     ToolExecutionError,
     ToolResult,
 )
+from toolsemble.context import current_context, enter, leave
 
 current = contextvars.ContextVar("current", default="nobody's")
 
@@ -375,6 +376,24 @@ async def test_a_cancelled_call_is_counted_as_an_error_and_the_cancellation_pass
     with pytest.raises(asyncio.CancelledError):
         await task
     assert metrics.count("function", "error") == 1
+
+
+def test_a_context_that_is_left_in_another_one_is_left_alone_there():
+    token = enter(ToolContext(tool_name="inner"))
+    contextvars.Context().run(leave, token)
+    assert current_context().tool_name == "inner"
+    leave(token)
+    assert current_context() is None
+
+
+def test_a_call_can_be_driven_in_one_context_and_then_in_another():
+    path = AsyncEcho().aexecute("hi")
+    contexts = contextvars.Context(), contextvars.Context()
+    contexts[0].run(path.send, None)
+    with pytest.raises(StopIteration) as ended:
+        contexts[1].run(path.send, None)
+    assert ended.value.value.output == "hi"
+    assert contexts[1].run(current_context) is None
 
 
 def test_a_coroutine_that_is_dropped_in_the_middle_leaves_the_callers_context_alone():

@@ -244,6 +244,10 @@ enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
 Where an interrupt may come, that is read before: an interrupt could come before the token is known."""
 
 
+reset: Callable[[Token[ToolContext | None]], None] = _current.reset
+"""Makes the context of before the current one again; raises ``ValueError`` where the other one was not entered."""
+
+
 def leave(token: Token[ToolContext | None]) -> None:
     """Make the context of before the current one again."""
     try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving

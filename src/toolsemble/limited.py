@@ -122,8 +122,9 @@ def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: In
         return (yield from inner(context))
     hold = Hold(needed, around)
     try:
-        if TABLE.ask(hold) or (yield from _waited(hold, context)):
-            hold.enter()
+        if not TABLE.ask(hold):
+            yield from _waited(hold, context)
+        hold.enter()
         return (yield from inner(context))
     except EndlessWaitError:
         raise ToolExecutionError(_ENDLESS) from None
@@ -135,8 +136,8 @@ def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: In
             raise
 
 
-def _waited(hold: Hold, context: ToolContext) -> Generator[Work, Any, bool]:
-    """Wait until a call has what it asked for; return whether it has, or goes on without."""
+def _waited(hold: Hold, context: ToolContext) -> Path:
+    """Wait until a call has what it asked for, or can go on without."""
     try:
         yield Take(hold, context)
     except StandstillError:
@@ -144,8 +145,6 @@ def _waited(hold: Hold, context: ToolContext) -> Generator[Work, Any, bool]:
         if not all(isinstance(name, Seats) and name.box for name in hold.names):
             raise
         TABLE.give_back(hold)
-        return False
-    return True
 
 
 def _rated(
@@ -170,8 +169,7 @@ def _rated(
                 yield from _waited(hold, context)
                 began = counted(rates, start)
             if began:
-                if hold.seats:
-                    hold.enter()
+                hold.enter()
                 return (yield from _counted(definition, inner(context), start))
         except EndlessWaitError:
             raise ToolExecutionError(_ENDLESS) from None

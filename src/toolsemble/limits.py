@@ -37,7 +37,7 @@ class Hold(Claim):
         self._before: Hold | None = None
 
     def enter(self) -> None:
-        """Let the calls inside the call know what it holds."""
+        """Let the calls inside the call know what it holds; where that is nothing, they look further out."""
         self._before = _current.get()
         _current.set(self)
 

@@ -18,7 +18,7 @@ from toolsemble.apart import RunApart
 from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
-from toolsemble.context import ToolContext, current_context, enter, restore
+from toolsemble.context import ToolContext, current_context, enter, reset, restore
 from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
@@ -115,15 +115,16 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
     repairs: Sequence[Repair] = ()
     started = time.perf_counter()
     try:
-        if escort is not None:
-            escort.enter()
         try:
             if escort is None and definition.gate is None:
                 given, repairs = read(given, walk.steps)
             elif escort is not None and escort.only_reads:
+                escort.enter()
                 sent, given = given, escort.unread
                 given, repairs = escort.read(read, sent, walk.steps)
             else:
+                if escort is not None:
+                    escort.enter()
                 entry = _Entry(given, started)
                 try:
                     yield from _agreed(definition, read, entry, context, walk, escort)
@@ -143,15 +144,18 @@ def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand h
                 if definition.flow is None:
                     before = current_context()  # as entered() does, for what nearly every call does
                     try:
-                        enter(context)
+                        token = enter(context)
                         returned = yield RunBody(definition, given, context, walk.workers)
                     except GeneratorExit:
                         restore(context, before)
                         raise
                     except BaseException:
-                        enter(before)
+                        enter(before)  # one call into C: no interrupt comes before it is done
                         raise
-                    enter(before)
+                    try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
+                        reset(token)  # likewise, and quicker
+                    except ValueError:
+                        pass  # whoever drives it walks on in another context, where there is nothing to undo
                 else:
                     returned = yield from definition.flow(given, context, _inside(definition, walk), trace)
             else:
