@@ -12,18 +12,22 @@ BOUND = 60.0
 
 
 class StoppedClock:
-    """Stands in for ``time.monotonic``, ``time.sleep`` and the time of every event loop.
+    """Stands in for ``time.monotonic``, ``time.time``, ``time.sleep`` and the time of every event loop.
 
     A timeout can expire only after :meth:`advance`. A body that calls it has begun by then, on any machine.
     """
 
     def __init__(self):
         self._now = time.monotonic()
+        self._ahead = time.time() - self._now
         self._changed = threading.Condition()
         self._loops = weakref.WeakSet()
 
     def monotonic(self):
         return self._now
+
+    def time(self):
+        return self._now + self._ahead
 
     def advance(self, seconds):
         """Let time pass, and wake whoever waits for it."""
@@ -40,21 +44,43 @@ class StoppedClock:
             ends = self._now + seconds
             assert self._changed.wait_for(lambda: self._now >= ends, BOUND)
 
+    @contextlib.contextmanager
+    def running(self):
+        """Let time pass by itself, for calls of which nobody else would let it pass."""
+        stop = threading.Event()
+
+        def run():
+            while not stop.wait(0.001):
+                self.advance(0.01)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
     def time_of(self, loop):
         with self._changed:
             self._loops.add(loop)
         return self._now
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Stop the time of this process for one test."""
+def stop_time(replace):
+    """Stop the time of this process; ``replace`` is ``setattr``, or that of a monkeypatch."""
     made = StoppedClock()
 
     def loop_time(loop):
         return made.time_of(loop)
 
-    monkeypatch.setattr(time, "monotonic", made.monotonic)
-    monkeypatch.setattr(time, "sleep", made.sleep)
-    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "time", loop_time)
+    for name in ("monotonic", "time", "sleep"):
+        replace(time, name, getattr(made, name))
+    replace(asyncio.base_events.BaseEventLoop, "time", loop_time)
     return made
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Stop the time of this process for one test."""
+    return stop_time(monkeypatch.setattr)

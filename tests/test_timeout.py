@@ -32,45 +32,58 @@ from toolsemble.limits import TABLE
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, ScriptedModel
 from toolsemble.workers import sweep
-from waiting import until
+from waiting import auntil, until
 
 SHORT = 0.05
 LONG = 60.0
 
 
 class Gate:
-    """Something that blocks a body until the test has seen enough."""
+    """Something that blocks a body until the test has seen enough, and lets time pass meanwhile."""
 
-    def __init__(self):
+    def __init__(self, clock):
+        self.clock = clock
         self.opened = threading.Event()
         self.ended = threading.Semaphore(0)
 
     def __call__(self, _input=None):
-        self.opened.wait(LONG)
+        while not self.opened.wait(0.001):
+            self.clock.advance(SHORT)
         self.ended.release()
         return "late"
 
 
 @pytest.fixture
-def gate():
-    made = Gate()
+def gate(clock):
+    made = Gate(clock)
     yield made
     made.opened.set()
 
 
 async def hang(_=None):
-    await asyncio.sleep(LONG)
+    await asyncio.Event().wait()
 
 
 async def soon(text):
-    await asyncio.sleep(SHORT)
+    await asyncio.sleep(0)
     return text
 
 
 async def stubborn(_=None):
     while True:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(LONG)
+            await asyncio.Event().wait()
+
+
+@pytest.fixture
+def late(clock):
+    """Return an async body that goes on until its time is up."""
+
+    async def run(_=None):
+        clock.advance(1)
+        await hang()
+
+    return run
 
 
 def calls(*names):
@@ -83,12 +96,12 @@ def both_ways(tool, context):
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(SHORT, "0.05"), (0.1, "0.1")])
-def test_an_async_body_is_cancelled_when_its_time_is_up(seconds, told):
+def test_an_async_body_is_cancelled_when_its_time_is_up(seconds, told, late):
     ended, metrics = [], InMemoryMetrics()
 
     async def run(_):
         try:
-            await hang()
+            await late()
         finally:
             ended.append(True)
 
@@ -140,37 +153,34 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog):
     gc.collect()
 
 
-async def test_what_is_left_behind_holds_its_place_until_it_ends():
+async def test_what_is_left_behind_holds_its_place_until_it_ends(clock):
     opened = asyncio.Event()
 
     async def run(_):
+        clock.advance(SHORT)
         while not opened.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await opened.wait()
         return "late"
 
     box = Toolbox([AsyncFunction(run, timeout=SHORT)], max_concurrency=1)
-    assert (await box.aexecute(*calls("function"))).is_error
-    second = asyncio.create_task(box.aexecute(*calls("function")))
-    assert (await second).is_error  # it timed out in the queue, and never ran
+    with clock.running():  # until its cancellation was ignored for long enough
+        assert (await box.aexecute(*calls("function"))).is_error
+        assert (await box.aexecute(*calls("function"))).is_error  # it timed out in the queue, and never ran
     assert TABLE._held
     opened.set()
-    async with asyncio.timeout(LONG):
-        while TABLE._held:
-            await asyncio.sleep(0)
-    assert (await box.aexecute(*calls("function"))).text == "late"
+    await auntil(lambda: not TABLE._held)
 
 
 def test_a_thread_that_is_left_behind_holds_its_place_until_it_ends(gate):
     metrics = InMemoryMetrics()
     box = Toolbox([Function(gate, timeout=SHORT, resources=lambda _: "file")], metrics=metrics, max_concurrency=1)
-    assert [box.execute(each).is_error for each in calls("function", "function")] == [True, True]
-    assert metrics.counter("abandoned_threads", "function") == 1  # the second one never came to run
+    assert box.execute(*calls("function")).is_error
+    assert box.execute(*calls("function")).is_error  # it timed out in the queue, and never ran
+    assert metrics.counter("abandoned_threads", "function") == 1
     gate.opened.set()
     gate.ended.acquire(timeout=LONG)
-    while TABLE._held:
-        time.sleep(0.001)
-    assert box.execute(*calls("function")).text == "late"
+    until(lambda: not TABLE._held)
 
 
 def test_a_job_that_never_began_is_not_one_that_was_left_behind(gate):
@@ -253,12 +263,14 @@ async def test_cancelling_a_call_leaves_its_thread_behind(gate):
 
 
 async def test_each_call_of_a_cancelled_run_still_has_its_reply():
-    agent = Agent(ScriptedModel([calls("slow", "slow"), "done"]), [AsyncFunction(hang, "slow", timeout=LONG)])
-    task = asyncio.create_task(agent.run("go"))
-    await asyncio.sleep(SHORT)
+    begun = []
+    slow = AsyncFunction(lambda _: begun.append(True) or hang(), "slow", timeout=LONG)
+    task = asyncio.create_task(Agent(ScriptedModel([calls("slow", "slow"), "done"]), [slow]).run("go"))
+    await auntil(lambda: len(begun) == 2)
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
+    assert len(caught.value.partial.tool_calls) == 2
 
 
 def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
@@ -280,10 +292,10 @@ def test_a_deadline_that_has_passed_runs_nothing():
     assert (result.error_message, ran) == ("Tool 'late' timed out after 0 s", [])
 
 
-def test_tools_inside_tools_inherit_the_deadline():
+def test_tools_inside_tools_inherit_the_deadline(late):
     async def inner(_):
         deadlines.append(nested.context.deadline)
-        await hang()
+        await late()
 
     async def outer(_):
         deadlines.append(around.context.deadline)
@@ -299,9 +311,9 @@ def test_tools_inside_tools_inherit_the_deadline():
 
 
 @pytest.mark.parametrize("strategy", ErrorStrategy)
-def test_a_pipeline_ends_with_its_time(strategy):
+def test_a_pipeline_ends_with_its_time(strategy, late):
     ran = []
-    steps = [Function(str, "first"), AsyncFunction(hang, "second"), Function(ran.append, "third")]
+    steps = [Function(str, "first"), AsyncFunction(late, "second"), Function(ran.append, "third")]
     line = ToolPipeline("line", "", steps, strategy, timeout=SHORT)
     for result in both_ways(line, None):
         assert result.error_message == "Tool 'line' timed out after 0.05 s"
@@ -309,12 +321,12 @@ def test_a_pipeline_ends_with_its_time(strategy):
     assert ran == []
 
 
-def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up():
+def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up(late):
     undone = []
     steps = [
         Step(Function(str, "first"), compensate=lambda *_: undone.append("by a function")),
         Step(Function(str, "second"), compensate=Function(undone.append, "undo")),
-        AsyncFunction(hang, "third"),
+        AsyncFunction(late, "third"),
     ]
     result = ToolPipeline("line", "", steps, timeout=SHORT).execute("x")
     assert result.error_message == "Tool 'line' timed out after 0.05 s"
@@ -337,29 +349,27 @@ def test_branches_end_with_the_time_of_the_whole():
     assert [each.error_message for each in both_ways(both, None)] == [failure, failure]
 
 
-def test_an_agent_as_a_tool_ends_with_its_time():
-    inner = Agent(ScriptedModel([calls("slow"), "done"]), [AsyncFunction(hang, "slow")])
+def test_an_agent_as_a_tool_ends_with_its_time(late):
+    inner = Agent(ScriptedModel([calls("slow"), "done"]), [AsyncFunction(late, "slow")])
     helper = inner.as_tool("helper", "Helps", timeout=0.2)
     assert helper.execute("go").error_message == "Tool 'helper' timed out after 0.2 s"
 
 
-def test_a_box_has_a_timeout_for_tools_that_say_nothing():
+def test_a_box_has_a_timeout_for_tools_that_say_nothing(late, gate):
     class Own(Plain):
         timeout = 0.1
 
         def execute(self, _):
-            return Gate.__call__(late)
+            return gate()
 
-    late = Gate()
     inline = Function(str, "inline", inline=True)
-    box = Toolbox([AsyncFunction(hang, "slow"), inline, Own(), AsyncFunction(hang, "own", timeout=0.15)], timeout=SHORT)
-    texts = [box.execute(each).text for each in calls("slow", "inline", "plain", "own")]
-    late.opened.set()
+    box = Toolbox([AsyncFunction(late, "slow"), inline, AsyncFunction(late, "own", timeout=0.15), Own()], timeout=SHORT)
+    texts = [box.execute(each).text for each in calls("slow", "inline", "own", "plain")]
     assert texts == [
         "Error: Tool 'slow' timed out after 0.05 s",
         "x",
-        "Error: Tool 'plain' timed out after 0.1 s",
         "Error: Tool 'own' timed out after 0.15 s",
+        "Error: Tool 'plain' timed out after 0.1 s",
     ]
 
 
@@ -409,10 +419,11 @@ def test_so_is_a_reviewer_who_has_many_years():
     assert [each.output for each in both_ways(made, context)] == ["x", "x"]
 
 
-def test_so_is_a_sink_that_is_waited_for_so_long(gate):
-    box = Toolbox([Function(str)], sinks=[gate])
+def test_so_is_a_sink_that_is_waited_for_so_long():
+    opened = threading.Event()
+    box = Toolbox([Function(str)], sinks=[lambda _: opened.wait(LONG)])
     box.execute(*calls("function"))
-    letting_go = threading.Timer(SHORT, gate.opened.set)
+    letting_go = threading.Timer(SHORT, opened.set)
     letting_go.start()
     assert box.flush(1e12)
     letting_go.join()

@@ -15,7 +15,7 @@ from toolsemble.memory import WithinMemory
 from toolsemble.shape import described
 from toolsemble.start import Start
 from toolsemble.work import Job
-from toolsemble.workers import GRACE, JobFuture, Outcome, received, wait_for
+from toolsemble.workers import GRACE, JobFuture, Outcome, received, wait_for, wait_until
 
 
 class RunApart:
@@ -36,11 +36,11 @@ class RunApart:
     def do(self) -> Any:
         """Wait for it in this thread."""
         errand = self._errand()
-        seconds = left(self._context)
+        left(self._context)
         future: JobFuture[Any] = JobFuture()
         try:
             ALONE.start(future, errand)
-            wait_for(future, seconds)
+            wait_until(future, self._context.deadline)
         finally:
             late = not future.done()
             if late:
@@ -53,8 +53,8 @@ class RunApart:
     async def ado(self) -> Any:
         """Wait for it, and let other tasks run."""
         errand = self._errand()
-        seconds = left(self._context)
-        return self._received(await ended(ALONE.submit(errand), seconds, errand.call_off))
+        left(self._context)
+        return self._received(await ended(ALONE.submit(errand), self._context, errand.call_off))
 
     def _received(self, outcome: Outcome) -> Any:
         """Return what the body returned, or raise what it raised; what would end a program ended the worker's only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
@@ -26,6 +25,7 @@ from toolsemble.workers import (
     received,
     settled,
     wait_for,
+    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ class RunUntil(RunBody):
 
     def do(self) -> Any:
         """Run it in another thread, so that this one can go on in time."""
-        seconds, grace = left(self._context), 2 * GRACE if self._definition.awaits else 0.0
+        left(self._context)
+        deadline, grace = self._context.deadline, 2 * GRACE if self._definition.awaits else 0.0
         future: JobFuture[Any] = JobFuture()
         loop = OwnLoop()
         try:
             kept_for(future)
             ALONE.start(future, partial(self._whole, loop))
-            wait_for(future, None if seconds is None else min(seconds + grace, threading.TIMEOUT_MAX))
+            wait_until(future, None if deadline is None else deadline + grace)
         except BaseException:
             if not future.cancel():  # an interrupt: nobody wants what an async body does any more
                 loop.cancel()
@@ -75,11 +76,12 @@ class RunUntil(RunBody):
         return loop.finish(within(returned, self._context)) if awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
-        seconds, executor = left(self._context), free_of_us(self._workers)
+        left(self._context)
+        executor = free_of_us(self._workers)
         # In a pool that everybody uses, those who never end would leave no thread for the others.
         executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
         future = submitted(self._job(executor), executor)
-        return received(await ended(future, seconds, partial(self._abandoned, future)))
+        return received(await ended(future, self._context, partial(self._abandoned, future)))
 
     def _abandoned(self, future: Future[Any]) -> None:
         if not future.cancel():
@@ -89,13 +91,13 @@ class RunUntil(RunBody):
             tell(CallAbandoned.of(self._context))
 
 
-async def ended(future: Future[Any], seconds: float | None, give_up: Callable[[], object]) -> Any:
+async def ended(future: Future[Any], context: ToolContext, give_up: Callable[[], object]) -> Any:
     """Give what a future gives, in time; call a function when nobody waits for it any more."""
     import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
     waiting, late = asyncio.wrap_future(future), True
     try:
-        late = not (await asyncio.wait([waiting], timeout=seconds))[0]
+        late = not (await asyncio.wait([waiting], timeout=remaining(context)))[0]
     finally:
         if late:
             give_up()

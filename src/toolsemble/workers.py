@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -64,10 +65,28 @@ class JobFuture(Future[T]):
 
 
 def wait_for(future: Future[Any], seconds: float | None) -> bool:
-    """Wait in this thread until a future is done, for some seconds or without limit; return whether it is."""
+    """Wait in this thread until a future is done, for some seconds or without limit; return whether it is.
+
+    >>> wait_for(THREADS.submit(pow, 2, 10), None)
+    True
+    """
+    return wait_until(future, None if seconds is None else time.monotonic() + seconds)
+
+
+def wait_until(future: Future[Any], ends: float | None) -> bool:
+    """Wait in this thread until a future is done, or until a time of ``time.monotonic``; return whether it is done.
+
+    >>> wait_until(Future(), 0.0)
+    False
+    """
     wakeup = Wakeup()
     future.add_done_callback(lambda _: wakeup.ring())
-    return wakeup.wait(seconds)
+    if ends is None:
+        return wakeup.wait(None)
+    while not wakeup.wait(min(max(ends - time.monotonic(), 0.0), threading.TIMEOUT_MAX)):
+        if time.monotonic() >= ends:  # a wait may end a little early, and others look at the clock
+            return False
+    return True
 
 
 class ThreadPerJob(Executor):

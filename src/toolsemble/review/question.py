@@ -21,7 +21,7 @@ from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
 from toolsemble.schema.present import HIDDEN
 from toolsemble.veil import masked, masked_error
 from toolsemble.watch import tell
-from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async
+from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async, wait_for
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,9 +72,7 @@ class Question:
         timeout = self._request.timeout
         seconds = min(timeout + 3 * _LEEWAY, threading.TIMEOUT_MAX) if timeout else None
         try:
-            return aside.decision.result(seconds)
-        except TimeoutError:
-            return self._late()
+            return aside.decision.result() if wait_for(aside.decision, seconds) else self._late()
         except KeyboardInterrupt:
             if not self._asked.prompts:
                 raise  # nobody sits at a prompt: it is the program that is meant

@@ -22,7 +22,7 @@ from toolsemble.shape import described, shaped
 from toolsemble.testing.shrink import shrunk
 from toolsemble.toolbox import Toolbox
 from toolsemble.work import Work
-from toolsemble.workers import ThreadPerJob
+from toolsemble.workers import ThreadPerJob, wait_for
 
 Kind: TypeAlias = Literal["exception", "raised", "result", "hang"]
 
@@ -106,9 +106,9 @@ class Probe(Layer):
         call = _call(self._name, given, own)
         future: Future[Any] = self._threads.submit(self._boxes[repair].execute, call)
         try:
-            reply = future.result(self._timeout)
-        except TimeoutError:
-            return Finding("hang", f"no end after {self._timeout:g} s")
+            if not wait_for(future, self._timeout):
+                return Finding("hang", f"no end after {self._timeout:g} s")
+            reply = future.result()
         except KeyboardInterrupt:
             if not future.done():
                 raise  # a person's, not the tool's
