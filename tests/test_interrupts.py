@@ -42,6 +42,7 @@ THEIRS = tuple(module.__file__ for module in (threading, sys.modules["concurrent
 def _collected():
     logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
     yield
+    threading._limbo.clear()  # threads that were interrupted on their way to be started, which Python keeps for ever
     gc.collect()
     logging.disable(logging.NOTSET)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
@@ -116,9 +117,13 @@ class ThreadPerJob(Executor):
 
 
 def start_thread(target: Callable[[], object], name: str, *, daemon: bool) -> None:
-    """Start a thread; an interrupt meanwhile is raised as what it is."""
+    """Start a thread; an interrupt meanwhile is raised as what it is, and the thread is not left hanging."""
+    thread = threading.Thread(target=target, name=name, daemon=daemon)
+    with suppress(AttributeError):  # where the standard library does it in another way one day
+        # Whoever starts it waits there for a sign, which the thread could never give when an interrupt left it locked.
+        thread._started._cond = _Condition(threading.Lock())  # type: ignore[attr-defined]  # noqa: SLF001 - see above
     try:
-        threading.Thread(target=target, name=name, daemon=daemon).start()
+        thread.start()
     except RuntimeError as error:
         # In the middle of waiting for the thread, an interrupt has the standard library free a lock that is free.
         if isinstance(error.__context__, KeyboardInterrupt):
