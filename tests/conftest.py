@@ -1,5 +1,5 @@
 """Fixtures that many tests use."""
 
-from stopped_clock import clock
+from stopped_clock import clock, stopped_clock
 
-__all__ = ["clock"]
+__all__ = ["clock", "stopped_clock"]

@@ -81,6 +81,12 @@ def stop_time(replace):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def stopped_clock(monkeypatch):
     """Stop the time of this process for one test."""
     return stop_time(monkeypatch.setattr)
+
+
+@pytest.fixture
+def clock(stopped_clock):
+    """Stop the time of this process for one test; modules that have another clock use the longer name."""
+    return stopped_clock

@@ -19,6 +19,8 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic  # by name: it stays what it is when a test stops the clock
 
 import pytest
 
@@ -53,10 +55,10 @@ class Person:
 
     def until(self, text, gone=lambda: False):
         """Give what is written up to a text; whoever has gone does not wait for it."""
-        ends = time.monotonic() + WAIT
+        ends = monotonic() + WAIT
         while (place := self.seen.find(text, self.read)) < 0:
             assert not gone()
-            assert time.monotonic() < ends, f"{text!r} did not appear in {self.seen[self.read :]!r}"
+            assert monotonic() < ends, f"{text!r} did not appear in {self.seen[self.read :]!r}"
             if select.select([self.master], [], [], 0.1)[0]:
                 self.seen += os.read(self.master, 65536).decode(errors="replace")
         start, self.read = self.read, place + len(text)
@@ -558,19 +560,23 @@ def test_the_time_left_is_shown_where_there_is_an_end(person, timeout, clock):
     assert answer.result(WAIT) == Continue()
 
 
-def test_a_simple_terminal_shows_the_time_once(person, monkeypatch):
+def test_a_simple_terminal_shows_the_time_once(person, monkeypatch, clock):
     monkeypatch.setenv("TERM", "dumb")
-    asked = request(timeout=2)
-    assert Question(person.console, asked).do() == ExitEarly("no answer within 2 s", timed_out=True)
-    assert person.until("any more").count("(0:0") == 1
+    answer = person.pool.submit(Question(person.console, request(timeout=2)).do)
+    shown = person.prompt()
+    clock.advance(2)
+    assert answer.result(WAIT) == ExitEarly("no answer within 2 s", timed_out=True)
+    assert (shown + person.until("any more")).count("(0:0") == 1
 
 
 # Answers that nobody waits for
 
 
-def test_a_prompt_that_was_abandoned_frees_the_terminal_for_the_next(person):
-    late = Question(person.console, request("first", timeout=2)).do()
-    assert late == ExitEarly("no answer within 2 s", timed_out=True)
+def test_a_prompt_that_was_abandoned_frees_the_terminal_for_the_next(person, clock):
+    late = person.pool.submit(Question(person.console, request("first", timeout=2)).do)
+    person.prompt()
+    clock.advance(2)
+    assert late.result(WAIT) == ExitEarly("no answer within 2 s", timed_out=True)
     person.until("Nobody waits for this answer any more.")
     answer = person.asked(request("second"))
     person.until('"second"')
@@ -580,10 +586,11 @@ def test_a_prompt_that_was_abandoned_frees_the_terminal_for_the_next(person):
 
 
 @pytest.mark.parametrize("typed", ["", "e\n"], ids=["choosing", "editing"])
-def test_a_prompt_used_by_hand_ends_soon_after_its_deadline(person, typed):
+def test_a_prompt_used_by_hand_ends_soon_after_its_deadline(person, typed, clock):
     answer = person.asked(request(timeout=60, asked_at=time.time() - 58))
     person.prompt()
     person.types(typed)
+    clock.advance(4)
     assert answer.result(WAIT) == LATE
     person.until("Nobody waits for this answer any more.")
 
@@ -605,11 +612,13 @@ async def test_a_prompt_whose_call_is_cancelled_is_withdrawn(person):
     await asyncio.to_thread(person.until, "Nobody waits for this answer any more.")
 
 
-def test_running_out_of_time_over_the_reason_is_still_a_no(person):
-    asked = request(timeout=5, on_timeout=OnTimeout.CONTINUE)
+def test_running_out_of_time_over_the_reason_is_still_a_no(person, clock):
+    asked = request(timeout=5, on_timeout=OnTimeout.CONTINUE, asked_at=time.time())
     answer = person.pool.submit(Question(person.console, asked).do)
     person.prompt()
     person.types("x\nbecause it")
+    person.until("because it")
+    clock.advance(4.5)
     assert answer.result(WAIT) == ExitEarly()
 
 
@@ -904,8 +913,11 @@ for disk in "ab":
 
 
 LATE_PROGRAM = """
-import fcntl, termios
+import fcntl, signal, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from stopped_clock import stop_time
+clock = stop_time(setattr)
+signal.signal(signal.SIGUSR1, lambda *_: clock.advance(3))
 from toolsemble.review import ConsoleReview, ReviewRequest
 from toolsemble.review.question import Question
 asked = ReviewRequest("Deletes a file", "delete", "old.log", timeout=3)
@@ -917,7 +929,8 @@ print(Question(ConsoleReview(), asked).do().reason, flush=True)
 def running(program, person):
     command = [sys.executable, "-c", program]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), person.slave)
-    with subprocess.Popen(command, start_new_session=True, **streams) as process:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, start_new_session=True, env=environment, **streams) as process:
         try:
             yield process
         finally:
@@ -953,6 +966,7 @@ def test_a_program_that_ends_leaves_no_editor_behind(person, editor):
         person.prompt()
         person.types("e\n")
         person.until("editing")
+        os.kill(program.pid, signal.SIGUSR1)
         person.until("no answer within 3 s")
         person.until("told to end")
         assert program.wait(WAIT) == 0

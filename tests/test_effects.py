@@ -340,9 +340,9 @@ async def test_cancellation_leaves_an_unknown_outcome(ledger):
     assert (await box.aexecute(call(), **RUN)).text.startswith(UNKNOWN)
 
 
-async def test_a_timeout_leaves_an_unknown_outcome(ledger):
+async def test_a_timeout_leaves_an_unknown_outcome(ledger, stopped_clock):
     go = threading.Event()
-    pay = paying(lambda _: go.wait(BOUND), timeout=0.05)
+    pay = paying(lambda _: stopped_clock.advance(0.05) or go.wait(BOUND), timeout=0.05)
     box = Toolbox([pay], ledger=ledger)
     for reply in (box.execute(call(1), **RUN), await box.aexecute(call(2), **RUN)):
         assert reply.text == "Error: Tool 'pay' timed out after 0.05 s"

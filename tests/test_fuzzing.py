@@ -262,7 +262,7 @@ def test_a_person_can_interrupt_the_search():
 
     @tool
     def slow(flag: bool) -> str:
-        while "result" not in names_of_main():  # that is where the search waits for its calls
+        while "wait_until" not in names_of_main():  # that is where the search waits for its calls
             over.wait(0.001)
         os.kill(os.getpid(), signal.SIGINT)
         over.wait(60)
@@ -282,12 +282,13 @@ def test_the_log_is_spared(caplog):
     assert [record.name for record in caplog.records] == ["toolsemble.tool.initial"]
 
 
-def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops():
+def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops(clock):
     free = threading.Event()
 
     @tool
     def wait(seconds: int) -> str:
         if seconds > 5:
+            clock.advance(0.05)
             free.wait(60)
         return "done"
 

@@ -389,12 +389,13 @@ def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
     assert (told.name, dict(told.attributes)) == (f"toolsemble.{event.kind}", shown)
 
 
-def test_a_call_whose_time_is_up_says_so(traces, counts):
+def test_a_call_whose_time_is_up_says_so(traces, counts, clock):
     go = threading.Event()
 
     @tool(timeout=0.05)
     def work() -> str:
         """Works."""
+        clock.advance(0.05)
         go.wait(20)
         return "done"
 

@@ -191,7 +191,7 @@ def interrupt():
     """Press Ctrl-C when the program waits for the answer: before that, there is no prompt yet."""
     main = threading.main_thread().ident
     for _ in range(3000):
-        if any(frame.f_code.co_name == "result" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
+        if any(frame.f_code.co_name == "wait_until" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
             break
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)

@@ -40,6 +40,8 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
     :param body: gives the path of the body itself, for the context that it has to run in
     """
     policy = definition.policy or _NOTHING
+    for layer in policy.nearest:
+        body = _around(layer, definition, value, body)
     if policy.layers or policy.timeout is not None or context.deadline is not None:
         return _timed(definition, policy, value, context, box, body)
     return _placed(box, definition, value, body, context)
@@ -188,7 +190,7 @@ def _has_places(hold: Hold) -> bool:
 
 def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
     """Walk the path of a body, and have it taken down when the body begins."""
-    if definition.flow is not None:
+    if definition.flow is not None or (definition.policy or _NOTHING).nearest:
         start.begin()
         return (yield from path)
     try:

@@ -67,7 +67,9 @@ class Policy:
     rates: tuple[Any, ...] = ()
     """How many bodies may begin in some time: rate limits, the tool's own first."""
     layers: tuple[Layer, ...] = ()
-    """What stands around the body, innermost first."""
+    """What stands around the body and the wait for its place, innermost first."""
+    nearest: tuple[Layer, ...] = ()
+    """What stands next to the body, inside of all limits, innermost first; for tests."""
     limits: bool = field(init=False, compare=False)
     """Whether a call has to be held to anything; else it only says what the tool is like."""
     binds: bool = field(init=False, compare=False)
@@ -75,7 +77,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
-        object.__setattr__(self, "limits", held or bool(self.rates))
+        object.__setattr__(self, "limits", held or bool(self.rates or self.nearest))
         # A layer says so that makes a key of the input, or walks what is inside again; others need not say anything.
         bound = any(getattr(each, "binds", False) for each in (*self.layers, self.needs))
         object.__setattr__(self, "binds", bound)

@@ -401,4 +401,4 @@ def _layered(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
     if layer is None:
         return definition
     policy = definition.policy or Policy()
-    return replace(definition, policy=replace(policy, layers=(layer, *policy.layers)))
+    return replace(definition, policy=replace(policy, nearest=(*policy.nearest, layer)))

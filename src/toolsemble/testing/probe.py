@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import traceback
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ from toolsemble.shape import described, shaped
 from toolsemble.testing.shrink import shrunk
 from toolsemble.toolbox import Toolbox
 from toolsemble.work import Work
-from toolsemble.workers import ThreadPerJob, wait_for
+from toolsemble.workers import ThreadPerJob, wait_until
 
 Kind: TypeAlias = Literal["exception", "raised", "result", "hang"]
 
@@ -104,9 +105,10 @@ class Probe(Layer):
         own = f"{self.mark}{self._number}"
         self._raised[own] = []
         call = _call(self._name, given, own)
+        ends = time.monotonic() + self._timeout
         future: Future[Any] = self._threads.submit(self._boxes[repair].execute, call)
         try:
-            if not wait_for(future, self._timeout):
+            if not wait_until(future, ends):
                 return Finding("hang", f"no end after {self._timeout:g} s")
             reply = future.result()
         except KeyboardInterrupt:
