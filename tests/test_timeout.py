@@ -279,7 +279,7 @@ def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
         raise KeyboardInterrupt
 
     metrics = InMemoryMetrics()
-    monkeypatch.setattr("toolsemble.bounded.wait_for", interrupt)
+    monkeypatch.setattr("toolsemble.bounded.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Function(gate, timeout=LONG).execute("x", ToolContext(metrics=metrics))
     assert metrics.counter("abandoned_threads", "function") == 1
