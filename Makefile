@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls test test-lowest coverage lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest coverage lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -31,7 +31,15 @@ demo-calls: $(VENV)/.runtime
 
 TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
+# For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
+check: $(VENV)/.dev
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/ruff check --quiet
+	@echo "check: the quick tests, in less than a minute; make test runs all of them"
+	@$(TEST) -m "not slow" tests
+
 test: $(VENV)/.dev
+	@echo "test: all tests, and the examples in pages and docstrings; about five minutes on two cores"
 	@$(TEST)
 
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
@@ -16,7 +16,7 @@ from tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
 from toolsemble.limits import TABLE
 from toolsemble.review import AutoApprove
-from toolsemble.workers import ContextThreadPool, in_event_loop
+from toolsemble.workers import ContextThreadPool, in_event_loop, wait_until
 
 
 async def test_work_that_a_body_submits_never_queues_behind_the_body():
@@ -304,3 +304,11 @@ def test_where_asyncio_was_never_imported_no_loop_is_running(monkeypatch):
 def test_settings_that_cannot_do_their_job_are_refused(setting, value):
     with pytest.raises(ToolDefinitionError, match=f"Toolbox {setting} has no method"):
         Toolbox([], **{setting: value})
+
+
+def test_a_wait_that_ends_early_goes_on_until_its_time_has_come(clock):
+    future = Future()
+    ending = threading.Timer(0.1, future.set_result, [None])
+    ending.start()
+    assert wait_until(future, clock.monotonic() + 0.001)  # though more time has passed by another clock
+    ending.join()

@@ -66,13 +66,9 @@ def _plain(values: dict[Any, Any]) -> dict[Any, Any] | None:
 
 
 def _read_again(definition: ToolDefinition, value: Any, problem: Exception) -> Any:
-    try:
-        exact = definition.present(value, reveal=True)
-        again = definition.accept(exact, frozenset())[0]
-        same = again is not value and digest(definition.present(again, reveal=True)) == digest(exact)
-    except Exception:  # noqa: BLE001 - as above, and what is shown may not be what can be read
-        same = False
-    if not same:
+    exact = definition.present(value, reveal=True)
+    again = definition.accept(exact, frozenset())[0]
+    if again is value or digest(definition.present(again, reveal=True)) != digest(exact):
         raise UncopyableError(
             f"The input of '{definition.name}' cannot be copied ({described(problem)}), so it could be changed before "
             "it is used; hand over values that can be copied"
