@@ -11,7 +11,19 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from toolsemble import InMemoryMetrics, SchemaTool, Tool, Toolbox, ToolCall, ToolDefinitionError, tool
+import toolsemble
+from toolsemble import (
+    InMemoryMetrics,
+    SchemaTool,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+    ToolPipeline,
+    fan_out,
+    map_over,
+    tool,
+)
 
 STEPS = ["text", "nested", "null", "coerce", "keys", "extra"]
 
@@ -437,3 +449,29 @@ class TestIrreversible:
         assert paid('Sure! {"cents": 5} is what I send') == "5 True"
         assert paid({"cents": 5, "why": "because"}) == "5 True"
         assert paid({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'
+
+
+@tool(effects="irreversible")
+def erase(path: str, dry_run: bool = True) -> str:
+    return f"erased {path}"
+
+
+@tool
+def look(path: str) -> str:
+    return path
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments"),
+    [
+        (ToolPipeline("made", "", [erase]), {"path": "/", "exclude": ["x"]}),
+        (ToolPipeline("made", "", [erase, look]), {"path": "/", "exclude": ["x"]}),
+        (ToolPipeline("made", "", [ToolPipeline("inner", "", [look, erase])]), {"path": "/", "exclude": ["x"]}),
+        (fan_out(erase, look, name="made"), {"path": "/", "exclude": ["x"]}),
+        (toolsemble.choose(bool, erase, look, name="made"), {"path": "/", "exclude": ["x"]}),
+        (map_over(erase, name="made"), {"items": [{"path": "/", "exclude": ["x"]}]}),
+    ],
+)
+def test_nothing_is_left_out_for_an_irreversible_part_of_a_tool(made, arguments):
+    reply = Toolbox([made]).execute(ToolCall("made", arguments))
+    assert (reply.is_error, "exclude" in reply.text, "erased" in reply.text) == (True, True, False)

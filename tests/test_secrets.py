@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBytes
 
 import toolsemble
-from tools import Echo, Function
+from tools import Echo, Function, Reviewer
 from toolsemble import (
     Agent,
     Cache,
@@ -1174,3 +1174,34 @@ async def test_nor_does_a_run_of_an_agent_show_what_was_sent_to_a_tool_that_is_n
     assert result.text == "done"
     assert len(out.seen) == 6
     assert_unseen(out.text(caplog), PLAIN)
+
+
+PASSWORD = {"type": "string", "format": "password"}
+WITH_PASSWORD = {"type": "object", "properties": {"pw": PASSWORD}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": WITH_PASSWORD}},
+        {"anyOf": [WITH_PASSWORD]},
+        {"if": {}, "then": WITH_PASSWORD},
+        {"dependentSchemas": {"user": WITH_PASSWORD}},
+        {"properties": {"pw": {}}, "allOf": [WITH_PASSWORD]},
+        {"properties": {"pw": {"type": "object", "dependentSchemas": {"a": WITH_PASSWORD}}}},
+    ],
+)
+def test_a_secret_is_hidden_wherever_its_schema_stands(schema):
+    reviewer = Reviewer(Continue())
+    made = SchemaTool("login", "", lambda _: "in", {"type": "object", **schema})
+    made.requires_approval = True
+    sent = {"a": "hunter2", "pw": "hunter2"} if "pw" in str(schema.get("properties", {}).get("pw", {})) else "hunter2"
+    Toolbox([made], review=reviewer).execute(ToolCall("login", {"user": "ada", "pw": sent}))
+    assert (reviewer.requests[0].arguments["user"], "hunter2" in str(reviewer.requests)) == ("ada", False)
+
+
+@pytest.mark.parametrize("keyword", ["additionalProperties", "unevaluatedProperties", "patternProperties"])
+def test_a_secret_without_a_name_is_refused(keyword):
+    inner = {"^p": PASSWORD} if keyword == "patternProperties" else PASSWORD
+    with pytest.raises(ToolDefinitionError, match=f"{keyword} has secrets .* list them under properties"):
+        Toolbox([SchemaTool("login", "", lambda _: "in", {"type": "object", keyword: inner})])

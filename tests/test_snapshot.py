@@ -460,36 +460,34 @@ class Single(Account):
         return self
 
 
+CHANGED = "Error: Rejected by reviewer: the arguments were changed while the reviewer was asked"
+
+
 class TestWhatCannotBeCopied:
-    def test_an_object_with_a_lock_is_read_again(self):
+    @pytest.mark.parametrize("settings", [{}, {"retries": 1}, {"timeout": 60}], ids=str)
+    @pytest.mark.parametrize(("meddles", "told"), [(False, "closed ada"), (True, CHANGED)])
+    def test_an_object_with_a_lock_is_compared_instead(self, settings, meddles, told):
         account = Account("ada")
 
         @tool
         def find(number: int) -> Account:
             return account
 
-        @tool(requires_approval=True)
-        def close(account: Account) -> str:
-            with account.lock:
-                return f"closed {account.name}"
+        @tool(requires_approval=True, idempotent=True, **settings)
+        def close(given: Account) -> str:
+            assert given is account
+            return f"closed {given.name}"
 
         def meddle(request):
-            account.name = "eve"
+            account.name = "eve" if meddles else "ada"
             return Continue()
 
         context = ToolContext(review=CallbackReview(meddle))
-        assert (find | close).execute({"number": 1}, context).output == "closed ada"
+        assert (find | close).execute({"number": 1}, context).text == told
 
     @pytest.mark.parametrize(
         ("kind", "told"),
         [
-            (
-                Doubled,
-                (
-                    "Step 'close' threw: The input of 'close' cannot be copied (cannot pickle '_thread.lock' object), "
-                    "so it could be changed before it is used; hand over values that can be copied"
-                ),
-            ),
             (Founded, "It cannot be shown: nobody can tell from outside what a lock holds"),
         ],
     )

@@ -6,6 +6,7 @@ import datetime
 import enum
 import functools
 import json
+import logging
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
+import numpy
 import pydantic
 import pytest
 import typing_extensions
@@ -29,15 +31,16 @@ from toolsemble import (
     Secret,
     Toolbox,
     ToolCall,
+    ToolContext,
     ToolDefinitionError,
     ToolResult,
     TypedTool,
     tool,
 )
 from toolsemble.builtin import HttpTool, ProcessTool
-from toolsemble.review import RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.present import presented
+from toolsemble.schema.present import HIDDEN, presented
 from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
 from toolsemble.veil import differing
@@ -973,3 +976,69 @@ class TestTransparency:
 
     def test_texts_of_more_entries_than_are_shown_are_secret(self):
         assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
+
+
+class TestValuesOfUndeclaredTypes:
+    """What a step hands on to a parameter that takes anything."""
+
+    @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"cache": True, "effects": "read"}], ids=str)
+    @pytest.mark.parametrize("kind", [Any, object, dict[str, Any]])
+    def test_secrets_in_them_are_hidden(self, kind, settings, caplog):
+        @tool
+        def find() -> dict:
+            return {"x": {"user": "ada", "token": SecretStr("hunter22"), "size": (3, 4)}}
+
+        @tool(**settings)
+        def use(x: kind) -> str:
+            return x["token"].get_secret_value()[:2]
+
+        reviewer, seen = Reviewer(Continue()), []
+        box = Toolbox([find | use], review=reviewer, sinks=[seen.append])
+        with caplog.at_level(logging.DEBUG):
+            assert box.execute(ToolCall("find_then_use")).text == "hu"
+        box.flush(30)
+        assert "hunter22" not in f"{reviewer.requests} {seen} {caplog.text}"
+        if reviewer.requests:
+            assert reviewer.requests[0].arguments["x"]["token"] == HIDDEN
+
+    def test_what_is_neither_equal_nor_different_can_be_handed_on(self):
+        @tool
+        def find() -> Any:
+            return {"h": numpy.arange(3), "n": 1}
+
+        def run(**settings):
+            @tool(**settings)
+            def use(h: Any, n: int) -> str:
+                return f"{h.sum()} {n}"
+
+            return (find | use).execute("{}", ToolContext(review=AutoApprove())).text
+
+        assert run(cache=True, effects="read") == run(retries=1, effects="read") == "3 1"
+        assert "cannot be shown: nobody can tell from outside what a ndarray holds" in run(requires_approval=True)
+
+    @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"idempotency": True}], ids=str)
+    def test_what_an_object_has_computed_of_its_fields_is_no_secret(self, settings):
+        @dataclasses.dataclass
+        class Invoice:
+            items: list[int]
+
+            @functools.cached_property
+            def total(self):
+                return sum(self.items)
+
+        @attrs.frozen(cache_hash=True)
+        class Owner:
+            name: str
+
+        @tool
+        def find() -> dict:
+            invoice, owner = Invoice([1, 2]), Owner("ada")
+            hash(owner)
+            return {"invoice": invoice, "owner": owner, "total": invoice.total}
+
+        @tool(effects="write", **settings)
+        def pay(invoice: Invoice, owner: Owner, total: int) -> str:
+            return f"{owner.name} pays {invoice.total}"
+
+        context = ToolContext(review=AutoApprove(), run_id="r1")
+        assert (find | pay).execute("{}", context).text == "ada pays 3"

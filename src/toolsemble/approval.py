@@ -18,7 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.shape import described
-from toolsemble.snapshot import copied
+from toolsemble.snapshot import UncopyableError, copied, exact_digest
 from toolsemble.veil import know_sent, masked, masked_error, masked_value
 from toolsemble.work import Apply, Work
 from toolsemble.workers import unwrapped
@@ -39,7 +39,7 @@ def approved(
     What one reviewer has edited is put to the others again: each of them agrees to what runs.
     """
     # From here on nobody else holds the input: what a reviewer, or a predicate, has seen is what runs.
-    read = copied(definition, read[0]), read[1]
+    read = _own(definition, read[0]), read[1]
     gates = (gate, *gate.further)
     agreed = asked = 0
     while agreed < len(gates):
@@ -65,12 +65,12 @@ def _approved_by(
             return value, repairs
     handler = _handler(definition, gate, context)
     for _ in range(_MOST_ASKED):
-        request = _request(definition, gate, value, repairs, context, doubt)
+        request, sealed = _request(definition, gate, value, repairs, context, doubt), exact_digest(definition, value)
         decision = yield Question(handler, request)
         if type(decision) is ExitEarly:
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _written(request)}")
         if type(decision) is Continue:
-            _check_unchanged(definition, value, request)
+            _check_unchanged(definition, value, request, sealed)
             return value, repairs
         if definition.secret:
             know_sent(definition, decision.revised)
@@ -81,9 +81,17 @@ def _approved_by(
             context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
             continue
         if says(definition, decision.revised, edited):
-            return copied(definition, edited), ()
-        value, repairs, given, doubt = copied(definition, edited), (), decision.revised, _ANOTHER_READING
+            return _own(definition, edited), ()
+        value, repairs, given, doubt = _own(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
+
+
+def _own(definition: ToolDefinition, value: Any) -> Any:
+    """Return a copy of an input; one that cannot be copied as it is, since it is compared when the answer comes."""
+    try:
+        return copied(definition, value)
+    except UncopyableError:
+        return value
 
 
 def _needed(
@@ -149,8 +157,10 @@ def _request(
     )
 
 
-def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest) -> None:
-    """Refuse when somebody on the way to the reviewer has changed what the reviewer saw."""
+def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest, sealed: str) -> None:
+    """Refuse when somebody has changed what the reviewer saw, or what would run."""
+    if sealed != exact_digest(definition, value):
+        raise RejectedError("Rejected by reviewer: the arguments were changed while the reviewer was asked")
     if request.arguments_digest != replace(request, arguments=masked_value(definition.present(value))).arguments_digest:
         raise RejectedError("Rejected by reviewer: the arguments were changed on their way to the reviewer")
 

@@ -176,11 +176,17 @@ class ToolDefinition:
             self._check_editable()
         if self.policy is not None:
             self._check_policy(self.policy)
-            if self.policy.effects == "irreversible" and not isinstance(self.decode, Cautious):
-                object.__setattr__(self, "decode", Cautious(self.decode))
-                object.__setattr__(self, "accept", Cautious(self.accept))
+        if self._is_irreversible() and not isinstance(self.decode, Cautious):
+            object.__setattr__(self, "decode", Cautious(self.decode))
+            object.__setattr__(self, "accept", Cautious(self.accept))
         if self.gate is not None:
             self.check_told("a reviewer could not be shown it")
+
+    def _is_irreversible(self) -> bool:
+        """Return whether the tool, or one that it is made of, does what cannot be undone."""
+        if self.policy is not None and self.policy.effects == "irreversible":
+            return True
+        return self.flow is not None and any(isinstance(part.decode, Cautious) for part in self.flow.parts())
 
     def check_told(self, otherwise: str) -> None:
         """Refuse a type that does not keep what it is made of, where that has to be told; say what would happen."""

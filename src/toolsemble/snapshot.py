@@ -12,6 +12,7 @@ from toolsemble.schema.present import UnreadableError
 from toolsemble.shape import described
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
+_OTHER = object()
 
 
 class UncopyableError(ToolExecutionError):
@@ -30,50 +31,52 @@ def is_bound(definition: ToolDefinition) -> bool:
 def copied(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of a body's input that nobody else holds; raise :class:`UncopyableError` where there is none.
 
-    An object that cannot be copied, because it has a lock for example, is read again from what is shown of it. One that
-    keeps something where nobody is shown it is an :class:`UnreadableError`: a copy may have lost that.
+    An object that keeps something where nobody is shown it is an :class:`UnreadableError`: a copy may have lost that.
 
     >>> given = {"path": "a.log", "tags": ["old"]}
     >>> own = copied(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
     >>> own == given, own["tags"] is given["tags"]
     (True, False)
     """
-    if type(value) in _ATOMIC:
-        return value
-    if type(value) is dict and (plain := _plain(value)) is not None:
+    if (plain := _plain(value)) is not _OTHER:
         return plain
     definition.present(value, reveal=True)
+    return _deep(definition, value)
+
+
+def exact_digest(definition: ToolDefinition, value: Any) -> str:
+    """Return what tells an input from every other, its secrets included."""
+    return digest(definition.present(value, reveal=True))
+
+
+def _deep(definition: ToolDefinition, value: Any) -> Any:
     try:
         return deepcopy(value)
-    except Exception as problem:  # noqa: BLE001 - an object of somebody's own can raise anything
-        return _read_again(definition, value, problem)
+    except Exception as problem:  # an object of somebody's own can raise anything
+        raise UncopyableError(
+            f"The input of '{definition.name}' cannot be copied ({described(problem)}), so it could be changed before "
+            "it is used; hand over values that can be copied"
+        ) from problem
 
 
-def _plain(values: dict[Any, Any]) -> dict[Any, Any] | None:
-    """Return a copy of values that are atomic, or lists of such, as most arguments are; None for others.
+def _plain(value: Any) -> Any:
+    """Return a copy of an input that is atomic, or has atomic values or lists of such, as most have.
 
     ``deepcopy`` does the same, and takes ten times as long.
     """
+    if type(value) in _ATOMIC:
+        return value
+    if type(value) is not dict:
+        return _OTHER
     made = {}
-    for key, each in values.items():
+    for key, each in value.items():
         if type(each) in _ATOMIC:
             made[key] = each
         elif type(each) is list and all(type(item) in _ATOMIC for item in each):
             made[key] = each.copy()
         else:
-            return None
+            return _OTHER
     return made
-
-
-def _read_again(definition: ToolDefinition, value: Any, problem: Exception) -> Any:
-    exact = definition.present(value, reveal=True)
-    again = definition.accept(exact, frozenset())[0]
-    if again is value or digest(definition.present(again, reveal=True)) != digest(exact):
-        raise UncopyableError(
-            f"The input of '{definition.name}' cannot be copied ({described(problem)}), so it could be changed before "
-            "it is used; hand over values that can be copied"
-        ) from problem
-    return again
 
 
 class Snapshot:
@@ -82,7 +85,7 @@ class Snapshot:
     An input that cannot be copied is compared in place of that, as the last thing before the body.
     """
 
-    __slots__ = ("_definition", "_seal", "value")
+    __slots__ = ("_definition", "_seal", "_shared", "value")
 
     def __init__(self, definition: ToolDefinition, value: Any) -> None:
         """Take a copy of the input; that of an approved call is one already."""
@@ -90,27 +93,27 @@ class Snapshot:
         self._seal: str | None = None
         self.value = value
         """The input, for what is recorded of the call."""
-        shared = False
-        if definition.gate is None:
+        self._shared = False
+        sealed = definition.gate is not None
+        if not sealed:
             try:
                 self.value = copied(definition, value)
             except UncopyableError:
-                shared = True
+                sealed = self._shared = True
             except UnreadableError:
-                pass  # nothing can be compared; whoever makes a key of it finds that out, too
-        if shared or definition.gate is not None:
-            self._seal = self._digest()
+                self._shared = True  # nothing can be compared; whoever makes a key of it finds that out, too
+        if sealed:
+            self._seal = exact_digest(definition, self.value)
 
     def take(self) -> Any:
         """Return the input for one run of the body, or for what stands around it; raise when it was changed."""
-        if self._seal is not None and self._seal != self._digest():
+        if self._seal is not None and self._seal != exact_digest(self._definition, self.value):
             raise ToolExecutionError(
                 f"The arguments of '{self._definition.name}' were changed before it could run; nothing was done"
             )
+        if (plain := _plain(self.value)) is not _OTHER:
+            return plain
         try:
-            return copied(self._definition, self.value)
-        except (UncopyableError, UnreadableError):
+            return self.value if self._shared else _deep(self._definition, self.value)
+        except UncopyableError:  # compared just now
             return self.value
-
-    def _digest(self) -> str:
-        return digest(self._definition.present(self.value, reveal=True))

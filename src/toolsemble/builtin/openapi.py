@@ -34,7 +34,7 @@ _KEPT = {
     "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required",
     "title", "description", "default", "examples",
 }  # fmt: skip
-_FORMATS = {"date", "date-time", "time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
+_FORMATS = {"date", "date-time", "time", "duration", "uuid", "email", "uri", "ipv4", "ipv6", "password"}
 _LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
 
 

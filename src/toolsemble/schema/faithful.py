@@ -11,13 +11,13 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.present import UnreadableError, plain
+from toolsemble.schema.present import HIDDEN, UnreadableError, plain
 
 Place: TypeAlias = tuple[Any, ...]
 """Where something stands in a value: attributes, keys and indices, from the outside in."""
@@ -37,7 +37,10 @@ _LISTS = (list, tuple, deque)
 _SETS = (set, frozenset)
 _TYPE = "$python"
 _known_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
-_UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown"}  # what says nothing of the values
+_known_derived: WeakKeyDictionary[type, frozenset[str]] = WeakKeyDictionary()
+_ATTRS_HASH = "_attrs_cached_hash"
+# What says nothing of the values.
+_UNTOLD = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown", _ATTRS_HASH}
 
 
 def is_json(value: Any) -> bool:
@@ -130,8 +133,10 @@ def hidden_at(value: Any, place: Place) -> type | None:
     return None
 
 
-def whole(value: Any) -> Any:
+def whole(value: Any, *, reveal: bool = False) -> Any:
     """Return a value as JSON that tells it from every other, with its types; for what is not read as it is shown.
+
+    Secrets are hidden, unless they are to be revealed.
 
     >>> whole({"a": (1, 2), "b": b"ok"})
     {'a': {'$python': 'tuple', 'items': [1, 2]}, 'b': {'$python': 'bytes', 'text': 'b2s='}}
@@ -139,12 +144,15 @@ def whole(value: Any) -> Any:
     kind = type(value)
     if is_json(value) and not isinstance(value, (list, dict)):
         return value
+    told = partial(whole, reveal=reveal)
     if kind is list:
-        return [whole(each) for each in value]
+        return list(map(told, value))
     if isinstance(value, dict) and all(type(key) is str for key in value) and _TYPE not in value and not _state(value):
-        return {key: whole(each) for key, each in value.items()}
+        return {key: told(each) for key, each in value.items()}
     name = kind.__qualname__ if _is_standard(kind) else f"{kind.__module__}.{kind.__qualname__}"
-    return {_TYPE: name, **{key: whole(each) for key, each in _state(value).items()}, **_content(value)}
+    if hasattr(kind, "get_secret_value"):
+        return {_TYPE: name, "secret": told(value.get_secret_value())} if reveal else HIDDEN
+    return {_TYPE: name, **{key: told(each) for key, each in _state(value).items()}, **_content(value, told)}
 
 
 def _is_typed(value: Any) -> bool:
@@ -154,14 +162,14 @@ def _is_typed(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_typed, value))
 
 
-def _content(value: Any) -> dict[str, Any]:
+def _content(value: Any, told: Callable[[Any], Any]) -> dict[str, Any]:
     """Return what an object is, beside its attributes: entries, items, or a scalar's text."""
     if isinstance(value, Mapping):
-        return {"entries": sorted(([whole(key), whole(each)] for key, each in value.items()), key=repr)}
+        return {"entries": sorted(([told(key), told(each)] for key, each in value.items()), key=repr)}
     if isinstance(value, _LISTS):
-        return {"items": [whole(each) for each in value]}
+        return {"items": list(map(told, value))}
     if isinstance(value, _SETS):
-        return {"items": sorted(map(whole, value), key=repr)}
+        return {"items": sorted(map(told, value), key=repr)}
     if isinstance(value, enum.Enum):
         return {"name": value.name}
     if _state(value) and not isinstance(value, (str, int, float)):
@@ -172,7 +180,7 @@ def _content(value: Any) -> dict[str, Any]:
 def _text(value: Any) -> Any:
     """Return the text of a scalar; refuse an object that has none of its own."""
     text, kind = plain(value), type(value)
-    if isinstance(value, (str, int, float, bytes)) or _made_again(kind, text) == value:
+    if isinstance(value, (str, int, float, bytes)) or _are_equal(_made_again(kind, text), value):
         return text
     raise UnreadableError(f"It cannot be shown: nobody can tell from outside what a {kind.__qualname__} holds")
 
@@ -194,8 +202,16 @@ def _in_content(one: Any, other: Any, place: Place, *, scalar: bool) -> Iterator
     elif isinstance(one, _SETS):
         if sorted(map(repr, one)) != sorted(map(repr, other)):
             yield Difference(place, is_scalar=False)
-    elif scalar and one is not other and (one != other or repr(one) != repr(other)):
+    elif scalar and one is not other and (not _are_equal(one, other) or repr(one) != repr(other)):
         yield Difference(place, is_scalar=_is_standard(type(one)))  # others may have a text that tells less
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; False where that is not a matter of yes or no, as for arrays."""
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
+        return False
 
 
 def _in_state(one: Mapping[str, Any], other: Mapping[str, Any], place: Place) -> Iterator[Difference]:
@@ -232,7 +248,18 @@ def _state(value: Any) -> dict[str, Any]:
         return _captured(value)
     found = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
     said = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
-    return {**said, **getattr(value, "__dict__", {})}
+    own = getattr(value, "__dict__", {})
+    return {**said, **{name: each for name, each in own.items() if name not in _derived(kind)}} if own else said
+
+
+def _derived(kind: type) -> frozenset[str]:
+    """Return the attributes in which objects of a type keep what they have computed of their fields."""
+    known = _known_derived.get(kind)
+    if known is None:
+        names = {name: each for base in kind.__mro__ for name, each in vars(base).items()}
+        cached = [name for name, each in names.items() if isinstance(each, cached_property)]
+        known = _known_derived[kind] = frozenset({*cached, _ATTRS_HASH})
+    return known
 
 
 def _captured(function: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from toolsemble.schema.present import HIDDEN, presented, written
 from toolsemble.schema.problem import Path, Problem, UnfitError
 from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
-from toolsemble.schema.secret import secret_keys
+from toolsemble.schema.secret import secret_keys, unnamed_secret
 from toolsemble.schema.shorten import shortened
 from toolsemble.schema.tagged import tagged_schema
 from toolsemble.schema.wellformed import DRAFTS, checked_schema
@@ -38,6 +38,11 @@ class GivenArguments:
         self.ignored: frozenset[str] = frozenset()
         self.unkept = ""
         self.schema = checked_schema(owner, parameters)
+        if (keyword := unnamed_secret(self.schema)) is not None:
+            raise ToolDefinitionError(
+                f"Tool '{owner}': {keyword} has secrets (format 'password'), which can be hidden under the name of a "
+                "parameter only; list them under properties"
+            )
         self.secret_keys = secret_keys(self.schema)
         text = json.dumps(self.schema)
         self._counts = '"integer"' in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,10 @@ PASSWORD = "password"  # noqa: S105 - the name of a format, as JSON Schema has i
 """The format of values that nobody is shown."""
 
 _TELLING = ("default", "examples", "example")
+_ONE = {
+    "items", "additionalItems", "unevaluatedItems", "additionalProperties", "unevaluatedProperties", "propertyNames",
+    "contains", "not", "if", "then", "else",
+}  # fmt: skip
 
 
 def secret_keys(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -29,9 +34,45 @@ def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     >>> list(parameters({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"user": {}}}}}))
     ['user']
     """
-    root = {**schema, **pointed(schema, schema["$ref"])} if "$ref" in schema else schema
-    found: Mapping[str, Any] = root.get("properties", {})
-    return found
+    found: dict[str, list[Any]] = {}
+    for node in _applied(schema):
+        for name, each in node.get("properties", {}).items():
+            found.setdefault(name, []).append(each)
+    return {name: each[0] if len(each) == 1 else {"allOf": each} for name, each in found.items()}
+
+
+def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
+    """Return the keyword by which a schema has secrets among parameters that have no name in it; None for none.
+
+    >>> unnamed_secret({"additionalProperties": {"type": "string", "format": "password"}})
+    'additionalProperties'
+    """
+    secrets = _Secrets(schema)
+    for node in _applied(schema):
+        for keyword in ("additionalProperties", "unevaluatedProperties", "patternProperties"):
+            inner = node.get(keyword)
+            if any(map(secrets.are_in, inner.values() if keyword == "patternProperties" and inner else [inner])):
+                return keyword
+    return None
+
+
+def _applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Return the schemas that may apply to the same value as a schema, that one first; each of them once."""
+    waiting, known = deque[Any]([schema]), set[str]()
+    while waiting:
+        node = waiting.popleft()
+        if not isinstance(node, Mapping):
+            continue
+        yield node
+        ref = node.get("$ref")
+        if isinstance(ref, str) and ref not in known:
+            known.add(ref)
+            waiting.append(pointed(schema, ref))
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            waiting += node.get(keyword, ())
+        waiting += [node[keyword] for keyword in ("if", "then", "else") if keyword in node]
+        for keyword in ("dependentSchemas", "dependencies"):
+            waiting += node.get(keyword, {}).values()
 
 
 def property_names(schema: Any) -> frozenset[str]:
@@ -118,9 +159,9 @@ def _look(node: Any) -> tuple[bool, set[str]]:
 
 def _inner(node: Mapping[str, Any]) -> Iterator[Any]:
     for key, each in node.items():
-        if key in ("properties", "patternProperties"):
+        if key in ("properties", "patternProperties", "dependentSchemas", "dependencies"):
             yield from each.values()
-        elif key in ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames"):
+        elif key in _ONE:
             yield from each if isinstance(each, list) else [each]
         elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
             yield from each

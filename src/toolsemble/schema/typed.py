@@ -196,7 +196,7 @@ class TypedArguments:
             return shown
         if self.secret_keys:
             raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
-        return whole(value)
+        return whole(value, reveal=reveal)
 
     @property
     def unkept(self) -> str:
