@@ -133,7 +133,7 @@ def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
         until(lambda: file.exists() and file.read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble.apart.wait_for", interrupt)
+    monkeypatch.setattr("toolsemble.apart.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         wait_for.execute({"file": str(file)})
     until(lambda: not alive(int(file.read_text())))
