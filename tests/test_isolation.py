@@ -379,11 +379,19 @@ def test_a_fork_forgets_the_processes_of_its_parent():
     other.end()
 
 
-def test_a_process_that_is_still_starting_is_left_to_the_next_call():
+def test_a_process_that_is_still_starting_is_left_to_the_next_call(clock, monkeypatch):
+    begin = Worker.begin
+
+    def dawdle(worker, wanted):
+        clock.advance(0.01)
+        until(lambda: not wanted())
+        return begin(worker, wanted)
+
     WORKERS.close()
-    assert where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01)).error_message.startswith(
-        "Tool 'where' timed"
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "begin", dawdle)
+        result = where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01))
+    assert result.error_message.startswith("Tool 'where' timed")
     until(lambda: not WORKERS._busy)
     (pid,) = WORKERS.pids()
     assert supervisor_of(where.execute("{}")) == pid
