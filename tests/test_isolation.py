@@ -33,6 +33,7 @@ from isolated import (
     wait_for,
     where,
 )
+from stopped_clock import stop_time
 from tools import AsyncFunction, Function
 from toolsemble import (
     ExitEarlyError,
@@ -379,7 +380,7 @@ def test_a_fork_forgets_the_processes_of_its_parent():
     other.end()
 
 
-def test_a_process_that_is_still_starting_is_left_to_the_next_call(clock, monkeypatch):
+def test_a_process_that_is_still_starting_is_left_to_the_next_call(monkeypatch):
     begin = Worker.begin
 
     def dawdle(worker, wanted):
@@ -389,6 +390,7 @@ def test_a_process_that_is_still_starting_is_left_to_the_next_call(clock, monkey
 
     WORKERS.close()
     with monkeypatch.context() as patch:
+        clock = stop_time(patch.setattr)
         patch.setattr(Worker, "begin", dawdle)
         result = where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01))
     assert result.error_message.startswith("Tool 'where' timed")
