@@ -416,7 +416,8 @@ def test_edits_can_be_read_as_json(bot, person, monkeypatch):
     assert json.loads(line)["revised"] == '{"path": "b"}'
 
 
-def test_the_status_shows_what_goes_on_and_gives_way(bot, person):
+def test_the_status_shows_what_goes_on_and_gives_way(bot, person, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.narrator.time", SimpleNamespace(monotonic=lambda: 1000.0))
     path = bot("", PATIENT_MODEL)
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     text = person.plain()

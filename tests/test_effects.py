@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -646,7 +647,8 @@ async def test_a_ledger_that_somebody_holds_lets_nothing_be_done(file, tmp_path,
     assert box.execute(call(), **RUN).text == "paid 17 as 1"
 
 
-def test_a_wait_for_the_ledger_ends_with_the_deadline(file, tmp_path):
+def test_a_wait_for_the_ledger_ends_with_the_deadline(file, tmp_path, stopped_clock, monkeypatch):
+    monkeypatch.setattr(time, "sleep", stopped_clock.advance)
     box = Toolbox([paying(Paid())], ledger=file, timeout=0.05)
     with hold(tmp_path / "effects.db"):  # for longer than the call has
         assert box.execute(call(), **RUN).text == NOT_MADE

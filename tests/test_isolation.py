@@ -33,6 +33,7 @@ from isolated import (
     wait_for,
     where,
 )
+from stopped_clock import stop_time
 from tools import AsyncFunction, Function
 from toolsemble import (
     ExitEarlyError,
@@ -379,11 +380,20 @@ def test_a_fork_forgets_the_processes_of_its_parent():
     other.end()
 
 
-def test_a_process_that_is_still_starting_is_left_to_the_next_call():
+def test_a_process_that_is_still_starting_is_left_to_the_next_call(monkeypatch):
+    begin = Worker.begin
+
+    def dawdle(worker, wanted):
+        clock.advance(0.01)
+        until(lambda: not wanted())
+        return begin(worker, wanted)
+
     WORKERS.close()
-    assert where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01)).error_message.startswith(
-        "Tool 'where' timed"
-    )
+    with monkeypatch.context() as patch:
+        clock = stop_time(patch.setattr)
+        patch.setattr(Worker, "begin", dawdle)
+        result = where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01))
+    assert result.error_message.startswith("Tool 'where' timed")
     until(lambda: not WORKERS._busy)
     (pid,) = WORKERS.pids()
     assert supervisor_of(where.execute("{}")) == pid

@@ -779,8 +779,12 @@ async def test_nobody_there_is_worth_another_try(gemini):
     assert caught.value.retryable
 
 
-async def test_silence_for_too_long_is_worth_another_try(gemini):
-    gemini.answers = [lambda handler: handler.server.web.closing.wait(30)]
+async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
+    def silent(handler):
+        with clock.running():  # from now on: it is connected
+            handler.server.web.closing.wait(30)
+
+    gemini.answers = [silent]
     with pytest.raises(ModelError, match=r"The connection to Gemini failed: .*ReadTimeout") as caught:
         await gemini.model(timeout=0.05).reply(HELLO)
     assert caught.value.retryable

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep  # by name: it stays what it is when a test stops the clock
 from typing import Annotated
 
 import pytest
@@ -40,7 +41,7 @@ def gone(pid):
                 return True
         except (FileNotFoundError, ProcessLookupError):
             return True
-        time.sleep(0.02)
+        sleep(0.02)
     return False
 
 
@@ -49,8 +50,17 @@ def wait_for(path):
     for _ in range(1500):
         if path.exists() and path.read_text().endswith("\n"):
             return path.read_text().split()
-        time.sleep(0.02)
+        sleep(0.02)
     raise AssertionError(f"{path} was not written")
+
+
+def late(tool, file, clock):
+    """Give what is told of a call whose time is up when its program has written a file, and what that says."""
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(tool.execute, "")
+        written = wait_for(file)
+        with clock.running():
+            return call.result(60).error_message, written
 
 
 def test_a_model_is_asked_for_one_text():
@@ -259,10 +269,10 @@ def family(program, folder, **settings):
 
 
 class TestEnding:
-    def test_a_timeout_kills_the_program_and_what_it_started(self, tmp_path):
-        tool = family(STAY + "wait", tmp_path, timeout=2)
-        assert tool.execute("").error_message == "Process timed out after 2 s"
-        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+    def test_a_timeout_kills_the_program_and_what_it_started(self, tmp_path, clock):
+        message, pids = late(family(STAY + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
+        assert message == "Process timed out after 2 s"
+        assert all(gone(pid) for pid in pids)
 
     def test_a_program_that_ignores_signals_is_killed(self):
         program = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep({LONG})"
@@ -308,9 +318,10 @@ class TestEnding:
         assert family(ESCAPE + "echo done", tmp_path).execute("").text == "done"
         os.kill(int(wait_for(tmp_path / "pids")[1]), signal.SIGKILL)
 
-    def test_a_timeout_kills_what_has_started_a_session_of_its_own(self, tmp_path):
-        assert family(ESCAPE + "wait", tmp_path, timeout=2).execute("").text == "Error: Process timed out after 2 s"
-        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+    def test_a_timeout_kills_what_has_started_a_session_of_its_own(self, tmp_path, clock):
+        message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
+        assert message == "Process timed out after 2 s"
+        assert all(gone(pid) for pid in pids)
 
     async def test_cancellation_kills_what_has_started_a_session_of_its_own(self, tmp_path):
         task = asyncio.create_task(family(ESCAPE + "wait", tmp_path).aexecute(""))
@@ -320,10 +331,11 @@ class TestEnding:
             await task
         assert all(gone(pid) for pid in pids)
 
-    def test_a_timeout_kills_daemons(self, tmp_path):
+    def test_a_timeout_kills_daemons(self, tmp_path, clock):
         tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"), timeout=2)
-        assert tool.execute("").error_message == "Process timed out after 2 s"
-        assert all(gone(pid) for pid in wait_for(tmp_path / "pid"))
+        message, pids = late(tool, tmp_path / "pid", clock)
+        assert message == "Process timed out after 2 s"
+        assert all(gone(pid) for pid in pids)
 
     async def test_cancellation_kills_daemons(self, tmp_path):
         tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"))
@@ -434,12 +446,13 @@ class TestSurroundings:
         tool = ProcessTool("worker", "Works", ["sh", "-c", "echo done; kill -KILL 0"])
         assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
 
-    def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path):
+    def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path, clock):
         monkeypatch.setattr(child, "SUPERVISED", False)
         assert python("print('done')").execute("").output == "done"
         assert python("print('done')", max_cpu=60).execute("").output == "done"
-        assert family(ESCAPE + "wait", tmp_path, timeout=1).execute("").text == "Error: Process timed out after 1 s"
-        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+        message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=1), tmp_path / "pids", clock)
+        assert message == "Process timed out after 1 s"
+        assert all(gone(pid) for pid in pids)
         missing = ProcessTool("worker", "Works", ["no-such-program"])
         assert missing.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 

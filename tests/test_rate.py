@@ -135,13 +135,15 @@ async def test_one_that_waits_behind_others_waits_no_longer_than_it_may(stopped_
         await slow
 
 
-async def test_a_waiter_that_is_cancelled_uses_nothing_up():
-    made = AsyncFunction(lambda text: asyncio.sleep(0, text), rate_limit=RateLimit(1, per=0.05))
+async def test_a_waiter_that_is_cancelled_uses_nothing_up(stopped_clock):
+    made = AsyncFunction(lambda text: asyncio.sleep(0, text), rate_limit=RateLimit(1, per=600))
     await made.aexecute("x")
     waiting = [asyncio.create_task(made.aexecute("x")) for _ in range(3)]
-    await asyncio.sleep(0)
+    await auntil(lambda: TABLE.waiting == 2)  # behind the first, which looks at the clock
     for task in waiting[:2]:
         task.cancel()
+    await auntil(lambda: not TABLE.waiting)
+    stopped_clock.advance(600)
     assert (await waiting[2]).output == "x"
     assert [task.cancelled() for task in waiting] == [True, True, False]
     assert begun_under(made.rate_limit) == 1

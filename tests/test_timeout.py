@@ -31,7 +31,7 @@ from toolsemble import (
 from toolsemble.limits import TABLE
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, ScriptedModel
-from toolsemble.workers import sweep
+from toolsemble.workers import GRACE, sweep
 from waiting import auntil, until
 
 SHORT = 0.05
@@ -67,12 +67,6 @@ async def hang(_=None):
 async def soon(text):
     await asyncio.sleep(0)
     return text
-
-
-async def stubborn(_=None):
-    while True:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -137,10 +131,18 @@ def test_what_ends_in_time_gives_what_it_gives():
     assert [each.error_message for each in both_ways(AsyncFunction(afail, timeout=LONG), None)] == ["its own"] * 2
 
 
-def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog):
+def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, clock, late):
+    async def stubborn(_):
+        clock.advance(SHORT)
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                clock.advance(GRACE)
+
     metrics = InMemoryMetrics()
     bad = AsyncFunction(stubborn, "bad", timeout=SHORT)
-    box = Toolbox([bad, AsyncFunction(hang, "slow", timeout=SHORT)], metrics=metrics, max_concurrency=1)
+    box = Toolbox([bad, AsyncFunction(late, "slow", timeout=SHORT)], metrics=metrics, max_concurrency=1)
     with caplog.at_level(logging.WARNING, "toolsemble"):
         texts = [box.execute(each).text for each in calls("bad", "slow")]
         texts += [reply.text for reply in box.execute_all(calls("bad"))]
@@ -211,8 +213,8 @@ def test_a_body_sees_the_variables_and_the_context_of_its_caller():
     assert outputs == [("mine", "writer")] * 4
 
 
-def test_a_sync_function_that_gives_something_to_await_is_cancelled_too():
-    made = Function(hang, "slow", timeout=SHORT)
+def test_a_sync_function_that_gives_something_to_await_is_cancelled_too(late):
+    made = Function(late, "slow", timeout=SHORT)
     failure = ToolResult.failure("Tool 'slow' timed out after 0.05 s")
     assert both_ways(made, None) == [failure, failure]
 

@@ -289,7 +289,9 @@ class Echo(Tool):
 class Sleep(Echo):
     name = "sleep"
     async def run(self, input):
-        await nap(0.01)
+        while metrics.count("echo", "success") < 2:
+            await nap(0.01)
+        await nap(0.01)  # they are told a little after they are counted
         print("ready", flush=True)
         await nap(60)
 
