@@ -27,6 +27,8 @@ from toolsemble.agent.window import estimated_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 IMAGE = ImageContent(b"...", "image/png")
 
 

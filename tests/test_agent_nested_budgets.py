@@ -15,6 +15,8 @@ from toolsemble.agent.spending import Spending
 from toolsemble.models import ChatReply, ChatRequest, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 WAIT = 60
 HUNDRED, NO_TOKENS = TokenUsage(90, 10), TokenUsage()
 

@@ -18,6 +18,8 @@ from peers import floor, task
 from peers import toolsemble as ours
 from peers.task import new_search
 
+pytestmark = pytest.mark.slow
+
 SLOW = {"async_2000"}
 """What takes long, and differs from others by a number only."""
 TIMED = [what for what in FIGURES if what not in {"import", *FRESH, *SLOW}]

@@ -34,6 +34,8 @@ from peers import task
 from ratio import rounded, spread
 from timing import Repeated
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     imports: {},
     definitions: {},

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from toolsemble import Toolbox, ToolCall
 from toolsemble.builtin import CalculatorTool
 
+pytestmark = pytest.mark.slow
+
 CALCULATOR = CalculatorTool()
 TOO_LARGE = "The result is too large: more than 4,000 digits"
 TOO_SMALL = "The result is too small: it begins after more than 4,000 zeros"

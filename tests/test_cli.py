@@ -26,6 +26,8 @@ from toolsemble.cli.screen import Pane, Screen
 from toolsemble.cli.visible import one_line, visible
 from toolsemble.definition import PROVIDERS
 
+pytestmark = pytest.mark.slow
+
 SPENT = re.compile(r"\d+\.\d s")
 TWICE = 'add_1_2(), "It is three."'
 

@@ -33,6 +33,8 @@ from toolsemble.events import (
 from toolsemble.models import AssistantMessage
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 
+pytestmark = pytest.mark.slow
+
 TWICE = 'add_1_2(), "It is three."'
 CALL = ToolCall("add", {"a": 1}, id="c1")
 RECORD = ToolCallRecord(CALL, ToolReply(CALL, ToolResult.success("3")))

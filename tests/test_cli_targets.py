@@ -10,6 +10,8 @@ from toolsemble.cli.builtins import BUILT_INS, built_in
 from toolsemble.cli.modules import module_at, module_named, tools_in
 from toolsemble.cli.targets import split_targets, thing_at, toolbox_of, tools_of
 
+pytestmark = pytest.mark.slow
+
 TOOLS = """
 from toolsemble import Tool, Toolbox, tool
 

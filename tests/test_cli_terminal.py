@@ -17,6 +17,8 @@ from toolsemble.cli import main
 from toolsemble.cli.app import app
 from toolsemble.cli.exits import Exit
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SLEEPY = """

@@ -29,6 +29,8 @@ from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTim
 from toolsemble.review.question import Question
 from toolsemble.review.terminal import TURNS
 
+pytestmark = pytest.mark.slow
+
 WAIT = 30
 NOT_A_TERMINAL = "standard input is not a terminal, so nobody can be asked"
 TOLD = f"'delete' is refused: {NOT_A_TERMINAL}; run the program in a terminal, or use another handler"

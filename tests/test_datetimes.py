@@ -17,6 +17,8 @@ from toolsemble import Toolbox, ToolCall
 from toolsemble.builtin import DateTimeTool
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 
+pytestmark = pytest.mark.slow
+
 UTC = datetime.UTC
 NOW = datetime.datetime(2024, 3, 15, 12, 30, 0, 999_999, tzinfo=UTC)  # a Friday
 TOOL = DateTimeTool(lambda: NOW)

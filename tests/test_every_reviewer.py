@@ -22,6 +22,8 @@ from toolsemble.review import (
 )
 from toolsemble.review.listener import listening
 
+pytestmark = pytest.mark.slow
+
 GATED = Function(lambda text: text, requires_approval=True)
 OPEN = Function(lambda text: text, name="open")
 SECRET = "a secret of sixteen or more bytes"  # noqa: S105 - a test's own

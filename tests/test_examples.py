@@ -20,6 +20,8 @@ from toolsemble.review import SQLiteStore
 from toolsemble.testing import AutoApprove, FunctionModel, ScriptedModel
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))

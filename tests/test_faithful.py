@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, Type
 import attrs
 import msgspec
 import pydantic
+import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pydantic import AliasChoices, RootModel, SecretBytes, SecretStr
@@ -23,6 +24,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tools import Reviewer
 from toolsemble import Continue, Param, Secret, Toolbox, ToolCall, tool
+
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 

@@ -17,6 +17,8 @@ from toolsemble.builtin.fetch import Fetcher, FetchError, Request, _system_tls
 from toolsemble.guard.urls import UrlGuard, UrlRefusedError
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 1000
 
 

@@ -18,6 +18,8 @@ from toolsemble.builtin import FileReadTool, FileWriteTool
 from toolsemble.guard import paths
 from toolsemble.guard.paths import DENIED, Sandbox
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def base(tmp_path):

@@ -17,6 +17,8 @@ from pydantic import Field
 
 from toolsemble import Toolbox, ToolCall, tool
 
+pytestmark = pytest.mark.slow
+
 
 class Color(enum.Enum):
     RED = "red"

@@ -43,6 +43,8 @@ from toolsemble.testing import Crash, FakeReviewer, FuzzReport, fuzz
 from toolsemble.testing.arguments import Arguments
 from toolsemble.testing.shrink import shrunk
 
+pytestmark = pytest.mark.slow
+
 
 @tool
 def initial(name: str) -> str:

@@ -12,6 +12,8 @@ import pytest
 from tools import Echo
 from toolsemble import SchemaTool, Toolbox, ToolCall, tool
 
+pytestmark = pytest.mark.slow
+
 LONG = "a number has more than 4300 digits; send a smaller one, or put it in quotes where text is expected"
 DIGITS = "1" + "0" * 6000
 

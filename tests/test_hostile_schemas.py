@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
 from toolsemble.builtin import HttpTool
 
+pytestmark = pytest.mark.slow
+
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 
 

@@ -17,6 +17,8 @@ from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble.builtin import HttpTool
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def web():

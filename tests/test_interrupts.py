@@ -30,6 +30,7 @@ from waiting import LONG, until
 
 # Where an interrupt comes before a coroutine begins, or in a finalizer, Python says so.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

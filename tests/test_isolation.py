@@ -52,6 +52,8 @@ from toolsemble.supervisor import descendants
 from toolsemble.work import Job
 from waiting import LONG, alive, until
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolResult
 from toolsemble.builtin import JsonParserTool, jsonpath
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = {
     "users": [{"name": "Ada", "age": 36}, {"name": "Bob", "e.mail": "bob@example.org"}],
     "count": 2,

@@ -23,6 +23,8 @@ from toolsemble import (
 from toolsemble.limits import TABLE
 from toolsemble.review import CallbackReview, Continue, Edit, ExitEarly
 
+pytestmark = pytest.mark.slow
+
 TASKS, TURNS, CALLS = 50, 10, 10
 COUNT = TASKS * TURNS * CALLS
 BOUND = 60.0

@@ -15,6 +15,8 @@ from toolsemble.models.local.layout import laid_out
 from toolsemble.models.local.prompt import Offer
 from toolsemble.result import FileContent
 
+pytestmark = pytest.mark.slow
+
 LONG = 100_000
 SYSTEM = [(Said("system", "be brief"),)]
 

@@ -57,6 +57,8 @@ from toolsemble.models import (
 )
 from toolsemble.workers import finish
 
+pytestmark = pytest.mark.slow
+
 WRITTEN_WEATHER = {
     "name": "weather",
     "description": "The weather in a city",

@@ -57,6 +57,8 @@ from toolsemble.models import (
 from toolsemble.models.bedrock_http import tell_exchanges
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 NAME = "anthropic.claude-sonnet-4-5-v1:0"
 OWNER = f"bedrock:{NAME}"
 IMAGE_BLOCK = {"image": {"format": "png", "source": {"bytes": "AP8="}}}

@@ -35,6 +35,8 @@ from toolsemble.models import (
 from toolsemble.models.compatible import SERVERS
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 HELLO = ChatRequest([UserMessage("hello")])
 ROME = '{"city": "Rome"}'
 OSLO = '{"city": "Oslo"}'

@@ -55,6 +55,8 @@ from toolsemble.models import (
 )
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = "gemini-2.5-flash", "gemini-3-flash"
 KEY = "AIza-secret-key"
 IMAGE_PART = {"inlineData": {"data": "AP8=", "mimeType": "image/png"}}

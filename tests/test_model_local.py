@@ -48,6 +48,8 @@ from toolsemble.models import (
 from toolsemble.models.local import prefix
 from toolsemble.result import ImageContent
 
+pytestmark = pytest.mark.slow
+
 SAYS = {'"': 'abn"}], ', "a": 'b"', "b": '"', "\n": "h{", "h": "i", "i": "\0"}
 """Calls what begins with an a, else with a b; says "ab" where it is free to, and "hi" in a chat."""
 ENDLESS = {**SAYS, "b": "b", "h": "h"}

@@ -54,6 +54,8 @@ from toolsemble.models import (
     model_of,
 )
 
+pytestmark = pytest.mark.slow
+
 WRITTEN_WEATHER = {
     "type": "function",
     "function": {

@@ -70,6 +70,8 @@ from toolsemble.models import (
 from toolsemble.models.failure import retry_after
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 APIS = ["chat", "responses"]
 HELLO = ChatRequest([UserMessage("hello")])
 IMAGE = ImageContent(b"hi", "image/png")

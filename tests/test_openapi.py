@@ -10,6 +10,8 @@ from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble.builtin import HttpTool
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 PET = {
     "type": "object",
     "required": ["id", "name"],

@@ -47,6 +47,8 @@ from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
 from toolsemble.testing import ScriptedModel
 from toolsemble.watch import Companion, tell, unwatch, watch
 
+pytestmark = pytest.mark.slow
+
 IN_BODY = "in the body"
 
 

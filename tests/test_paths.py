@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from toolsemble import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.paths import DENIED, MissingFileError, Sandbox
 
+pytestmark = pytest.mark.slow
+
 SECRET = b"the secret"
 LARGE = 10_000
 

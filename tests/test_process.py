@@ -19,6 +19,8 @@ from tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
 from toolsemble.builtin import ProcessTool, child, process
 
+pytestmark = pytest.mark.slow
+
 LONG = 1000
 """Seconds that no test waits for: what takes that long is killed."""
 

@@ -12,6 +12,8 @@ from toolsemble import Toolbox, ToolCall, ToolContext, ToolDefinitionError, Tool
 from toolsemble.review import AutoReject
 from toolsemble.telemetry import PrometheusMetrics
 
+pytestmark = pytest.mark.slow
+
 
 @tool
 def shout(text: str) -> str:

@@ -28,6 +28,8 @@ from toolsemble.models import (
 )
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 WAIT = 60
 KEY = "sk-a-very-secret-key-1234567890"
 MOST = 1_000_000

@@ -40,6 +40,8 @@ from toolsemble.providers import mistral as to_mistral
 from toolsemble.providers import ollama as to_ollama
 from toolsemble.providers import openai as to_openai
 
+pytestmark = pytest.mark.slow
+
 PROVIDERS = [to_openai, to_anthropic, to_google, to_bedrock, to_mistral, to_ollama, to_mcp]
 STRICT_PROVIDERS = [to_openai, to_anthropic, to_bedrock, to_mistral]
 

@@ -15,6 +15,8 @@ from toolsemble.review import MemoryStore, QueueReview, ReviewRequest, SQLiteSto
 from toolsemble.review.question import Question
 from waiting import auntil
 
+pytestmark = pytest.mark.slow
+
 FAST = 0.005
 
 

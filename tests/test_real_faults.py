@@ -19,6 +19,8 @@ from toolsemble.table import Table
 from toolsemble.workers import sweep
 from waiting import LONG, alive, until
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 
 

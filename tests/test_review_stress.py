@@ -17,6 +17,8 @@ from asking import ASKED
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.review import QueueReview, SQLiteStore
 
+pytestmark = pytest.mark.slow
+
 COUNT = 1000
 FEW = 250
 

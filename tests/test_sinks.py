@@ -18,6 +18,8 @@ from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble import sinks as sinks_module
 from toolsemble.watch import tell
 
+pytestmark = pytest.mark.slow
+
 CALL = ToolCall("echo", {"input": "x"}, "c1")
 BOTH = ["call_started", "call_finished"]
 

@@ -3,8 +3,12 @@
 import asyncio
 import threading
 
+import pytest
+
 from tools import AsyncFunction, Function, call
 from toolsemble import InMemoryMetrics, Toolbox
+
+pytestmark = pytest.mark.slow
 
 
 async def test_ten_thousand_concurrent_async_calls_get_their_own_replies():

@@ -17,6 +17,8 @@ import pytest
 from toolsemble import servant, supervisor
 from waiting import LONG, alive, until
 
+pytestmark = pytest.mark.slow
+
 context = multiprocessing.get_context("spawn")
 
 

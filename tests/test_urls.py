@@ -8,6 +8,8 @@ from toolsemble import ToolDefinitionError
 from toolsemble.guard.addresses import is_public
 from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError, resolve
 
+pytestmark = pytest.mark.slow
+
 PUBLIC = "93.184.215.14"
 CLOSED = [
     "0.0.0.0",  # noqa: S104 - an address that must be refused

@@ -17,6 +17,8 @@ from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.web_scraper import Page
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 WORDS = "This is a paragraph of the story that goes on for quite some while, so that nobody takes it for a menu."
 PAGE = f"""<!DOCTYPE html><html><head><title>Rain in Rome</title><script>alert("script")</script></head><body>
 <nav><ul><li><a href="/">Home</a></li><li><a href="/about">About us</a></li></ul></nav>

@@ -25,6 +25,8 @@ from toolsemble.review.signature import check_signature, signed_headers, webhook
 from toolsemble.testing import FixedClock
 from waiting import auntil
 
+pytestmark = pytest.mark.slow
+
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
 KEY = webhook_key(SECRET)
 NOWHERE = "http://127.0.0.1:9/"

@@ -37,6 +37,8 @@ from toolsemble.weights import (
 )
 from web import serving
 
+pytestmark = pytest.mark.slow
+
 DATA = random.Random(7).randbytes(1_500_000)  # noqa: S311 - the same bytes each time
 CUTS = [DATA[:600_000], DATA[600_000:1_200_000], DATA[1_200_000:]]
 TINY = Weights(
