@@ -100,7 +100,9 @@ def test_sinks_of_every_form_are_told():
         await asyncio.sleep(0)
         seen.append("later")
 
-    Toolbox([Echo()], sinks=[Object(), Called(), later, lambda _: seen.append("function")]).execute(CALL)
+    box = Toolbox([Echo()], sinks=[Object(), Called(), later, lambda _: seen.append("function")])
+    box.execute(CALL)
+    assert box.flush(60)
     assert sorted(seen) == sorted(["object", "called", "later", "function"] * 2)
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tools import AsyncEcho, AsyncFunction, AsyncRaising, Echo, Function, Meeting, Raising, call
 from toolsemble import ExitEarlyError, InMemoryMetrics, Toolbox, ToolCall, ToolConfigurationError
+from waiting import until
 
 
 async def run_turn(box, calls, how):
@@ -423,6 +424,7 @@ def test_an_executor_that_gives_no_futures_fails_the_calls():
 def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkeypatch):
     class Interrupted(queue.SimpleQueue):
         def get(self):
+            until(lambda: began)
             raise KeyboardInterrupt
 
     monkeypatch.setattr("toolsemble.turn.SimpleQueue", Interrupted)
