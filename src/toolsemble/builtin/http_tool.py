@@ -137,10 +137,10 @@ class HttpTool(Tool):
     ) -> list[HttpTool]:
         """Give one typed tool for each operation of an OpenAPI 3 document.
 
-        :param document: the document, as a dict or as JSON text
         With ``auth``, ``secrets`` or headers of your own, an operation may not go to another origin than the document's
         first server: a document decides what is called, but not who gets credentials.
 
+        :param document: the document, as a dict or as JSON text
         :param base_url: where the service is; by default the first server of the operation, its path, or the document
         :param only: the names of the operations that are wanted; all by default
 
