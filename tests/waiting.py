@@ -1,6 +1,7 @@
 """Waiting for what is about to be so, and no longer than a broken test should take."""
 
 import asyncio
+import signal
 from pathlib import Path
 from time import monotonic, sleep  # by name: these stay what they are when a test stops the clock
 
@@ -30,3 +31,10 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def ignored_signals():
+    """Return the mask of signals that a program ignores when it is started from here, but for those that Python adds."""
+    (mask,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "SigIgn" in line)
+    added = (1 << signal.SIGPIPE - 1) | (1 << signal.SIGXFSZ - 1)
+    return f"{int(mask, 16) & ~added:016x}"
