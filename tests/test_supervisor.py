@@ -245,7 +245,7 @@ def test_without_supervision_it_becomes_the_program():
     assert (done.stdout.split(), done.returncode) == (
         [b"SigIgn:", ignored_signals().encode()],
         4,
-    )  # Python ignores SIGPIPE
+    )
     done = run_main(-1, 10**12, 60, 1, "sh", "-c", "ulimit -t; echo $LC_CTYPE")
     assert done.stdout.split() == [b"60", b"C.UTF-8"]
     done = run_main(-1, 0, 0, 0, "no-such-program")

@@ -34,7 +34,7 @@ def alive(pid):
 
 
 def ignored_signals():
-    """Return the mask of signals that a program ignores when it is started from here, but for those that Python adds."""
+    """Return the mask of signals that a program started here ignores, but for those that only Python ignores."""
     (mask,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "SigIgn" in line)
     added = (1 << signal.SIGPIPE - 1) | (1 << signal.SIGXFSZ - 1)
     return f"{int(mask, 16) & ~added:016x}"
