@@ -116,7 +116,7 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
 	@$(BIN)/python tests/lowest.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-		--editable '.[datetime,http,json,otel,prometheus,retry]' attrs hypothesis msgspec \
+		--editable '.[datetime,http,json,otel,prometheus,retry]' attrs hypothesis msgspec opentelemetry-sdk \
 		pytest pytest-asyncio pytest-timeout pytest-xdist sybil
 	@touch $@
 
