@@ -1,5 +1,6 @@
 """Run the examples in the pages and docstrings as tests."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -23,3 +24,9 @@ pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
 
 # What is started in the background ignores Ctrl-C, and so do its children; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Leave what is loaded by now out of every garbage collection: thousands of tests that are known make each slow."""
+    gc.collect()
+    gc.freeze()

@@ -28,6 +28,7 @@ from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
 from toolsemble.review.terminal import TURNS
+from waiting import LONG, until
 
 pytestmark = pytest.mark.slow
 
@@ -706,7 +707,7 @@ def test_an_editor_that_cannot_be_started_leads_back_to_the_choices(person, monk
 @pytest.mark.parametrize("deaf", [False, True], ids=["ends when told", "has to be killed"])
 def test_an_editor_is_ended_when_nobody_waits_any_more(person, editor, deaf):
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else ""
-    editor(f"{ignore}print('editing', flush=True)\nsignal.pause()")
+    editor(f"{ignore}print('editing', flush=True)\ntime.sleep({LONG})")
     gone = threading.Event()
     answer = person.pool.submit(lambda: ConsoleInTime(person.console, gone).review(request()))
     person.prompt()
@@ -961,14 +962,22 @@ def test_a_program_in_a_terminal_asks_and_goes_on(person, typed, text):
         assert program.wait(WAIT) == 0
 
 
-def test_a_program_that_ends_leaves_no_editor_behind(person, editor):
-    told = "signal.signal(signal.SIGTERM, lambda *_: sys.exit('told to end'))"
-    editor(f"{told}\nprint('editing', flush=True)\nsignal.pause()")
+def test_a_program_that_ends_leaves_no_editor_behind(person, editor, tmp_path):
+    told = tmp_path / "told"
+    editor(
+        f"""
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the terminal sends when the program has ended
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(pathlib.Path({str(told)!r}).touch()))
+print('editing', flush=True)
+while True:
+    time.sleep(0.01)
+"""
+    )
     with running(LATE_PROGRAM, person) as program:
         person.prompt()
         person.types("e\n")
         person.until("editing")
         os.kill(program.pid, signal.SIGUSR1)
         person.until("no answer within 3 s")
-        person.until("told to end")
         assert program.wait(WAIT) == 0
+        until(told.exists)

@@ -22,6 +22,7 @@ from toolsemble import (
 )
 from toolsemble.events import CallRetried
 from toolsemble.watch import unwatch, watch
+from waiting import auntil
 
 QUICK = {"wait": 0.001, "jitter": 0.001}
 
@@ -123,9 +124,8 @@ def test_a_pause_that_would_end_after_the_deadline_is_not_begun():
 async def test_a_pause_can_be_cancelled():
     body, made = retried(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600))
     task = asyncio.create_task(made.aexecute("x"))
-    while not body.runs:
-        await asyncio.sleep(0.001)
-    await asyncio.sleep(0.01)
+    await auntil(lambda: body.runs)
+    await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

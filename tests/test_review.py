@@ -37,6 +37,7 @@ from toolsemble import (
 )
 from toolsemble.review import RememberReview
 from toolsemble.review.question import ask
+from waiting import LONG, auntil
 
 
 class AsyncReviewer(Reviewer):
@@ -951,9 +952,11 @@ class TestTogether:
         assert [reply.text for reply in replies] == ["a", "b"]
 
     async def test_an_answer_to_a_call_that_has_gone_is_dropped(self):
+        metrics = InMemoryMetrics()
+
         class Late(Together):
             async def review_all(self, requests):
-                await asyncio.sleep(0.1)
+                await auntil(lambda: metrics.count("one", "failure"))
                 return {request.id: self.one() for request in requests}
 
             async def one(self):
@@ -961,9 +964,10 @@ class TestTogether:
 
         tools = [
             Function(str.upper, name=name, requires_approval=True, approval_timeout=seconds)
-            for name, seconds in (("one", 0.02), ("two", 30))
+            for name, seconds in (("one", 0.02), ("two", 2 * LONG))
         ]
-        replies = await Toolbox(tools, review=Late(None)).aexecute_all([call("one"), call("two")])
+        box = Toolbox(tools, review=Late(None), metrics=metrics)
+        replies = await box.aexecute_all([call("one"), call("two")])
         assert [reply.is_error for reply in replies] == [True, False]
 
     async def test_tools_in_threads_of_one_turn_each_get_their_own_answer(self):

@@ -273,10 +273,16 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_leaves_none_t
 
 INTERRUPTED = """
 import asyncio, signal, threading
+from concurrent.futures import ThreadPoolExecutor
 from toolsemble import InMemoryMetrics, Tool, ToolCall, Toolbox
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-opened, metrics = threading.Event(), InMemoryMetrics()
+opened, metrics, threads = threading.Event(), InMemoryMetrics(), []
+
+class Pool(ThreadPoolExecutor):
+    def submit(self, *job):
+        threads.append(super().submit(*job))
+        return threads[-1]
 
 async def nap(seconds):
     await asyncio.sleep(seconds)
@@ -290,15 +296,14 @@ class Echo(Tool):
 class Sleep(Echo):
     name = "sleep"
     async def run(self, input):
-        while metrics.count("echo", "success") < 2:
+        while metrics.count("echo", "success") < 2 or sum(not thread.done() for thread in threads) > 1:
             await nap(0.01)
-        await nap(0.01)  # they are told a little after they are counted
         print("ready", flush=True)
         await nap(60)
 
 calls = [ToolCall(name, {"input": "hi"}) for name in ("echo", "sleep", "echo")]
 try:
-    Toolbox([Echo(), Sleep()], metrics=metrics).execute_all(calls)
+    Toolbox([Echo(), Sleep()], metrics=metrics, executor=Pool()).execute_all(calls)
 except KeyboardInterrupt as interrupt:
     print([reply.text for reply in interrupt.replies], metrics.count("sleep", "error"))
 opened.set()

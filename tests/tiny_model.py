@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 
 WIDTH = 320
+HEAD = 32  # one small head: what attention costs grows with the square of a prompt, and every byte is a token
 MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -34,10 +35,12 @@ def write_model(
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(layers)
     writer.add_feed_forward_length(32)
-    writer.add_head_count(10)
+    writer.add_head_count(1)
     writer.add_head_count_kv(1)
+    writer.add_key_length(HEAD)
+    writer.add_value_length(HEAD)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(32)
+    writer.add_rope_dimension_count(HEAD)
     writer.add_vocab_size(len(letters))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -77,10 +80,10 @@ def _tensors(size, follows, layers):
         yield f"blk.{layer}.attn_norm.weight", np.ones(WIDTH, dtype=np.float32)
         yield f"blk.{layer}.ffn_norm.weight", np.ones(WIDTH, dtype=np.float32)
         shapes = {
-            "attn_q": (WIDTH, WIDTH),
-            "attn_k": (32, WIDTH),
-            "attn_v": (32, WIDTH),
-            "attn_output": (WIDTH, WIDTH),
+            "attn_q": (HEAD, WIDTH),
+            "attn_k": (HEAD, WIDTH),
+            "attn_v": (HEAD, WIDTH),
+            "attn_output": (WIDTH, HEAD),
             "ffn_gate": (32, WIDTH),
             "ffn_up": (32, WIDTH),
             "ffn_down": (WIDTH, 32),
