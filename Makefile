@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
+# Compiled modules are kept, whatever the surroundings say: the tests start hundreds of programs.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Each peer of the benchmark has an environment of its own, made by `make bench-peers`.
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))

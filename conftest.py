@@ -10,6 +10,8 @@ from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.sybil import SybilCollection
 
+from toolsemble import sinks
+
 ROOT = Path(__file__).parent
 
 pages = Sybil([PythonCodeBlockParser()], path=str(ROOT), patterns=["*.md"])
@@ -21,6 +23,9 @@ docstrings = Sybil(
 )
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
+
+# A call waits a quarter of a second for its sinks, which on a busy machine need not have been told by then.
+sinks.PATIENCE = 60.0
 
 # What is started in the background ignores Ctrl-C, and so do its children; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,13 @@
 """Fixtures that many tests use."""
 
+import pytest
+
 from stopped_clock import clock, stopped_clock
 
-__all__ = ["clock", "stopped_clock"]
+__all__ = ["clock", "impatient", "stopped_clock"]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let calls wait for their sinks as long as they do outside of tests."""
+    monkeypatch.setattr("toolsemble.sinks.PATIENCE", 0.25)

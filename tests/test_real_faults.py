@@ -139,6 +139,7 @@ def test_what_a_tool_forks_holds_up_nobody_and_goes_with_its_worker(way, tmp_pat
 
 
 @both_ways
+@pytest.mark.usefixtures("impatient")
 def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
     opened, late, seen = threading.Event(), [], []
 

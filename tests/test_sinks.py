@@ -19,6 +19,7 @@ from toolsemble import sinks as sinks_module
 from toolsemble.watch import tell
 
 pytestmark = pytest.mark.slow
+impatient = pytest.mark.usefixtures("impatient")
 
 CALL = ToolCall("echo", {"input": "x"}, "c1")
 BOTH = ["call_started", "call_finished"]
@@ -160,17 +161,20 @@ def test_a_sink_that_raises_disturbs_nothing_and_is_told_of_once(inline, caplog)
     assert caplog.text.count("A sink failed") == 1
 
 
+@impatient
 def test_a_sink_that_blocks_holds_up_no_call_for_long(blocking):
     seen = []
     box = Toolbox([Echo()], sinks=[blocking, seen.append])
     for _ in range(200):  # each would wait in vain, were the sink not known to be late
         assert box.execute(CALL).text == "x"
-    assert (len(seen), blocking.seen, box.flush(0.01)) == (400, [], False)
+    wait_until(lambda: len(seen) == 400)
+    assert (blocking.seen, box.flush(0.01)) == ([], False)
     blocking.go.set()
     assert box.flush(60)
     assert [event.kind for event in blocking.seen] == BOTH * 200
 
 
+@impatient
 async def test_a_sink_that_blocks_holds_up_no_event_loop(blocking):
     box = Toolbox([AsyncEcho()], sinks=[blocking])
     call, ticks = ToolCall("async_echo", {"input": "x"}), 0
@@ -189,6 +193,7 @@ async def test_a_sink_that_blocks_holds_up_no_event_loop(blocking):
     assert blocking.seen == []
 
 
+@impatient
 def test_a_late_sink_is_waited_for_again_when_it_has_caught_up(blocking):
     box = Toolbox([Echo()], sinks=[blocking])
     box.execute(CALL)
@@ -202,6 +207,7 @@ def test_a_late_sink_is_waited_for_again_when_it_has_caught_up(blocking):
     assert len(blocking.seen) == 6
 
 
+@impatient
 def test_what_a_slow_sink_cannot_take_is_lost_and_counted(blocking, monkeypatch, caplog):
     monkeypatch.setattr(sinks_module, "CAPACITY", 3)
     box = Toolbox([Echo()], sinks=[blocking])
@@ -251,6 +257,7 @@ def test_many_calls_leave_no_threads_and_no_files_behind():
     wait_until(lambda: threading.active_count() <= before[0] and open_files() <= before[1])
 
 
+@impatient
 def test_calls_that_a_sink_makes_are_told_to_nobody():
     seen = []
 
@@ -305,14 +312,17 @@ def test_threads_that_call_at_once_lose_nothing():
 def _forked(box, seen, pipe):
     before = len(seen)
     box.execute(CALL)
-    pipe.send((before, [event.kind for event in seen[before:]], box.flush(30)))
+    flushed = box.flush(30)
+    pipe.send((before, [event.kind for event in seen[before:]], flushed))
     pipe.close()
 
 
+@impatient
 def test_a_fork_has_a_thread_of_its_own_and_nothing_of_what_waited(blocking):
     seen = []
     box = Toolbox([Echo()], sinks=[seen.append, blocking])
     box.execute(CALL)
+    wait_until(lambda: len(seen) == 2)
     blocking.go.set()  # the child's copy is open, too
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_forked, args=(box, seen, theirs))
@@ -338,6 +348,7 @@ def test_a_program_ends_although_a_sink_never_does():
     assert (done.stdout, done.stderr) == ("x\n", "")
 
 
+@impatient
 def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch):
     seen, start = [], threading.Thread.start
 
@@ -375,6 +386,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_sink_leaves_the_sin
     assert [event.kind for event in blocking.seen] == BOTH
 
 
+@impatient
 def test_an_interrupted_program_is_interrupted_while_it_waits_for_a_sink(blocking):
     box = Toolbox([Echo()], sinks=[blocking])
     box.execute(CALL)
