@@ -456,10 +456,21 @@ async def test_a_reviewer_who_says_nothing_is_not_waited_for():
     assert decision == ExitEarly("the reviewer cannot be reached: timed out")
 
 
-async def test_a_delivered_message_that_nobody_answers_approves_nothing():
-    with listening(Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
-        decision = await Question(webhook, asking(timeout=0.2)).ado()
-        assert decision == ExitEarly("no answer within 0.2 s", timed_out=True)
+async def test_a_delivered_message_that_nobody_answers_approves_nothing(stopped_clock, monkeypatch):
+    delivered = asyncio.Event()
+
+    async def announce(request):
+        await WebhookReview.announce(webhook, request)
+        delivered.set()
+
+    store = MemoryStore(clock=stopped_clock.time)
+    with listening(Inbox(), "127.0.0.1", 0) as url, store, opened(url, store=store) as webhook:
+        monkeypatch.setattr(webhook, "announce", announce)
+        question = asyncio.create_task(Question(webhook, asking(timeout=36_000)).ado())
+        with stopped_clock.running():
+            await auntil(delivered.is_set)
+        stopped_clock.advance(36_001)
+        assert await question == ExitEarly("no answer within 36000 s", timed_out=True)
         assert [event.kind for event in webhook.store.audit()] == ["asked", "expired"]
 
 
