@@ -42,7 +42,7 @@ check: $(VENV)/.dev
 	@$(TEST) -m "not slow" tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests, and the examples in pages and docstrings; about six minutes on two cores"
+	@echo "test: all tests, and the examples in pages and docstrings; about four minutes on two cores"
 	@$(TEST)
 
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.

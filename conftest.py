@@ -1,6 +1,7 @@
 """Run the examples in the pages and docstrings as tests."""
 
 import gc
+import os
 import signal
 from pathlib import Path
 
@@ -29,6 +30,11 @@ sinks.PATIENCE = 60.0
 
 # What is started in the background ignores Ctrl-C, and so do its children; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers():
+    """Return one worker more than there are cores: many tests wait for programs and servers that they have started."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
+from threading import main_thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+
+_ROUND = 1.0  # how many seconds the main thread waits before it looks for signals
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -55,6 +58,11 @@ class Wakeup:
 
     def wait(self, seconds: float | None) -> bool:
         """Wait in this thread for some seconds, or without limit; return whether it was rung."""
+        # A signal that another thread is given, or that comes right before this one blocks, does not wake it.
+        while (seconds is None or seconds > _ROUND) and get_ident() == main_thread().ident:
+            if self.rung or self._bell.acquire(timeout=_ROUND):
+                return True
+            seconds = None if seconds is None else seconds - _ROUND
         return self.rung or self._bell.acquire(timeout=-1 if seconds is None else seconds) or self.rung
 
     async def await_(self, seconds: float | None) -> bool:
