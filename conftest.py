@@ -32,12 +32,12 @@ sinks.PATIENCE = 60.0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers():
+def pytest_xdist_auto_num_workers() -> int:
     """Return one worker more than there are cores: many tests wait for programs and servers that they have started."""
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_finish():
+def pytest_collection_finish() -> None:
     """Leave what is loaded by now out of every garbage collection: thousands of tests that are known make each slow."""
     gc.collect()
     gc.freeze()
