@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import TYPE_CHECKING, Any, Literal
-
-from toolsemble.data import dataclass
 
 if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult

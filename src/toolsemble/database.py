@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError
 
 BUSY = 30.0

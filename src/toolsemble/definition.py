@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.note import Note
 from toolsemble.policy import Policy

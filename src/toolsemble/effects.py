@@ -7,12 +7,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from toolsemble.call import new_id
-from toolsemble.data import dataclass
 from toolsemble.database import Database, Kind, key_beside
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.flight import Flights

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
-from toolsemble.data import dataclass
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.review.notice import ReviewDecided, ReviewRequested

@@ -7,6 +7,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
@@ -22,7 +23,6 @@ from typing import (
 )
 
 from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.keywords import ToolSettings

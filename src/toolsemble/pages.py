@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.definition import checked_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.forks import lock_of

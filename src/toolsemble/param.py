@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
-
-from toolsemble.data import dataclass
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
-
-from toolsemble.data import dataclass
 
 Isolation: TypeAlias = Literal["thread", "process"]
 """Where a blocking body runs: beside the program's own threads, or in a process that can be killed."""

@@ -6,14 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolsemble.call import new_id
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.deadline import is_past, left, remaining
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError

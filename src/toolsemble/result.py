@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
-
-from toolsemble.data import dataclass
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 _NO_MESSAGE = "Tool execution failed with no message"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.deadline import TimedOutError
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError

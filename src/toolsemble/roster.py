@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NoReturn, TypeAlias
 
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.definition import Names, ToolDefinition, mapped
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.preview import preview

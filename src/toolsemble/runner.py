@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
@@ -19,7 +19,6 @@ from toolsemble.approval import RejectedError, approved
 from toolsemble.bounded import RunUntil
 from toolsemble.claim import Seats
 from toolsemble.context import ToolContext, current_context, enter, reset, restore
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.escort import Escort

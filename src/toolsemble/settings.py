@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
 from toolsemble import memory
 from toolsemble.caching import Cache, Caching, caching_layer
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.forks import lock_of

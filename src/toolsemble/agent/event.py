@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from toolsemble import events
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
-from toolsemble.data import dataclass
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from toolsemble.agent.budget import Stop
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.data import dataclass
 from toolsemble.number import check_count
 
 _ROUNDS = 2  # how often a pattern of several turns must come to be one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
@@ -12,7 +13,6 @@ from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.retry import Retry
 from toolsemble.context import InvocationParameters
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.message import Message, SystemMessage

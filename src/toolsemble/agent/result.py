@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Usage
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.data import dataclass
 from toolsemble.models.transcript import Transcript
 
 

@@ -6,8 +6,8 @@ A loop of our own: what decides is the provider's word about this one error, and
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.number import check_count, check_seconds
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from toolsemble.builtin.child import LIMITS, Program, ended
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 
 _PROGRAM = "from toolsemble.builtin.article import main; main()"

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
@@ -16,7 +16,6 @@ from subprocess import PIPE
 from typing import cast
 
 from toolsemble import supervisor
-from toolsemble.data import dataclass
 
 GRACE = 1.0
 """How many seconds there are for the pipes of a program that has ended, and for one that was killed."""

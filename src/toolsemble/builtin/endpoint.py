@@ -7,11 +7,10 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")

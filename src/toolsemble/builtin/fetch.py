@@ -9,14 +9,13 @@ import ssl
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urljoin
 
 import httpcore2
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError
 from toolsemble.workers import ThreadPerJob

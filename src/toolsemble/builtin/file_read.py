@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated
 
 from pydantic import Field
 
 from toolsemble.builtin.plain_text import plain_text
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import Sandbox
 from toolsemble.result import ToolResult

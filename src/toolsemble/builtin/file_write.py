@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass
 from typing import Annotated, Literal, Unpack
 
 from pydantic import Field
 
 from toolsemble.builtin.plain_text import plain_text
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import MissingFileError, Sandbox
 from toolsemble.keywords import ToolSettings

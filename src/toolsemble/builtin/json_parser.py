@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 from pydantic import Field
 
 from toolsemble.builtin.dot_path import value_at
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.result import ToolResult

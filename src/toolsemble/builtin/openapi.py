@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
 from toolsemble.builtin.servers import Servers
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 
 _IGNORED = {"accept", "content-type", "authorization"}  # the standard says to ignore parameters of these names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +13,6 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import FORM, Endpoint, Redactor, endpoint
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.guard.urls import UrlGuard

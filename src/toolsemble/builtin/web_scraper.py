@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,6 @@ from pydantic import Field
 
 from toolsemble.builtin.article import Article, article
 from toolsemble.builtin.charset import decoded
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve

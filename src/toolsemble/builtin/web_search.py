@@ -6,6 +6,7 @@ import html
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,7 +20,6 @@ from toolsemble.builtin.search import (
     SerpApiSearch,
     TavilySearch,
 )
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.typed_tool import TypedTool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
@@ -18,7 +19,6 @@ from toolsemble.cli.model import model_named
 from toolsemble.cli.narrator import Listener, Narrator
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import split_targets, toolbox_of
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.toolbox import Toolbox
 

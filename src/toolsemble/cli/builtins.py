@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from toolsemble import builtin
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 
 

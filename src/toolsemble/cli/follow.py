@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from toolsemble.agent.agent import Agent
@@ -14,7 +15,6 @@ from toolsemble.cli.aside import aside
 from toolsemble.cli.exits import Exit
 from toolsemble.cli.narrator import Listener
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.models.message import AssistantMessage, SystemMessage
 from toolsemble.models.transcript import Transcript
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 from urllib.parse import quote
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.addresses import is_public
 

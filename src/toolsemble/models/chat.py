@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from toolsemble.call import ToolCall
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.message import Message
 from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError

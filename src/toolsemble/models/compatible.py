@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.misuse import name_after
 from toolsemble.models.openai import OpenAIModel

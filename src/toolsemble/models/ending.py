@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.chat import StopReason
 from toolsemble.models.refusal import cut_off

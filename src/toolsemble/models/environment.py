@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.compatible import SERVERS, Server

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.data import dataclass
 from toolsemble.result import ImageContent, ToolResult
 from toolsemble.saved import read_content, written_content
 

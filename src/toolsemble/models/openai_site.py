@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 
 if TYPE_CHECKING:

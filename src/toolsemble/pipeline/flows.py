@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, asking_in, dried
 from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.branch import Branch, handed_to

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, asking_in, dried, dry_result
 from toolsemble.failure import failed_beside, passing
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input

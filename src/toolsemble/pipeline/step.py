@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.collection import collected
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import Read, reader

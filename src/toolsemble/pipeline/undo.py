@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from toolsemble.collection import collected
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.deadline import is_past
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError

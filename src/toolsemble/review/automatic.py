@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.data import dataclass
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 
 LARGEST = 1_000_000

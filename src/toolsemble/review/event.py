@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from toolsemble.data import dataclass
 
 EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn"]
 

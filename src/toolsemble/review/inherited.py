@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from toolsemble.data import dataclass
 from toolsemble.review.gate import Gate, OuterGate
 from toolsemble.review.request import ReviewHandler
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from toolsemble.data import dataclass
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.event import LOGGER
 from toolsemble.review.request import ReviewRequest

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from toolsemble.data import dataclass
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.request import ReviewRequest
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest

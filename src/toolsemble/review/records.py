@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.preview import preview
 from toolsemble.review.event import ReviewEvent

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.forks import lock_of
 from toolsemble.review.decision import Continue, ReviewDecision

@@ -6,12 +6,11 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Protocol, TypedDict
 
 from toolsemble.call import new_id
-from toolsemble.data import dataclass
 from toolsemble.review.decision import ReviewDecision
 
 TIMEOUT = 300.0

@@ -6,11 +6,10 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.condition import Condition, fault, holds
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision

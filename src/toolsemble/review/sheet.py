@@ -6,9 +6,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.data import dataclass
 from toolsemble.invisible import escape_invisible
 from toolsemble.preview import SHOWN, preview
 from toolsemble.review.request import ReviewRequest, ReviewTiming

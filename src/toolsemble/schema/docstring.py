@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
-
-from toolsemble.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

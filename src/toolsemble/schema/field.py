@@ -11,11 +11,10 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, Optional, get_args, get_origin
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import MemoryId, Param
 

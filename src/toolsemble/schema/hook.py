@@ -7,10 +7,9 @@ import datetime
 import enum
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
-from toolsemble.data import dataclass
 from toolsemble.schema.core import rewritten
 from toolsemble.schema.field import Field, given_default
 from toolsemble.schema.renamed import renaming

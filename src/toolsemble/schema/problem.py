@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.invisible import escape_invisible
 from toolsemble.preview import preview

@@ -17,10 +17,9 @@ import re
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.attributes import remember

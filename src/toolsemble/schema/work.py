@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolsemble.data import dataclass
 from toolsemble.schema.pointer import pointed
 
 MOST_PATHS = 5000

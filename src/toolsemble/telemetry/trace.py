@@ -7,13 +7,12 @@ import errno
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolsemble.data import dataclass
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,

@@ -8,12 +8,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.deadline import left
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError

@@ -8,10 +8,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from toolsemble.collection import collected
-from toolsemble.data import dataclass
 from toolsemble.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler

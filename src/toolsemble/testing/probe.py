@@ -8,11 +8,11 @@ import time
 import traceback
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
-from toolsemble.data import dataclass
 from toolsemble.deadline import TimedOutError
 from toolsemble.definition import ToolDefinition
 from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecutionError

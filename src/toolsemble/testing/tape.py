@@ -8,12 +8,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.saved import read_typed, type_of

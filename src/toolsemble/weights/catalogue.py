@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -10,9 +10,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from toolsemble.data import dataclass
 from toolsemble.preview import preview
 from toolsemble.weights.catalogue import Parts, Weights
 from toolsemble.weights.source import Phase, PullProgress, SourceError, Tell

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolsembleError
 from toolsemble.weights.catalogue import Weights
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
@@ -25,7 +26,6 @@ from toolsemble.builtin.arithmetic.number import (
 )
 from toolsemble.builtin.arithmetic.power import logarithm, power, root
 from toolsemble.builtin.arithmetic.wave import PI, TAU, cosine, sine, tangent
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 
 _E = Decimal("2.7182818284590452353602874713526624977572470936999595749669676277240766303535475945713821785251664274")

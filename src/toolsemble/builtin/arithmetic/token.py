@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NoReturn
 from unicodedata import category
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -12,7 +12,6 @@ from whenever import Date, Instant, Time
 
 from toolsemble.builtin.dates.span import AMOUNTS, UNIT, UNITS, Amount, amounts, shifted
 from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, at, offset_of, resolved, zone_of
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolExecutionError
 from toolsemble.preview import preview
 

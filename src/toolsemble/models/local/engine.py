@@ -8,13 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
 
 from toolsemble.claim import Claim
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.local.prefix import Prefixes
 from toolsemble.models.local.server import started

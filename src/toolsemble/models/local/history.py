@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.local.grammar import opening, written
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, groupby
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ModelError
 from toolsemble.models.local.engine import Engine
 from toolsemble.models.local.history import Said, Turn

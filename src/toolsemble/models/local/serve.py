@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from os import PathLike
 
-from toolsemble.data import dataclass
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.local.location import weights
 from toolsemble.models.local.server import library, started
