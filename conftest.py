@@ -11,7 +11,7 @@ from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.sybil import SybilCollection
 
-from toolsemble import sinks
+from toolsemble.observers import sinks
 
 ROOT = Path(__file__).parent
 

@@ -10,4 +10,4 @@ __all__ = ["clock", "impatient", "stopped_clock"]
 @pytest.fixture
 def impatient(monkeypatch):
     """Let calls wait for their sinks as long as they do outside of tests."""
-    monkeypatch.setattr("toolsemble.sinks.PATIENCE", 0.25)
+    monkeypatch.setattr("toolsemble.observers.sinks.PATIENCE", 0.25)

@@ -13,7 +13,7 @@ import pytest
 
 from toolsemble import ImageContent, ModelError, ToolReply, ToolResult, ToolSpecification, tool
 from toolsemble.models import Assembly, ChatRequest, TextDelta, ToolMessage, UserMessage
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 WAIT = 60
 HELLO = ChatRequest([UserMessage("hello")])

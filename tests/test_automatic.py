@@ -9,7 +9,7 @@ import pytest
 from tools import AsyncFunction, Function, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, Toolbox, ToolDefinitionError
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 REQUEST = ReviewRequest("Does what the test says", "function", "rm old")
 

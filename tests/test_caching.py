@@ -41,11 +41,11 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.flight import Flight, Flights
-from toolsemble.keying import Holders
-from toolsemble.limits import TABLE
+from toolsemble.limits.call_key import Holders
+from toolsemble.limits.single_flight import Flight, Flights
+from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoReject
-from toolsemble.storing import Storing
+from toolsemble.work.thread import Storing
 
 BOUND = 20.0
 
@@ -884,7 +884,7 @@ def test_a_row_that_somebody_changed_is_none(tmp_path, counted, change):
 
 
 def test_a_file_that_somebody_holds_fails_no_call(tmp_path, counted, monkeypatch, caplog):
-    monkeypatch.setattr("toolsemble.cache._BUSY", 0.02)
+    monkeypatch.setattr("toolsemble.limits.cache_store._BUSY", 0.02)
     cache = Cache(store=tmp_path / "cache.db")
     look = reading(counted, cache)
     texts(look, '{"what":"a"}')

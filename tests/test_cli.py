@@ -21,10 +21,10 @@ from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceede
 from toolsemble.agent import ConversationMemory
 from toolsemble.cli import app, completion, main, program
 from toolsemble.cli.builtins import BUILT_INS
-from toolsemble.cli.exits import Exit, exit_of, line_of
+from toolsemble.cli.exit_codes import Exit, exit_of, line_of
 from toolsemble.cli.screen import Pane, Screen
 from toolsemble.cli.visible import one_line, visible
-from toolsemble.definition import PROVIDERS
+from toolsemble.definition.definition import PROVIDERS
 
 pytestmark = pytest.mark.slow
 
@@ -419,7 +419,7 @@ def test_edits_can_be_read_as_json(bot, person, monkeypatch):
 
 
 def test_the_status_shows_what_goes_on_and_gives_way(bot, person, monkeypatch):
-    monkeypatch.setattr("toolsemble.cli.narrator.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 1000.0))
     path = bot("", PATIENT_MODEL)
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     text = person.plain()
@@ -902,14 +902,14 @@ def test_help_loads_neither_rich_nor_asyncio_nor_the_library():
     for words in (["--help"], ["version"], ["ask", "--help"]):
         run = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
         loaded = set(run.stdout.splitlines())
-        assert not loaded & {"rich", "asyncio", "pydantic", "pydantic_core", "toolsemble.toolbox", "typer"}
+        assert not loaded & {"rich", "asyncio", "pydantic", "pydantic_core", "toolsemble.toolbox.toolbox", "typer"}
         assert "click" in loaded
 
 
 def test_time_passes_between_progress_lines_in_a_pipe(bot, started, monkeypatch):
     path = bot('ToolCall("many", {"input": "1"}), "Done."')
     clock = itertools.count(time.monotonic(), 2)
-    monkeypatch.setattr("toolsemble.cli.narrator.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: next(clock)))
     _, _, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
     assert "  .. many 50% half of it\n  .. many more\n  .. many\n" in err
 

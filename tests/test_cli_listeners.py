@@ -129,7 +129,7 @@ def test_every_event_is_in_the_table():
 
 @pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
 def test_a_person_is_told_of_any_event(event, told, capsys, monkeypatch):
-    monkeypatch.setattr("toolsemble.cli.narrator.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert taken(event, capsys).err == told
     assert taken(event, capsys, quiet=True).err == ""
 
@@ -189,7 +189,7 @@ def test_a_conversation_goes_on_when_telling_of_an_answer_fails(bot, started, mo
     def take(self, event):
         raise KeyError("style")
 
-    monkeypatch.setattr("toolsemble.cli.narrator.Narrator.take", take)
+    monkeypatch.setattr("toolsemble.cli.text_output.Narrator.take", take)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
     path = bot('"Never told."')
     told = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")

@@ -15,7 +15,7 @@ import pytest
 from shell import PROGRAM, WAIT, Person, child, forget_modules, write_bot
 from toolsemble.cli import main
 from toolsemble.cli.app import app
-from toolsemble.cli.exits import Exit
+from toolsemble.cli.exit_codes import Exit
 
 pytestmark = pytest.mark.slow
 

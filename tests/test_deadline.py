@@ -221,8 +221,8 @@ class TestInsideAnother:
             def do(self):
                 early.now += self.seconds
 
-        monkeypatch.setattr("toolsemble.limited.time", early)
-        monkeypatch.setattr("toolsemble.limited.Sleep", Nap)
+        monkeypatch.setattr("toolsemble.limits.apply.time", early)
+        monkeypatch.setattr("toolsemble.limits.apply.Sleep", Nap)
         result = AsyncFunction(lambda _: asyncio.sleep(LONG), "inner").execute("x", ToolContext(deadline=deadline))
         assert (result.error_message, early.now >= deadline) == ("Tool 'inner' timed out after 0.02 s", True)
 

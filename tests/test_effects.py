@@ -44,10 +44,10 @@ from toolsemble import (
     tool,
 )
 from toolsemble.errors import LostError, ToolArgumentsError
-from toolsemble.limits import TABLE
-from toolsemble.owner import Owner
+from toolsemble.locks.holds import TABLE
+from toolsemble.processes.identity import Owner
 from toolsemble.review import AutoReject
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 BOUND = 20.0
 RUN = {"run_id": "run 1"}
@@ -516,7 +516,7 @@ def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
 
 
 def test_memory_holds_a_number_of_outcomes(monkeypatch):
-    monkeypatch.setattr("toolsemble.effects._IN_MEMORY", 2)
+    monkeypatch.setattr("toolsemble.limits.ledger._IN_MEMORY", 2)
     with EffectLedger() as ledger:
         unknown_entry(ledger)
         box = Toolbox([paying(Paid())], ledger=ledger)
@@ -770,7 +770,7 @@ async def test_a_call_that_another_process_makes_is_waited_for(tmp_path):
 
 
 def test_another_process_is_not_waited_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.reserving._PATIENCE", 0.0)
+    monkeypatch.setattr("toolsemble.limits.idempotency._PATIENCE", 0.0)
     pay = SchemaTool("pay", "", Paid(), {"properties": {"order": {"type": "integer"}}}, idempotency=True)
     with started(tmp_path / "effects.db", "sys.stdin.readline()") as process:
         with EffectLedger(tmp_path / "effects.db") as ledger:
@@ -839,7 +839,7 @@ def test_a_process_is_known_by_more_than_its_number():
 
 
 def test_where_the_system_tells_little_numbers_have_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.owner._PROC", tmp_path)
+    monkeypatch.setattr("toolsemble.processes.identity._PROC", tmp_path)
     here = Owner.here()
     assert (here.started, here.runs(), here._replace(pid=2**30).runs()) == ("", True, False)
 
@@ -856,7 +856,7 @@ def test_an_interpreter_that_ends_does_not_write_any_more(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
-    monkeypatch.setattr("toolsemble.workers.THREADS.submit", refuse)
+    monkeypatch.setattr("toolsemble.runtime.concurrency.THREADS.submit", refuse)
     with EffectLedger() as ledger:
         pay = paying(Paid(), Idempotency(ledger=ledger))
         path = pay._path({"order": 17}, ToolContext(**RUN))

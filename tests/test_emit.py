@@ -5,7 +5,7 @@ import pytest
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
 from toolsemble.providers import google
-from toolsemble.schema.emit import portable
+from toolsemble.schema.portable import portable
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
 

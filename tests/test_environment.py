@@ -10,7 +10,7 @@ import pytest
 from openai_wire import CHAT, completion, sent, whole
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble.models import Offer, OpenAIModel, environment, found, model_of, offers, probe, registry
-from toolsemble.models.compatible import SERVERS
+from toolsemble.models.openai.compatible import SERVERS
 from web import serving
 
 NOWHERE = "127.0.0.1:9"

@@ -33,9 +33,9 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
+from toolsemble.observers.watchers import tell, unheard, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
 from toolsemble.testing import CallbackReview, ScriptedModel
-from toolsemble.watch import tell, unheard, unwatch, watch
 
 
 @tool

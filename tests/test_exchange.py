@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolsemble.models.exchange import Exchange, answered, current_exchange, followed
+from toolsemble.models.adapter.exchange import Exchange, answered, current_exchange, followed
 
 
 @dataclass

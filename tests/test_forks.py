@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from crowded import in_a_process
 from toolsemble import InMemoryMetrics
-from toolsemble.forks import renew
 from toolsemble.review import AutoApprove, RememberReview
+from toolsemble.runtime.fork_locks import renew
 from toolsemble.telemetry import PrometheusMetrics, TraceFile
 from toolsemble.telemetry.prometheus import _SHELVES
 

@@ -20,12 +20,12 @@ from toolsemble import (
     ToolCall,
     tool,
 )
-from toolsemble.claim import Seats
 from toolsemble.context import current_context
-from toolsemble.limits import TABLE, Hold, held
-from toolsemble.table import EndlessWaitError
-from toolsemble.veil import secrets
-from toolsemble.watch import watchers
+from toolsemble.locks.claims import Seats
+from toolsemble.locks.holds import TABLE, Hold, held
+from toolsemble.locks.table import EndlessWaitError
+from toolsemble.masking.secrets import secrets
+from toolsemble.observers.watchers import watchers
 from waiting import LONG, until
 
 # Where an interrupt comes before a coroutine begins, or in a finalizer, Python says so.

@@ -46,10 +46,10 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes import WORKERS, Errand, Worker, WorkerDiedError, Workers
-from toolsemble.servant import answered
-from toolsemble.supervisor import descendants
-from toolsemble.work import Job
+from toolsemble.processes.pool import WORKERS, Errand, Worker, WorkerDiedError, Workers
+from toolsemble.processes.supervisor import descendants
+from toolsemble.processes.worker import answered
+from toolsemble.work.body import Job
 from waiting import LONG, alive, until
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
         until(lambda: file.exists() and file.read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble.apart.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble.work.process.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         wait_for.execute({"file": str(file)})
     until(lambda: not alive(int(file.read_text())))
@@ -292,7 +292,7 @@ def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
 
 
 def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
-    monkeypatch.setattr("toolsemble.memory.SUPPORTED", False)
+    monkeypatch.setattr("toolsemble.processes.memory_limit.SUPPORTED", False)
     with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes; leave it out"):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
@@ -456,7 +456,7 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
     os.kill(worker.pid, signal.SIGSTOP)
     worker._line.close()
     until(lambda: not alive(inside))
-    monkeypatch.setattr("toolsemble.processes._PATIENCE", 0.2)
+    monkeypatch.setattr("toolsemble.processes.pool._PATIENCE", 0.2)
     worker.end()
     assert not alive(worker.pid)
 

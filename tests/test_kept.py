@@ -2,8 +2,8 @@ import pytest
 
 from toolsemble import ToolCall
 from toolsemble.models import AssistantMessage
-from toolsemble.models.calls import fitting_arguments
-from toolsemble.models.kept import kept, restored
+from toolsemble.models.adapter.calls import fitting_arguments
+from toolsemble.models.adapter.kept import kept, restored
 
 CALLS = (ToolCall("add", {"a": 1}), ToolCall("now"))
 WRITTEN = [{"type": "tool_use", "number": 0}, {"type": "tool_use", "number": 1}]

@@ -1,7 +1,7 @@
 import pytest
 
 from toolsemble import ModelError, ToolConfigurationError
-from toolsemble.models.key_masking import keys_in, without_keys
+from toolsemble.models.adapter.key_masking import keys_in, without_keys
 
 KEY = "s3cret-key"
 

@@ -6,15 +6,15 @@ from concurrent.futures import Future
 
 import pytest
 
-from toolsemble.claim import Seats
-from toolsemble.limits import Hold, held, kept_for
-from toolsemble.table import EndlessWaitError, Table
+from toolsemble.locks.claims import Seats
+from toolsemble.locks.holds import Hold, held, kept_for
+from toolsemble.locks.table import EndlessWaitError, Table
 
 
 @pytest.fixture
 def table(monkeypatch):
     made = Table()
-    monkeypatch.setattr("toolsemble.limits.TABLE", made)
+    monkeypatch.setattr("toolsemble.locks.holds.TABLE", made)
     return made
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from toolsemble.models.local.grammar import LONGEST, begun_otherwise, opening, step_grammar, written
+from toolsemble.local.grammar import LONGEST, begun_otherwise, opening, step_grammar, written
 
 
 def rules(schema) -> dict[str, str]:

@@ -8,11 +8,11 @@ import pytest
 
 from tiny_model import TEMPLATE, write_model
 from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
+from toolsemble.local.engine import Setup, shared_engine
+from toolsemble.local.history import Said
+from toolsemble.local.layout import laid_out
+from toolsemble.local.prompt import Offer
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models.local.engine import Setup, shared_engine
-from toolsemble.models.local.history import Said
-from toolsemble.models.local.layout import laid_out
-from toolsemble.models.local.prompt import Offer
 from toolsemble.result import FileContent
 
 pytestmark = pytest.mark.slow

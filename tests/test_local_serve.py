@@ -12,8 +12,8 @@ import pytest
 
 from tiny_model import write_model
 from toolsemble import ModelError, ToolConfigurationError
-from toolsemble.models.local.serve import serve
-from toolsemble.models.local.wire import Wire
+from toolsemble.local.serve import serve
+from toolsemble.local.wire import Wire
 from web import serving
 
 

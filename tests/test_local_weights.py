@@ -6,8 +6,8 @@ import pytest
 
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble.builtin import CalculatorTool, FileReadTool
+from toolsemble.local.location import weights
 from toolsemble.models import LocalModel
-from toolsemble.models.local.location import weights
 
 
 @pytest.fixture(scope="module")

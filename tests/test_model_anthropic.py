@@ -55,7 +55,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 pytestmark = pytest.mark.slow
 

@@ -54,7 +54,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.models.bedrock_http import tell_exchanges
+from toolsemble.models.bedrock.http import tell_exchanges
 from web import serving
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ from toolsemble.models import (
     model_of,
     probe,
 )
-from toolsemble.models.compatible import SERVERS
+from toolsemble.models.openai.compatible import SERVERS
 from web import serving
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from toolsemble.models import (
     model_of,
     probe,
 )
-from toolsemble.models.compatible import SERVERS
+from toolsemble.models.openai.compatible import SERVERS
 
 pytestmark = pytest.mark.timeout(600)  # a real model on a busy machine
 APIS = ["chat", "responses", "anthropic"]

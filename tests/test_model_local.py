@@ -30,6 +30,7 @@ from toolsemble import (
     ToolSpecification,
     tool,
 )
+from toolsemble.local import prefix
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -45,7 +46,6 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models.local import prefix
 from toolsemble.result import ImageContent
 
 pytestmark = pytest.mark.slow

@@ -67,7 +67,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models.failure import retry_after
+from toolsemble.models.adapter.failure import retry_after
 from web import serving
 
 pytestmark = pytest.mark.slow

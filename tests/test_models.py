@@ -43,7 +43,7 @@ from toolsemble.models import (
     model_of,
     registry,
 )
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 CALL = ToolCall("add", {"a": 1}, id="c1")
 IMAGE = ImageContent(b"\x00\xff", "image/png")

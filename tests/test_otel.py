@@ -42,10 +42,10 @@ from toolsemble import (
 from toolsemble.agent import Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
 from toolsemble.models import OpenAIModel
+from toolsemble.observers.watchers import Companion, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
 from toolsemble.testing import ScriptedModel
-from toolsemble.watch import Companion, tell, unwatch, watch
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ import gc
 
 import pytest
 
-from toolsemble.models.per_loop import PerLoop
-from toolsemble.workers import finish
+from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.runtime.concurrency import finish
 
 
 class Client:

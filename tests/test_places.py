@@ -8,7 +8,7 @@ import pytest
 
 from tools import AsyncFunction, Function
 from toolsemble import SchemaTool, Tool, Toolbox, ToolCall, ToolDefinitionError, ToolPipeline, TypedTool, fan_out, tool
-from toolsemble.limits import TABLE
+from toolsemble.locks.holds import TABLE
 
 
 class Meter:
@@ -354,7 +354,7 @@ def test_an_interrupted_thread_leaves_the_queue(monkeypatch):
         result = []
 
         def wait():
-            monkeypatch.setattr("toolsemble.wakeup.Wakeup.wait", interrupt)
+            monkeypatch.setattr("toolsemble.runtime.wakeup.Wakeup.wait", interrupt)
             try:
                 other.execute("x")
             except KeyboardInterrupt:

@@ -16,7 +16,7 @@ import pytest
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
 from toolsemble.review import CallbackReview
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.present import presented
+from toolsemble.schema.display import presented
 
 
 class Color(enum.Enum):

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from toolsemble.models.pump import pumped
+from toolsemble.models.adapter.pump import pumped
 
 
 class Source:

@@ -14,8 +14,8 @@ import pytest
 import isolated
 from tools import AsyncFunction, Function
 from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolPipeline, map_over
-from toolsemble.limits import TABLE, Hold
-from toolsemble.start import Start
+from toolsemble.locks.holds import TABLE, Hold
+from toolsemble.work.start import Start
 from waiting import auntil, until
 
 
@@ -208,9 +208,9 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch):
     made = Time()
-    monkeypatch.setattr("toolsemble.rate.time", made)
-    monkeypatch.setattr("toolsemble.start.time", made)
-    monkeypatch.setattr("toolsemble.waiting.time", made)
+    monkeypatch.setattr("toolsemble.limits.rate.time", made)
+    monkeypatch.setattr("toolsemble.work.start.time", made)
+    monkeypatch.setattr("toolsemble.work.wait.time", made)
     return made
 
 

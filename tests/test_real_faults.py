@@ -12,11 +12,11 @@ import pytest
 from crowded import in_a_process, on_a_full_disk
 from isolated import fork, hang, wait_for, where
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
-from toolsemble.claim import Claim
-from toolsemble.limits import TABLE
-from toolsemble.processes import WORKERS
-from toolsemble.table import Table
-from toolsemble.workers import sweep
+from toolsemble.locks.claims import Claim
+from toolsemble.locks.holds import TABLE
+from toolsemble.locks.table import Table
+from toolsemble.processes.pool import WORKERS
+from toolsemble.runtime.concurrency import sweep
 from waiting import LONG, alive, until
 
 pytestmark = pytest.mark.slow
@@ -322,7 +322,7 @@ LEAKS = """
     import asyncio, gc, os, sys, threading, time
     from pathlib import Path
     from toolsemble import Cache, EffectLedger, InMemoryMetrics, Toolbox, ToolCall, tool
-    from toolsemble.processes import WORKERS
+    from toolsemble.processes.pool import WORKERS
     from toolsemble.telemetry import TraceFile
     from isolated import die, where
 

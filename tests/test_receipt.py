@@ -9,7 +9,7 @@ import pytest
 from toolsemble import ToolDefinitionError
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review import Continue, Edit, ExitEarly, Receipt, ReviewRequest
-from toolsemble.review.seal import secret_bytes
+from toolsemble.runtime.signing import secret_bytes
 
 SECRET = b"a secret of the tests"
 NOW = 1_700_000_000.25

@@ -10,7 +10,7 @@ import pytest
 from tools import Function, answers_of_one_turn, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
 from toolsemble.review import CallbackReview, RememberReview
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
 
 REQUEST = ReviewRequest("Deletes a file", "delete", {"path": "a"}, run_id="r1", schema_digest="d1", required_role="ops")
 

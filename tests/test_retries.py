@@ -21,7 +21,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.events import CallRetried
-from toolsemble.watch import unwatch, watch
+from toolsemble.observers.watchers import unwatch, watch
 from waiting import auntil
 
 QUICK = {"wait": 0.001, "jitter": 0.001}

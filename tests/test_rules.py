@@ -22,8 +22,8 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
-from toolsemble.review.sheet import safe
-from toolsemble.workers import finish
+from toolsemble.review.request_view import safe
+from toolsemble.runtime.concurrency import finish
 
 
 def request(arguments, name="read_file", **fields):

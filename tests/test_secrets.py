@@ -47,12 +47,12 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble.definition import PROVIDERS
+from toolsemble.definition.definition import PROVIDERS
+from toolsemble.masking.secrets import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
 from toolsemble.record import TRACE
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
-from toolsemble.veil import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
 
 SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
 PLAIN = "hunter2"

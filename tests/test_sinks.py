@@ -15,8 +15,8 @@ import pytest
 
 from tools import AsyncEcho, Echo
 from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
-from toolsemble import sinks as sinks_module
-from toolsemble.watch import tell
+from toolsemble.observers import sinks as sinks_module
+from toolsemble.observers.watchers import tell
 
 pytestmark = pytest.mark.slow
 impatient = pytest.mark.usefixtures("impatient")

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from toolsemble import servant, supervisor
+from toolsemble.processes import supervisor
+from toolsemble.processes import worker as servant
 from waiting import LONG, alive, ignored_signals, until
 
 pytestmark = pytest.mark.slow

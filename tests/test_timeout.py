@@ -28,10 +28,10 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble.limits import TABLE
+from toolsemble.locks.holds import TABLE
 from toolsemble.review import Continue
+from toolsemble.runtime.concurrency import GRACE, sweep
 from toolsemble.testing import CallbackReview, ScriptedModel
-from toolsemble.workers import GRACE, sweep
 from waiting import auntil, until
 
 SHORT = 0.05
@@ -281,7 +281,7 @@ def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
         raise KeyboardInterrupt
 
     metrics = InMemoryMetrics()
-    monkeypatch.setattr("toolsemble.bounded.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble.work.timeout.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Function(gate, timeout=LONG).execute("x", ToolContext(metrics=metrics))
     assert metrics.counter("abandoned_threads", "function") == 1

@@ -432,7 +432,7 @@ def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkey
             until(lambda: began)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble.turn.SimpleQueue", Interrupted)
+    monkeypatch.setattr("toolsemble.toolbox.turn.SimpleQueue", Interrupted)
     opened, began, metrics = threading.Event(), [], InMemoryMetrics()
 
     def run(text):

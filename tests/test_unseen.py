@@ -38,12 +38,12 @@ from toolsemble import (
     tool,
 )
 from toolsemble.builtin import HttpTool, ProcessTool
+from toolsemble.masking.secrets import differing
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.present import HIDDEN, presented
+from toolsemble.schema.display import HIDDEN, presented
 from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
-from toolsemble.veil import differing
 from web import serving
 
 

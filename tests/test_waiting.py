@@ -14,9 +14,9 @@ import pytest
 
 from tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
-from toolsemble.limits import TABLE
+from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoApprove
-from toolsemble.workers import ContextThreadPool, in_event_loop, wait_until
+from toolsemble.runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
 
 
 async def test_work_that_a_body_submits_never_queues_behind_the_body():
@@ -239,7 +239,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr("toolsemble.runner.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("toolsemble.execution.path.time.perf_counter", lambda: self.now)
 
     def pass_time(self, seconds):
         self.now += seconds

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from toolsemble.wakeup import Wakeup, running_loop
+from toolsemble.runtime.wakeup import Wakeup, running_loop
 from waiting import LONG
 
 

@@ -9,18 +9,15 @@ Names are loaded when they are first used, so that importing the package costs l
 
 from __future__ import annotations
 
-from toolsemble.lazy import loader
+from toolsemble.runtime.lazy import loader
 
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.agent import Agent, AgentResult, ConversationMemory, LoopGuard, Prices, Retry
-    from toolsemble.caching import Cache
     from toolsemble.call import ToolCall, ToolReply
-    from toolsemble.collection import tool_specifications_from
     from toolsemble.context import InvocationParameters, ToolContext
-    from toolsemble.definition import ReturnBehavior
-    from toolsemble.effects import Effect, EffectLedger
+    from toolsemble.definition.definition import ReturnBehavior
     from toolsemble.errors import (
         AgentExecutionError,
         ExitEarlyError,
@@ -34,19 +31,20 @@ if TYPE_CHECKING:
         ToolExecutionError,
         ToolsembleError,
     )
-    from toolsemble.function import FunctionTool, tool
+    from toolsemble.limits.cache import Cache
+    from toolsemble.limits.idempotency import Idempotency
+    from toolsemble.limits.ledger import Effect, EffectLedger
+    from toolsemble.limits.rate import RateLimit
+    from toolsemble.limits.retries import Retries
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
     from toolsemble.models import ChatModel
     from toolsemble.note import Note
-    from toolsemble.pages import Pages
     from toolsemble.param import MemoryId, Param
-    from toolsemble.pipeline.branches import choose, fan_out, map_over
+    from toolsemble.pipeline.combinators import choose, fan_out, map_over
     from toolsemble.pipeline.pipeline import ToolPipeline
     from toolsemble.pipeline.step import Step
     from toolsemble.pipeline.strategy import ErrorStrategy
     from toolsemble.pipeline.undo import StepRecord
-    from toolsemble.rate import RateLimit
-    from toolsemble.reserving import Idempotency
     from toolsemble.result import (
         AudioContent,
         Content,
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
         TextContent,
         ToolResult,
     )
-    from toolsemble.retrying import Retries
     from toolsemble.review import (
         Continue,
         Edit,
@@ -66,23 +63,26 @@ if TYPE_CHECKING:
         ReviewRequest,
         ReviewTiming,
     )
-    from toolsemble.schema_tool import SchemaTool, ToolSpec
     from toolsemble.secret import Secret, SecretStr
     from toolsemble.specification import ToolParameters, ToolSpecification
-    from toolsemble.toolbox import Toolbox
-    from toolsemble.tools import AgentTool, Tool
-    from toolsemble.typed_tool import TypedTool
+    from toolsemble.toolbox.pages import Pages
+    from toolsemble.toolbox.toolbox import Toolbox
+    from toolsemble.tools.base import AgentTool, Tool
+    from toolsemble.tools.collection import tool_specifications_from
+    from toolsemble.tools.function import FunctionTool, tool
+    from toolsemble.tools.schema import SchemaTool, ToolSpec
+    from toolsemble.tools.typed import TypedTool
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "agent": ("Agent", "AgentResult", "ConversationMemory", "LoopGuard", "Prices", "Retry"),
-    "caching": ("Cache",),
+    "limits.cache": ("Cache",),
     "call": ("ToolCall", "ToolReply"),
-    "collection": ("tool_specifications_from",),
+    "tools.collection": ("tool_specifications_from",),
     "context": ("InvocationParameters", "ToolContext"),
-    "definition": ("ReturnBehavior",),
-    "effects": ("Effect", "EffectLedger"),
+    "definition.definition": ("ReturnBehavior",),
+    "limits.ledger": ("Effect", "EffectLedger"),
     "errors": (
         "AgentExecutionError",
         "ExitEarlyError",
@@ -96,21 +96,21 @@ _HOMES = {
         "ToolExecutionError",
         "ToolsembleError",
     ),
-    "function": ("FunctionTool", "tool"),
+    "tools.function": ("FunctionTool", "tool"),
     "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
     "models": ("ChatModel",),
     "note": ("Note",),
-    "pages": ("Pages",),
+    "toolbox.pages": ("Pages",),
     "param": ("MemoryId", "Param"),
-    "pipeline.branches": ("choose", "fan_out", "map_over"),
+    "pipeline.combinators": ("choose", "fan_out", "map_over"),
     "pipeline.pipeline": ("ToolPipeline",),
     "pipeline.step": ("Step",),
     "pipeline.strategy": ("ErrorStrategy",),
     "pipeline.undo": ("StepRecord",),
-    "rate": ("RateLimit",),
-    "reserving": ("Idempotency",),
+    "limits.rate": ("RateLimit",),
+    "limits.idempotency": ("Idempotency",),
     "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
-    "retrying": ("Retries",),
+    "limits.retries": ("Retries",),
     "review": (
         "Continue",
         "Edit",
@@ -121,12 +121,12 @@ _HOMES = {
         "ReviewRequest",
         "ReviewTiming",
     ),
-    "schema_tool": ("SchemaTool", "ToolSpec"),
+    "tools.schema": ("SchemaTool", "ToolSpec"),
     "secret": ("Secret", "SecretStr"),
     "specification": ("ToolParameters", "ToolSpecification"),
-    "toolbox": ("Toolbox",),
-    "tools": ("AgentTool", "Tool"),
-    "typed_tool": ("TypedTool",),
+    "toolbox.toolbox": ("Toolbox",),
+    "tools.base": ("AgentTool", "Tool"),
+    "tools.typed": ("TypedTool",),
 }
 
 __all__ = [

@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, Unpack
 
 from toolsemble.events import CallProgress
+from toolsemble.masking.secrets import masked_object
 from toolsemble.metrics import SilentMetrics, ToolMetrics
+from toolsemble.observers.watchers import tell
 from toolsemble.review import (
     Continue,
     OnTimeout,
@@ -27,9 +29,7 @@ from toolsemble.review.gate import check_terms
 from toolsemble.review.inherited import InheritedGate
 from toolsemble.review.question import Question
 from toolsemble.review.request import TIMEOUT, ReviewTerms, digest
-from toolsemble.veil import masked_object
-from toolsemble.watch import tell
-from toolsemble.workers import THREADS
+from toolsemble.runtime.concurrency import THREADS
 
 LOGGER = logging.getLogger("toolsemble.tool")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
+from toolsemble.masking.secrets import masked, secrets
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
-from toolsemble.review.notice import ReviewDecided, ReviewRequested
-from toolsemble.veil import masked, secrets
+from toolsemble.review.events import ReviewDecided, ReviewRequested
 
 __all__ = [
     "CacheHit",

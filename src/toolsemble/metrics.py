@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble.forks import lock_of
+from toolsemble.runtime.fork_locks import lock_of
 
 Outcome: TypeAlias = Literal["success", "failure", "error"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.masking.secrets import masked, masked_error
 from toolsemble.metrics import Outcome
-from toolsemble.preview import preview
 from toolsemble.result import ToolResult
+from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Repair
 from toolsemble.shape import described
-from toolsemble.veil import masked, masked_error
 
 TRACE = 5
 """The level of specifications in the log: below DEBUG."""

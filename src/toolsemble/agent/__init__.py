@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.lazy import loader
+from toolsemble.runtime.lazy import loader
 
 if TYPE_CHECKING:
     from toolsemble.agent.agent import Agent
     from toolsemble.agent.budget import Limits, Prices, Usage
     from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
-    from toolsemble.agent.guard import LoopGuard
+    from toolsemble.agent.loop_guard import LoopGuard
     from toolsemble.agent.memory import ConversationMemory
-    from toolsemble.agent.plan import RunView
     from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
     from toolsemble.agent.retry import Retry
+    from toolsemble.agent.settings import RunView
     from toolsemble.events import (
         CacheHit,
         CallAbandoned,
@@ -68,9 +68,9 @@ __getattr__ = loader(
         "agent": ("Agent",),
         "budget": ("Limits", "Prices", "Usage"),
         "event": ("CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"),
-        "guard": ("LoopGuard",),
+        "loop_guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),
-        "plan": ("RunView",),
+        "settings": ("RunView",),
         "result": ("AgentResult", "ToolCallRecord", "TraceStep"),
         "retry": ("Retry",),
         ".events": (

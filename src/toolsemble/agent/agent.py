@@ -6,29 +6,29 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Unpack
 
-from toolsemble.agent.account import Account
+from toolsemble.agent.agent_tool import Delegate
 from toolsemble.agent.budget import Limits, Prices
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.delegate import Delegate
+from toolsemble.agent.checks import check_keywords, check_kinds, check_prices
 from toolsemble.agent.event import Event, Final, TurnEnded
-from toolsemble.agent.guard import LoopGuard
-from toolsemble.agent.kinds import check_keywords, check_kinds, check_prices
 from toolsemble.agent.loop import Loop
+from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
-from toolsemble.agent.plan import DynamicTools, Plan, RunSettings, offered
 from toolsemble.agent.prompt import Prompt, messages_of, system_message
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
-from toolsemble.definition import Names
-from toolsemble.keywords import ToolSettings
+from toolsemble.agent.settings import DynamicTools, Plan, RunSettings, offered
+from toolsemble.agent.state import Account
+from toolsemble.definition.definition import Names
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
+from toolsemble.observers.sinks import Sink, sinks_of
 from toolsemble.review import ReviewHandler
-from toolsemble.sinks import Sink, sinks_of
-from toolsemble.toolbox import Toolbox, names_inside
-from toolsemble.tools import Tool
-from toolsemble.workers import finish
+from toolsemble.runtime.concurrency import finish
+from toolsemble.toolbox.toolbox import Toolbox, names_inside
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import ToolSettings
 
 
 class Agent:

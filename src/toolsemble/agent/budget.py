@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import TokenUsage
-from toolsemble.number import check_count, check_seconds
+from toolsemble.runtime.checks import check_count, check_seconds
 
 _MILLION = 1_000_000
 

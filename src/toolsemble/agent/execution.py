@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toolsemble.agent.account import Account
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
-from toolsemble.agent.guard import Lookout
+from toolsemble.agent.loop_guard import Lookout
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
+from toolsemble.agent.state import Account
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import enter, leave
 from toolsemble.events import CallFinished, CallStarted
+from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
-from toolsemble.toolbox import Toolbox
-from toolsemble.watch import unwatch, watch
+from toolsemble.toolbox.toolbox import Toolbox
 
 
 class Execution:

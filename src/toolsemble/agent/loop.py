@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from toolsemble.agent.account import Account
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, asked, in_time
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
-from toolsemble.agent.facts import model_facts, reply_facts, run_facts, spent_facts
-from toolsemble.agent.guard import Lookout
+from toolsemble.agent.loop_guard import Lookout
+from toolsemble.agent.otel import model_facts, reply_facts, run_facts, spent_facts
 from toolsemble.agent.output import FINAL_ANSWER, Output
-from toolsemble.agent.plan import Offer, Plan
 from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.agent.settings import Offer, Plan
+from toolsemble.agent.state import Account
 from toolsemble.call import ToolCall
-from toolsemble.definition import ReturnBehavior
+from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import (
     AgentExecutionError,
     ExitEarlyError,
@@ -32,7 +32,7 @@ from toolsemble.models.chat import ChatReply, ChatRequest
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox
 
 _SILENT = "Your answer was empty. Answer in words, or call a tool."
 _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from toolsemble.agent.shelf import InMemory, Shelf
+from toolsemble.agent.memory_store import InMemory, Shelf
 from toolsemble.agent.window import estimated_tokens, windowed
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.message import Message
 from toolsemble.models.transcript import Transcript
-from toolsemble.number import check_count
+from toolsemble.runtime.checks import check_count
 
 
 class ConversationMemory:
@@ -108,6 +108,6 @@ def _checked(path: object) -> Path:
 
 
 def _in_file(path: Path) -> Shelf:
-    from toolsemble.agent.archive import Archive  # noqa: PLC0415 - who keeps nothing in files needs no database
+    from toolsemble.agent.memory_sqlite import Archive  # noqa: PLC0415 - who keeps nothing in files needs no database
 
     return Archive(path)

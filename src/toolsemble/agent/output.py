@@ -10,9 +10,9 @@ from typing import Any, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import decode_arguments
-from toolsemble.schema.emit import portable
 from toolsemble.schema.field import Field, declared
 from toolsemble.schema.members import members_reader
+from toolsemble.schema.portable import portable
 from toolsemble.schema.repair import STEPS
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.shape import shaped

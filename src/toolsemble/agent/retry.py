@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 
 from toolsemble.errors import ModelError
-from toolsemble.number import check_count, check_seconds
+from toolsemble.runtime.checks import check_count, check_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from toolsemble.agent.budget import Limits, Prices, Stop, Usage
-from toolsemble.forks import lock_of
 from toolsemble.models.chat import TokenUsage
+from toolsemble.runtime.fork_locks import lock_of
 
 LAST_ANSWER = 5.0
 """How many seconds the last answer of a run has at least whose time, or another budget, is used up."""

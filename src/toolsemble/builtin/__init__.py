@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.lazy import loader
+from toolsemble.runtime.lazy import loader
 
 if TYPE_CHECKING:
     from toolsemble.builtin.calculator import CalculatorTool

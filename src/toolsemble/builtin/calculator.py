@@ -7,10 +7,10 @@ from fractions import Fraction
 
 from toolsemble.builtin.arithmetic.function import ENDLESS
 from toolsemble.builtin.arithmetic.number import TOO_LARGE, TOO_SMALL, Number, presented, working_context
-from toolsemble.builtin.arithmetic.program import Operation, Step, program
+from toolsemble.builtin.arithmetic.parser import Operation, Step, program
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.tools import Tool
+from toolsemble.tools.base import Tool
 
 _LONGEST = 10_000
 _MOST_WORK = 2 * 10**10  # squares of bits, as multiplication goes; some hundredths of a second

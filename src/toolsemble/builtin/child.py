@@ -15,7 +15,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import cast
 
-from toolsemble import supervisor
+from toolsemble.processes import supervisor
 
 GRACE = 1.0
 """How many seconds there are for the pipes of a program that has ended, and for one that was killed."""

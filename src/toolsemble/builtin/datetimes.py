@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolExecutionError
-from toolsemble.extra import required
 from toolsemble.result import ToolResult
-from toolsemble.tools import Tool
+from toolsemble.runtime.extras import required
+from toolsemble.tools.base import Tool
 
 Clock: TypeAlias = Callable[[], datetime.datetime]
 _LONGEST = 200

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolsemble.errors import ToolExecutionError
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 
 _KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", type(None): "null"}
 _SEGMENT = re.compile(

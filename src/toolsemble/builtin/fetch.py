@@ -18,7 +18,7 @@ import httpcore2
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError
-from toolsemble.workers import ThreadPerJob
+from toolsemble.runtime.concurrency import ThreadPerJob
 
 _BODILESS = {"GET", "HEAD", "OPTIONS"}
 _REDIRECTS = {301, 302, 303, 307, 308}

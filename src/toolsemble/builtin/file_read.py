@@ -14,7 +14,7 @@ from toolsemble.builtin.plain_text import plain_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import Sandbox
 from toolsemble.result import ToolResult
-from toolsemble.typed_tool import TypedTool
+from toolsemble.tools.typed import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
 """How large a file may be, unless the tool is told otherwise."""

@@ -12,9 +12,9 @@ from pydantic import Field
 from toolsemble.builtin.plain_text import plain_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import MissingFileError, Sandbox
-from toolsemble.keywords import ToolSettings
 from toolsemble.result import ToolResult
-from toolsemble.typed_tool import TypedTool
+from toolsemble.tools.settings import ToolSettings
+from toolsemble.tools.typed import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
 """How large a file may become, unless the tool is told otherwise."""

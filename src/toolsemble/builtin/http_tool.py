@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, carries_credentials, endpoint
 from toolsemble.builtin.openapi import Operation, operations
-from toolsemble.definition import ToolDefinition, typed_definition
+from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
-from toolsemble.keywords import BareSettings, ToolSettings
 from toolsemble.result import ToolResult
+from toolsemble.runtime.extras import required
 from toolsemble.schema.decode import Arguments
-from toolsemble.schema.given import GivenArguments
+from toolsemble.schema.json_schema import GivenArguments
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import BareSettings, ToolSettings
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response

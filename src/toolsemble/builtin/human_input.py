@@ -6,7 +6,7 @@ from toolsemble.errors import ExitEarlyError, ToolArgumentsError
 from toolsemble.review import Edit, ExitEarly, OnTimeout
 from toolsemble.review.gate import check_terms
 from toolsemble.review.request import TIMEOUT
-from toolsemble.tools import Tool
+from toolsemble.tools.base import Tool
 
 
 class HumanInputTool(Tool):

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from toolsemble.builtin.dot_path import value_at
 from toolsemble.errors import ToolExecutionError
-from toolsemble.extra import required
 from toolsemble.result import ToolResult
-from toolsemble.typed_tool import TypedTool
+from toolsemble.runtime.extras import required
+from toolsemble.tools.typed import TypedTool
 
 TIMEOUT = 5.0
 """How many seconds a JSONPath query may take, unless the tool is told otherwise."""

@@ -30,8 +30,8 @@ from jsonpath_rfc9535.selectors import FilterSelector
 from jsonpath_rfc9535.tokens import TokenStream
 
 from toolsemble.errors import ToolExecutionError
-from toolsemble.preview import preview
-from toolsemble.workers import ThreadPerJob
+from toolsemble.runtime.concurrency import ThreadPerJob
+from toolsemble.runtime.text import preview
 
 _LONGEST = 5000
 _MOST_STEPS = 1_000_000

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from toolsemble.builtin.child import LIMITS, Ended, Program, ended
-from toolsemble.definition import ToolDefinition, typed_definition
+from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.keywords import BareSettings
 from toolsemble.result import ToolResult
 from toolsemble.schema.members import names_around
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools import Tool
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import BareSettings
 
 MAX_OUTPUT = 1024 * 1024
 """How many bytes of each stream are kept, unless the tool is told otherwise."""

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 from toolsemble.builtin.charset import decoded
 from toolsemble.builtin.endpoint import FORM, Endpoint, Redactor, endpoint
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.extra import required
 from toolsemble.guard.urls import UrlGuard
+from toolsemble.runtime.extras import required
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher

@@ -14,10 +14,10 @@ from pydantic import Field
 from toolsemble.builtin.article import Article, article
 from toolsemble.builtin.charset import decoded
 from toolsemble.errors import ToolExecutionError
-from toolsemble.extra import required
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
-from toolsemble.typed_tool import TypedTool
+from toolsemble.runtime.extras import required
+from toolsemble.tools.typed import TypedTool
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response

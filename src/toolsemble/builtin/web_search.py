@@ -22,8 +22,8 @@ from toolsemble.builtin.search import (
 )
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.typed_tool import TypedTool
-from toolsemble.workers import awaitable
+from toolsemble.runtime.concurrency import awaitable
+from toolsemble.tools.typed import TypedTool
 
 _PROVIDERS: dict[str, tuple[Callable[[], SearchProvider], tuple[str, ...]]] = {
     "tavily": (TavilySearch, ("TAVILY_API_KEY",)),

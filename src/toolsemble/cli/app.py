@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolsemble import __version__
-from toolsemble.cli.exits import Exit, exit_of, line_of
+from toolsemble.cli.exit_codes import Exit, exit_of, line_of
 from toolsemble.cli.visible import one_line, visible
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _misused(error: click.UsageError, argv: Sequence[str]) -> Exit:
     line = f"{error.format_message()} See '{where} --help'."
     if where in {f"{PROGRAM} ask", f"{PROGRAM} chat"} and "--json" in argv:
         from toolsemble.agent.result import AgentResult
-        from toolsemble.cli.journal import Journal
+        from toolsemble.cli.json_output import Journal
         from toolsemble.errors import ToolConfigurationError
 
         Journal(Wishes().screen()).end(ToolConfigurationError(line), AgentResult())
@@ -288,7 +288,7 @@ def call(wishes: Wishes, tool: str, arguments: tuple[str, ...], approve: str, *,
     ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or the text of a tool that
     takes one text. A word that begins with a dash goes after "--".
     """
-    from toolsemble.cli.hand import call as do
+    from toolsemble.cli.call import call as do
 
     return do(tool, arguments, approve, wishes.screen(), as_json=as_json)
 

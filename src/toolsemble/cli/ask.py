@@ -12,15 +12,15 @@ from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.approval import reviewer
 from toolsemble.cli.chat import Chat
-from toolsemble.cli.exits import Exit
+from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.follow import followed, remember
-from toolsemble.cli.journal import Journal
+from toolsemble.cli.json_output import Journal
 from toolsemble.cli.model import model_named
-from toolsemble.cli.narrator import Listener, Narrator
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import split_targets, toolbox_of
+from toolsemble.cli.text_output import Listener, Narrator
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox
 
 _CALLS = 25
 

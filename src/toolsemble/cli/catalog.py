@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolsemble.cli.builtins import BUILT_INS, BuiltIn, built_in
-from toolsemble.cli.exits import Exit
-from toolsemble.cli.journal import json_line
+from toolsemble.cli.exit_codes import Exit
+from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.targets import split_targets, tools_of
-from toolsemble.collection import collected
-from toolsemble.definition import PROVIDERS
+from toolsemble.definition.definition import PROVIDERS
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.collection import collected
 
 
 def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:

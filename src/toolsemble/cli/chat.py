@@ -10,12 +10,12 @@ from importlib import import_module
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.cli.exits import Exit, exit_of, line_of
+from toolsemble.cli.exit_codes import Exit, exit_of, line_of
 from toolsemble.cli.follow import TOPIC, followed, remember
-from toolsemble.cli.narrator import Listener
 from toolsemble.cli.screen import Screen
+from toolsemble.cli.text_output import Listener
 from toolsemble.cli.visible import one_line
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox
 
 _PROMPT = "> "
 _COMMANDS = {

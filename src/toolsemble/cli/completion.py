@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from toolsemble.cli.exits import Exit
+from toolsemble.cli.exit_codes import Exit
 from toolsemble.errors import ToolConfigurationError
 
 PROGRAM = "toolsemble"

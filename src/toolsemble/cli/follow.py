@@ -11,9 +11,9 @@ from toolsemble.agent.agent import Agent
 from toolsemble.agent.event import Final
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
-from toolsemble.cli.aside import aside
-from toolsemble.cli.exits import Exit
-from toolsemble.cli.narrator import Listener
+from toolsemble.cli.exit_codes import Exit
+from toolsemble.cli.redirect import aside
+from toolsemble.cli.text_output import Listener
 from toolsemble.context import ToolContext
 from toolsemble.models.message import AssistantMessage, SystemMessage
 from toolsemble.models.transcript import Transcript

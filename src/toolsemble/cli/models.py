@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolsemble.cli.exits import Exit
-from toolsemble.cli.journal import json_line
+from toolsemble.cli.exit_codes import Exit
+from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.visible import one_line
-from toolsemble.extra import required
+from toolsemble.runtime.extras import required
 
 _MEGABYTE = 1_000_000
 _FAST = 10 * _MEGABYTE
@@ -41,7 +41,7 @@ def pull(name: str | None, screen: Screen) -> Exit:
 
 def serve(name: str | None, host: str, port: int, api_key: str | None, screen: Screen) -> Exit:
     """Run llama.cpp's own server with an embedded model, until Ctrl-C."""
-    from toolsemble.models.local.serve import serve as served  # noqa: PLC0415 - only this command needs the runtime
+    from toolsemble.local.serve import serve as served  # noqa: PLC0415 - only this command needs the runtime
 
     with served(_pulled(name, screen), host=host, port=port, api_key=api_key) as server:
         screen.answer(server.base_url)

@@ -12,12 +12,12 @@ from importlib.util import module_from_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 
-from toolsemble.cli.aside import aside
-from toolsemble.cli.exits import line_of
+from toolsemble.cli.exit_codes import line_of
+from toolsemble.cli.redirect import aside
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.function import method_tools
-from toolsemble.toolbox import Toolbox
-from toolsemble.tools import Tool
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.base import Tool
+from toolsemble.tools.function import method_tools
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from toolsemble.cli.visible import one_line, visible
-from toolsemble.review.sheet import wrapped
+from toolsemble.review.request_view import wrapped
 
 _STYLES = {"name": "1;36", "dim": "2", "good": "32", "bad": "31", "warning": "33", "bold": "1"}
 _WIDTH = 80

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line
-from toolsemble.extra import required
+from toolsemble.runtime.extras import required
 
 _NARROWEST = 40  # a terminal breaks lines that are too long for it, but what a table leaves out is lost
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from toolsemble.cli.builtins import BUILT_INS, built_in
 from toolsemble.cli.modules import module_at, module_named, tools_in
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox
 
 _FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<attribute>[^:/\\]+))?")
 _SHOWN = 20

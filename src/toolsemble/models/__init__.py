@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.lazy import loader
+from toolsemble.runtime.lazy import loader
 
 if TYPE_CHECKING:
-    from toolsemble.models.anthropic import AnthropicModel
-    from toolsemble.models.bedrock import BedrockModel
+    from toolsemble.local.model import LocalModel
+    from toolsemble.models.anthropic.model import AnthropicModel
+    from toolsemble.models.bedrock.model import BedrockModel
     from toolsemble.models.chat import (
         ArgumentsDelta,
         Assembly,
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.models.environment import Offer, found, offers
     from toolsemble.models.function import FunctionModel
-    from toolsemble.models.google import GoogleModel
-    from toolsemble.models.local.model import LocalModel
+    from toolsemble.models.google.model import GoogleModel
     from toolsemble.models.message import (
         AssistantMessage,
         Message,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         message_from_json,
         message_to_json,
     )
-    from toolsemble.models.mistral import MistralModel
-    from toolsemble.models.openai import OpenAIModel
+    from toolsemble.models.mistral.model import MistralModel
+    from toolsemble.models.openai.model import OpenAIModel
     from toolsemble.models.recorded import RecordedModel
     from toolsemble.models.registry import model_of
     from toolsemble.models.scripted import ScriptedModel
@@ -85,8 +85,8 @@ __all__ = [
 __getattr__ = loader(
     globals(),
     {
-        "anthropic": ("AnthropicModel",),
-        "bedrock": ("BedrockModel",),
+        "anthropic.model": ("AnthropicModel",),
+        "bedrock.model": ("BedrockModel",),
         "chat": (
             "ArgumentsDelta",
             "Assembly",
@@ -104,8 +104,8 @@ __getattr__ = loader(
         ),
         "environment": ("Offer", "found", "offers"),
         "function": ("FunctionModel",),
-        "google": ("GoogleModel",),
-        "local.model": ("LocalModel",),
+        "google.model": ("GoogleModel",),
+        ".local.model": ("LocalModel",),
         "message": (
             "AssistantMessage",
             "Message",
@@ -115,8 +115,8 @@ __getattr__ = loader(
             "message_from_json",
             "message_to_json",
         ),
-        "mistral": ("MistralModel",),
-        "openai": ("OpenAIModel",),
+        "mistral.model": ("MistralModel",),
+        "openai.model": ("OpenAIModel",),
         "recorded": ("RecordedModel",),
         "registry": ("model_of",),
         "scripted": ("ScriptedModel",),

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.models.chat import ChatModel
-from toolsemble.models.compatible import SERVERS, Server
+from toolsemble.models.openai.compatible import SERVERS, Server
 from toolsemble.models.probe import models_at
 from toolsemble.models.registry import model_of
 
@@ -129,7 +129,7 @@ def _embedded() -> Offer:
     """Give the offer of the model in the process: its program and its weights must be here."""
     if not _has("xllamacpp"):
         return _missing(EMBEDDED, "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
-    from toolsemble.weights import located  # noqa: PLC0415 - nobody else needs to know where weights are
+    from toolsemble.local.weights.cache import located  # noqa: PLC0415 - nobody else needs to know where weights are
 
     try:
         path = located(None)

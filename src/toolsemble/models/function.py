@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.models.chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of
 from toolsemble.models.scripted import as_reply
-from toolsemble.workers import awaitable
+from toolsemble.runtime.concurrency import awaitable
 
 
 class FunctionModel:

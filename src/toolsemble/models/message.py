@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ImageContent, ToolResult
-from toolsemble.saved import read_content, written_content
+from toolsemble.serialization import read_content, written_content
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import json
 import time
 from urllib.parse import urlsplit
 
-from toolsemble.preview import preview
-from toolsemble.workers import ThreadPerJob
+from toolsemble.runtime.concurrency import ThreadPerJob
+from toolsemble.runtime.text import preview
 
 SECONDS = 1.0
 """How long a server may take; one on the same machine takes a hundredth of that."""

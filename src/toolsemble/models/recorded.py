@@ -27,7 +27,7 @@ from toolsemble.models.chat import (
     closing,
 )
 from toolsemble.models.message import message_to_json, read_call, written_call
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 
 _SHOWN = 80
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (TextDelta, CallDelta, ArgumentsDelta, StreamEnd)}

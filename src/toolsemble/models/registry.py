@@ -8,22 +8,22 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 
 PROVIDERS: dict[str, str] = {
-    "anthropic": "toolsemble.models.anthropic:named",
-    "bedrock": "toolsemble.models.bedrock:named",
-    "gemini": "toolsemble.models.google:named",
-    "google": "toolsemble.models.google:named",
-    "groq": "toolsemble.models.compatible:named",
-    "llamacpp": "toolsemble.models.compatible:named",
-    "lmstudio": "toolsemble.models.compatible:named",
-    "local": "toolsemble.models.local.model:named",
-    "mistral": "toolsemble.models.mistral:named",
-    "ollama": "toolsemble.models.compatible:named",
-    "openai": "toolsemble.models.openai:named",
-    "openai-chat": "toolsemble.models.openai:named",
-    "openai-responses": "toolsemble.models.openai:named",
-    "openrouter": "toolsemble.models.compatible:named",
-    "together": "toolsemble.models.compatible:named",
-    "vllm": "toolsemble.models.compatible:named",
+    "anthropic": "toolsemble.models.anthropic.model:named",
+    "bedrock": "toolsemble.models.bedrock.model:named",
+    "gemini": "toolsemble.models.google.model:named",
+    "google": "toolsemble.models.google.model:named",
+    "groq": "toolsemble.models.openai.compatible:named",
+    "llamacpp": "toolsemble.models.openai.compatible:named",
+    "lmstudio": "toolsemble.models.openai.compatible:named",
+    "local": "toolsemble.local.model:named",
+    "mistral": "toolsemble.models.mistral.model:named",
+    "ollama": "toolsemble.models.openai.compatible:named",
+    "openai": "toolsemble.models.openai.model:named",
+    "openai-chat": "toolsemble.models.openai.model:named",
+    "openai-responses": "toolsemble.models.openai.model:named",
+    "openrouter": "toolsemble.models.openai.compatible:named",
+    "together": "toolsemble.models.openai.compatible:named",
+    "vllm": "toolsemble.models.openai.compatible:named",
 }
 """For each first part of a name, such as ``openai`` in ``openai:gpt-5-mini``, the ``module:function`` that makes the
 model; it is given both parts of the name."""

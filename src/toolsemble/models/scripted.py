@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of
 from toolsemble.models.message import Message
-from toolsemble.workers import awaitable
+from toolsemble.runtime.concurrency import awaitable
 
 Said: TypeAlias = str | ToolCall | Sequence[ToolCall] | ChatReply | BaseException | type[BaseException]
 """What a model for tests can say: text, a call, several calls, a whole reply, or an exception to raise."""

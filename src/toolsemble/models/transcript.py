@@ -9,8 +9,8 @@ from typing import Any, overload
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.forks import lock_of
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.runtime.fork_locks import lock_of
 
 
 class Transcript(Sequence[Message]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.pipeline.handoff import Handed, Read, as_handed, reader
 from toolsemble.schema.pointer import resolved
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from toolsemble.approval import check_reviewer
 from toolsemble.context import ToolContext
-from toolsemble.definition import ToolDefinition, asking_in, dried
-from toolsemble.failure import failed_beside, passing
+from toolsemble.definition.definition import ToolDefinition, asking_in, dried
+from toolsemble.execution.approval import check_reviewer
+from toolsemble.execution.failure import failed_beside, passing
+from toolsemble.execution.path import CallPath, Trace, Walk
 from toolsemble.pipeline.branch import Branch, handed_to
-from toolsemble.pipeline.declared import either, given_by, named
 from toolsemble.pipeline.handoff import Handed, as_handed, items_of
-from toolsemble.pipeline.several import Spread, dry_together, together
+from toolsemble.pipeline.join import Spread, dry_together, together
+from toolsemble.pipeline.return_types import either, given_by, named
 from toolsemble.pipeline.undo import in_time, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.runner import CallPath, Trace, Walk
 from toolsemble.shape import shaped
-from toolsemble.snapshot import copied
-from toolsemble.work import Apply
+from toolsemble.work.body import Apply
+from toolsemble.work.snapshot import copied
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.decode import Arguments, Cautious, Decoded, plain_input
+from toolsemble.schema.display import presented
 from toolsemble.schema.pointer import resolved
-from toolsemble.schema.present import presented
 from toolsemble.schema.problem import UnfitError
 from toolsemble.shape import shaped
 
@@ -109,7 +109,7 @@ def as_it_is(value: Any, _: frozenset[str]) -> Decoded:
 def reader(definition: ToolDefinition) -> Read:
     """Give how a step takes what is handed to it.
 
-    >>> from toolsemble.definition import string_definition
+    >>> from toolsemble.definition.definition import string_definition
     >>> reader(string_definition("shout", "Says it louder", str.upper))(Handed("hello"), frozenset())
     ('hello', ())
     """

@@ -6,16 +6,22 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Unpack, final
 
-from toolsemble.definition import ToolDefinition, checked_description, checked_name, string_definition, typed_definition
+from toolsemble.definition.definition import (
+    ToolDefinition,
+    checked_description,
+    checked_name,
+    string_definition,
+    typed_definition,
+)
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.keywords import ToolSettings
-from toolsemble.pipeline.fit import check_fit
-from toolsemble.pipeline.line import Line
 from toolsemble.pipeline.plan import Plan, planned, told
+from toolsemble.pipeline.sequence import Line
 from toolsemble.pipeline.step import Part, Step, definition_of, part_of
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
+from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import gate_of
-from toolsemble.tools import Tool
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import ToolSettings
 
 
 class ToolPipeline(Tool):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from toolsemble.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import Each
-from toolsemble.pipeline.line import Line
-from toolsemble.preview import preview
+from toolsemble.pipeline.sequence import Line
 from toolsemble.review.gate import Gate
 from toolsemble.review.request import OnTimeout
+from toolsemble.runtime.text import preview
 
 _SHOWN = 100
 

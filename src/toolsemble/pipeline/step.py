@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.collection import collected
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import Read, reader
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.pipeline.undo import Compensation, compensation
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
-from toolsemble.tools import Tool, define, pipeline_class
+from toolsemble.tools.base import Tool, define, pipeline_class
+from toolsemble.tools.collection import collected
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline

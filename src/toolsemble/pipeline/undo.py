@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from toolsemble.collection import collected
 from toolsemble.context import ToolContext
-from toolsemble.deadline import is_past
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.failure import failed
+from toolsemble.execution.failure import failed
+from toolsemble.execution.path import Trace, Walk
+from toolsemble.masking.secrets import masked, masked_error
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
 from toolsemble.result import ToolResult
-from toolsemble.runner import Trace, Walk
-from toolsemble.schema.present import presented
+from toolsemble.runtime.concurrency import THREADS, is_async
+from toolsemble.schema.display import presented
 from toolsemble.shape import shaped
-from toolsemble.veil import masked, masked_error
-from toolsemble.work import RunBody, Work, entered
-from toolsemble.workers import THREADS, is_async
+from toolsemble.tools.collection import collected
+from toolsemble.work.body import RunBody, Work, entered
+from toolsemble.work.deadline import is_past
 
 _GIVEN = {"input", "result"}
 

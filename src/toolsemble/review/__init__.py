@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.lazy import loader
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest, ReviewTiming
+from toolsemble.runtime.lazy import loader
 
 if TYPE_CHECKING:
+    from toolsemble.review.audit import ReviewEvent
     from toolsemble.review.automatic import AutoApprove, AutoReject, CallbackReview
     from toolsemble.review.console import ConsoleReview
-    from toolsemble.review.event import ReviewEvent
     from toolsemble.review.queue import QueueReview
     from toolsemble.review.receipt import Receipt
     from toolsemble.review.remember import RememberReview
@@ -50,7 +50,7 @@ __getattr__ = loader(
     {
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
-        "event": ("ReviewEvent",),
+        "audit": ("ReviewEvent",),
         "queue": ("QueueReview",),
         "receipt": ("Receipt",),
         "remember": ("RememberReview",),

@@ -15,7 +15,7 @@ from toolsemble.review.request import ReviewRequest
 class AutoApprove:
     """Agrees to every call, at once or after a delay; for tests, and for places where nothing can be broken.
 
-    >>> from toolsemble.workers import finish
+    >>> from toolsemble.runtime.concurrency import finish
     >>> finish(AutoApprove().review(ReviewRequest("Deletes a file", "delete", "old.log")))
     Continue(always=None)
     """
@@ -40,7 +40,7 @@ class AutoApprove:
 class AutoReject:
     """Refuses every call.
 
-    >>> from toolsemble.workers import finish
+    >>> from toolsemble.runtime.concurrency import finish
     >>> finish(AutoReject("read only").review(ReviewRequest("Deletes a file", "delete", "old.log")))
     ExitEarly(reason='read only', timed_out=False)
     """

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from toolsemble.forks import lock_of
+from toolsemble.runtime.fork_locks import lock_of
 
 PATIENCE = 10.0
 """How many seconds a client has to send a whole message, and again to take the reply."""

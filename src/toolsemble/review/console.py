@@ -8,14 +8,14 @@ import time
 from contextlib import suppress
 from typing import TextIO
 
-from toolsemble.preview import preview
+from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.editor import edited, editor
-from toolsemble.review.event import LOGGER
 from toolsemble.review.question import nobody_waits
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.sheet import Sheet, block, margined, safe
+from toolsemble.review.request_view import Sheet, block, margined, safe
 from toolsemble.review.terminal import TURNS, NobodyWaitsError, Terminal, terminal_of
+from toolsemble.runtime.text import preview
 
 _EMPTY_LINES = 5
 _ANSWER_SHOWN = 40

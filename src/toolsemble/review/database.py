@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolsemble import database
+from toolsemble.runtime import sqlite
 
 _TABLES = """
     CREATE TABLE requests (
@@ -24,7 +24,7 @@ _TABLES = """
 """
 
 
-class Database(database.Database):
+class Database(sqlite.Database):
     """The tables in memory, or in the file at a path, which is made when it is missing.
 
     >>> requests = Database(None)
@@ -35,9 +35,9 @@ class Database(database.Database):
     """
 
     def __init__(self, path: Path | None) -> None:
-        super().__init__(path, database.Kind("review store", 0x746F6F6C, 1, _TABLES))
+        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 1, _TABLES))
 
 
 def key_beside(path: Path) -> bytes:
     """Give the key in the file beside a database; who can read it can sign answers."""
-    return database.key_beside(path, "review key", ", or pass a secret")
+    return sqlite.key_beside(path, "review key", ", or pass a secret")

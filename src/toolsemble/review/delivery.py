@@ -13,7 +13,7 @@ from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 from toolsemble.call import new_id
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.signature import signed_headers
-from toolsemble.workers import ThreadPerJob
+from toolsemble.runtime.concurrency import ThreadPerJob
 
 _BACKOFF = 0.2
 _POSTMEN = ThreadPerJob(daemon=True)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.review.event import LOGGER
+from toolsemble.review.audit import LOGGER
 from toolsemble.review.request import TIMEOUT, OnTimeout, ReviewHandler
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]

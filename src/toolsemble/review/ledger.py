@@ -10,15 +10,15 @@ from typing import Self
 
 from toolsemble.call import new_id
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.preview import preview
+from toolsemble.review.audit import LOGGER, ReviewEvent
 from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
-from toolsemble.review.event import LOGGER, ReviewEvent
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.records import USED, Record, Records
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.seal import sealed
-from toolsemble.schema.present import HIDDEN
+from toolsemble.runtime.signing import sealed
+from toolsemble.runtime.text import preview
+from toolsemble.schema.display import HIDDEN
 
 _MOST_SPENT = 10_000
 _CHANGED = "the request was changed in the store"

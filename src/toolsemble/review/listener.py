@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import BaseServer, ThreadingTCPServer
 from typing import Any, TypeAlias
 
+from toolsemble.review.audit import LOGGER
 from toolsemble.review.callback import LARGEST
 from toolsemble.review.connections import PATIENCE, Connections
-from toolsemble.review.event import LOGGER
 
 Receive: TypeAlias = Callable[[bytes, Mapping[str, str]], tuple[int, str]]
 

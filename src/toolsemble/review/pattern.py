@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from toolsemble.invisible import has_invisible, without_invisible
 from toolsemble.review.reading import decoded, is_odd, latin, plain, readings, resolved, trimmed, urls
+from toolsemble.runtime.text import has_invisible, without_invisible
 
 _WILD = frozenset("*?[")
 _OPEN = frozenset("*?")

@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ReviewTimeoutError
-from toolsemble.preview import preview
+from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.observers.watchers import tell
+from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review.event import LOGGER
-from toolsemble.review.notice import ReviewDecided, ReviewRequested
+from toolsemble.review.events import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
-from toolsemble.schema.present import HIDDEN
-from toolsemble.veil import masked, masked_error
-from toolsemble.watch import tell
-from toolsemble.workers import ThreadPerJob, awaitable, finish, is_async, wait_for
+from toolsemble.runtime.concurrency import ThreadPerJob, awaitable, finish, is_async, wait_for
+from toolsemble.runtime.text import preview
+from toolsemble.schema.display import HIDDEN
 
 if TYPE_CHECKING:
     import asyncio

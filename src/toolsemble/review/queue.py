@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
-from toolsemble.review.mailbox import Letter, Mailbox
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
+from toolsemble.review.store_worker import Letter, Mailbox
 
 # How much longer than the request's own time: the call path decides what a timeout means, and comes first.
 _GRACE = 0.25

@@ -10,8 +10,8 @@ from typing import Literal
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.seal import canonical, seal, sealed
-from toolsemble.schema.present import HIDDEN
+from toolsemble.runtime.signing import canonical, seal, sealed
+from toolsemble.schema.display import HIDDEN
 
 CLOCKS_DIFFER = 300.0
 """How many seconds the clocks of those who take part may differ."""

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from toolsemble.errors import ReviewRefusedError
-from toolsemble.preview import preview
-from toolsemble.review.event import ReviewEvent
+from toolsemble.review.audit import ReviewEvent
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest, digest
-from toolsemble.review.seal import seal, sealed
+from toolsemble.runtime.signing import seal, sealed
+from toolsemble.runtime.text import preview
 
 USED = "it was used already"
 """Why an answer is refused that was used before."""

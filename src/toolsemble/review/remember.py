@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.forks import lock_of
 from toolsemble.review.decision import Continue, ReviewDecision
 from toolsemble.review.question import ask
 from toolsemble.review.request import ReviewHandler, ReviewRequest, ReviewTiming
+from toolsemble.runtime.fork_locks import lock_of
 
 Scope: TypeAlias = Literal["arguments", "tool"]
 
@@ -48,7 +48,7 @@ class RememberReview:
     agent or a required role that is another, and a request with something new to know in its prompt are asked again.
 
     >>> from toolsemble.review.automatic import CallbackReview
-    >>> from toolsemble.workers import finish
+    >>> from toolsemble.runtime.concurrency import finish
     >>> asked = []
     >>> review = RememberReview(CallbackReview(lambda request: asked.append(request.arguments) or Continue()))
     >>> for path in ("a", "b", "a"):

@@ -90,7 +90,7 @@ class RulesReview:
     Allow runs the call, deny refuses it, ask puts it to the handler; a call that no rule matches gets the default. With
     no handler to ask, what would be asked is refused.
 
-    >>> from toolsemble.workers import finish
+    >>> from toolsemble.runtime.concurrency import finish
     >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
     >>> finish(review.review(ReviewRequest("Deletes a file", "delete_file", {"path": "old.log"})))
     ExitEarly(reason='nothing is deleted here', timed_out=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review.receipt import CLOCKS_DIFFER
-from toolsemble.review.seal import secret_bytes
+from toolsemble.runtime.signing import secret_bytes
 
 _PREFIX = "whsec_"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.audit import ReviewEvent
 from toolsemble.review.database import Database, key_beside
 from toolsemble.review.decision import ReviewDecision
-from toolsemble.review.event import ReviewEvent
 from toolsemble.review.ledger import Ledger
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.seal import secret_bytes
+from toolsemble.runtime.signing import secret_bytes
 
 VALID_FOR = 3600.0
 """How many seconds an approval counts, from when it was given."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from toolsemble.errors import ReviewRefusedError
+from toolsemble.review.audit import LOGGER
 from toolsemble.review.callback import LARGEST, Callback
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.delivery import Delivery
-from toolsemble.review.event import LOGGER
 from toolsemble.review.listener import listening
 from toolsemble.review.queue import QueueReview
 from toolsemble.review.request import ReviewRequest

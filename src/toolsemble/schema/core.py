@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.forks import lock_of
+from toolsemble.runtime.fork_locks import lock_of
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.present import HIDDEN, UnreadableError, plain
+from toolsemble.schema.display import HIDDEN, UnreadableError, plain
 
 Place: TypeAlias = tuple[Any, ...]
 """Where something stands in a value: attributes, keys and indices, from the outside in."""

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolsemble.schema.core import closed, failing_fast
-from toolsemble.schema.hook import guarded
+from toolsemble.schema.pydantic_hooks import guarded
 from toolsemble.schema.secret import PASSWORD, hushed
 from toolsemble.schema.tagged import tagged_core
 

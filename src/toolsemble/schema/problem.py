@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.invisible import escape_invisible
-from toolsemble.preview import preview
+from toolsemble.runtime.text import escape_invisible, preview
 
 Path: TypeAlias = tuple[str | int, ...]
 

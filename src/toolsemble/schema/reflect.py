@@ -24,8 +24,8 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.attributes import remember
 from toolsemble.schema.field import Field, annotated
-from toolsemble.schema.hook import TEMPORAL, Exact, Made, Member, Shape, Temporal
 from toolsemble.schema.members import is_pydantic, members_reader
+from toolsemble.schema.pydantic_hooks import TEMPORAL, Exact, Made, Member, Shape, Temporal
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,

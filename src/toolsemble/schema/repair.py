@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from toolsemble.schema.lenient import CutOffError, lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, number_in, whole_number
+from toolsemble.schema.phrases import json_type
 from toolsemble.schema.pointer import pointed
 from toolsemble.schema.problem import Path, place
-from toolsemble.schema.words import json_type
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
-from toolsemble.forks import lock_of
+from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.complaint import problems_in
 from toolsemble.schema.core import compile_core, thorough
+from toolsemble.schema.display import UnreadableError, presented, written
 from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
+from toolsemble.schema.fast_path import Written, plain_shape
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.hook import Shape
-from toolsemble.schema.plain import Written, plain_shape
 from toolsemble.schema.pointer import pointed
-from toolsemble.schema.present import UnreadableError, presented, written
 from toolsemble.schema.problem import Problem, UnfitError
+from toolsemble.schema.pydantic_errors import problems_in
+from toolsemble.schema.pydantic_hooks import Shape
 from toolsemble.schema.reflect import Scope, adapted
 from toolsemble.schema.secret import secret_keys
 from toolsemble.schema.tagged import tagged_schema

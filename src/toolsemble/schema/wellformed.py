@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 from toolsemble.schema.secret import PASSWORD
 
 DRAFTS = (

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from toolsemble.number import written_seconds
-from toolsemble.preview import preview
+from toolsemble.runtime.checks import written_seconds
+from toolsemble.runtime.text import preview
 
 
 class ConsoleSink:

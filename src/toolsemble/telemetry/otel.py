@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
-from toolsemble.ending import Ending, class_name
-from toolsemble.extra import required
-from toolsemble.preview import preview
+from toolsemble.execution.outcome import Ending, class_name
+from toolsemble.masking.secrets import masked
+from toolsemble.observers.sinks import Sinks
+from toolsemble.observers.watchers import watch
+from toolsemble.runtime.extras import required
+from toolsemble.runtime.text import preview
 from toolsemble.shape import described, sendable
-from toolsemble.sinks import Sinks
 from toolsemble.telemetry.meters import OpenTelemetryMetrics
-from toolsemble.veil import masked
-from toolsemble.watch import watch
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.extra import required
-from toolsemble.forks import lock_of
-from toolsemble.preview import preview
+from toolsemble.runtime.extras import required
+from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.text import preview
 from toolsemble.telemetry.names import Names
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
-from toolsemble.forks import lock_of
 from toolsemble.metrics import Outcome
 from toolsemble.result import Content, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.saved import read_typed, type_of
-from toolsemble.schema.present import presented
+from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.schema.display import presented
+from toolsemble.serialization import read_typed, type_of
 
 try:
     import fcntl

@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple, get_args
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.preview import preview
+from toolsemble.masking.secrets import know, masked_result, masked_value, unveil, veil
 from toolsemble.result import ToolResult
-from toolsemble.schema.present import HIDDEN
+from toolsemble.runtime.text import preview
+from toolsemble.schema.display import HIDDEN
 from toolsemble.testing.tape import Track, read_arguments, read_tape, track_of, write_tape
-from toolsemble.toolbox import Toolbox
-from toolsemble.veil import know, masked_result, masked_value, unveil, veil
+from toolsemble.toolbox.toolbox import Toolbox
 
 LOGGER = logging.getLogger("toolsemble.testing")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed

@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble.context import ToolContext
-from toolsemble.deadline import left
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.policy import Inner, Layer
 from toolsemble.shape import shaped
-from toolsemble.toolbox import Toolbox
-from toolsemble.work import Work
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.work.body import Work
+from toolsemble.work.deadline import left
 
 Malformed: TypeAlias = Literal["empty", "cut", "garbage", "huge", "object"]
 """Nothing; the first half of the text; characters that no text should have; a million of them; what is no JSON."""

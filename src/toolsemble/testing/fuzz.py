@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.collection import collected
-from toolsemble.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler
 from toolsemble.review.automatic import AutoApprove
 from toolsemble.testing.arguments import Arguments
 from toolsemble.testing.probe import Crash, Finding, Probe
+from toolsemble.tools.collection import collected
 
 _MOST_HANGS = 3  # each takes all of its time, and leaves a thread behind
 _SHOWN = 500

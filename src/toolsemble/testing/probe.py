@@ -13,17 +13,17 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
-from toolsemble.deadline import TimedOutError
-from toolsemble.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecutionError
 from toolsemble.events import CallFinished
-from toolsemble.policy import Inner, Layer
 from toolsemble.review import ReviewHandler
+from toolsemble.runtime.concurrency import ThreadPerJob, wait_until
 from toolsemble.shape import described, shaped
 from toolsemble.testing.shrink import shrunk
-from toolsemble.toolbox import Toolbox
-from toolsemble.work import Work
-from toolsemble.workers import ThreadPerJob, wait_until
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.work.body import Work
+from toolsemble.work.deadline import TimedOutError
 
 Kind: TypeAlias = Literal["exception", "raised", "result", "hang"]
 

@@ -15,8 +15,8 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
-from toolsemble.saved import read_typed, type_of
-from toolsemble.schema.present import HIDDEN, presented
+from toolsemble.schema.display import HIDDEN, presented
+from toolsemble.serialization import read_typed, type_of
 
 VERSION = 1
 """The form of the file."""

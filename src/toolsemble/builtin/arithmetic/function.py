@@ -25,7 +25,7 @@ from toolsemble.builtin.arithmetic.number import (
     steady,
 )
 from toolsemble.builtin.arithmetic.power import logarithm, power, root
-from toolsemble.builtin.arithmetic.wave import PI, TAU, cosine, sine, tangent
+from toolsemble.builtin.arithmetic.trigonometry import PI, TAU, cosine, sine, tangent
 from toolsemble.errors import ToolExecutionError
 
 _E = Decimal("2.7182818284590452353602874713526624977572470936999595749669676277240766303535475945713821785251664274")

@@ -9,7 +9,7 @@ from typing import NoReturn
 from unicodedata import category
 
 from toolsemble.errors import ToolExecutionError
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 
 # One character for one character, so that positions stay those of the text as it was sent.
 _SPELLINGS = str.maketrans(

@@ -13,7 +13,7 @@ from whenever import Date, Instant, Time
 from toolsemble.builtin.dates.span import AMOUNTS, UNIT, UNITS, Amount, amounts, shifted
 from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, at, offset_of, resolved, zone_of
 from toolsemble.errors import ToolExecutionError
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 
 _SHOWN = 60
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

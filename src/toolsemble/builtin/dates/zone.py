@@ -22,7 +22,7 @@ from whenever import (
 
 from toolsemble.builtin.dates.nickname import NICKNAMES
 from toolsemble.errors import ToolExecutionError
-from toolsemble.preview import preview
+from toolsemble.runtime.text import preview
 
 Zone: TypeAlias = str | TimeDelta
 Aware: TypeAlias = OffsetDateTime | ZonedDateTime

@@ -1,0 +1,85 @@
+"""What the settings of an agent must be; anything else is refused when the agent is made, not during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from toolsemble.agent.budget import Prices
+from toolsemble.agent.loop_guard import LoopGuard
+from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.retry import Retry
+from toolsemble.errors import ToolDefinitionError
+
+
+def check_kinds(**settings: object) -> None:
+    """Refuse settings of an agent that are of a wrong kind.
+
+    >>> check_kinds(role="a librarian", retry=3)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Agent retry must be a Retry, such as Retry(attempts=3), not 3
+    """
+    for name, value in settings.items():
+        expected, fits = _KINDS[name]
+        if not fits(value):
+            raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
+
+
+def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse what cannot be said of a run.
+
+    >>> check_keywords(["memory"], ["history", "memory_id"])
+    Traceback (most recent call last):
+    ...
+    TypeError: A run has no setting 'memory'; it takes history, memory_id
+    """
+    for name in given:
+        if name not in known:
+            raise TypeError(f"A run has no setting '{name}'; it takes {', '.join(known)}")
+
+
+def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
+    """Refuse what is said about one run and is of a wrong kind; None is for nothing said."""
+    for name, value, kind, expected in (
+        ("history", history, Iterable, "messages"),
+        ("memory_id", memory_id, str, "a text"),
+        ("run_id", run_id, str, "a text"),
+        ("parameters", parameters, MutableMapping, "a mapping that can be changed, such as {'user': 'ada'}"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"The {name} of a run must be {expected}, not {value!r:.80}")
+
+
+def check_prices(max_cost: float | None, prices: Prices | None) -> None:
+    """Refuse a limit to the cost of tokens of which nobody knows what they cost."""
+    if max_cost is not None and prices is None:
+        raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_reviewer(value: Any) -> bool:
+    return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "role": ("a text", _is_text),
+    "goal": ("a text", _is_text),
+    "background": ("a text", _is_text),
+    "memory_id": ("a text", _is_text),
+    "prices": ("Prices, such as Prices(2, 8)", lambda value: value is None or isinstance(value, Prices)),
+    "review": ("a ReviewHandler: an object with a method review(request)", _is_reviewer),
+    "memory": (
+        "a ConversationMemory, such as ConversationMemory('talks.db')",
+        lambda value: value is None or isinstance(value, ConversationMemory),
+    ),
+    "retry": ("a Retry, such as Retry(attempts=3)", lambda value: isinstance(value, Retry)),
+    "settings": (
+        "a mapping, such as {'temperature': 0}",
+        lambda value: value is None or isinstance(value, Mapping),
+    ),
+    "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
+}

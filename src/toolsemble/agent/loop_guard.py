@@ -1,0 +1,179 @@
+"""What notices that a run goes in circles, tells the model, and ends it when that does not help."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, count
+
+from toolsemble.agent.budget import Stop
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.runtime.checks import check_count
+
+_ROUNDS = 2  # how often a pattern of several turns must come to be one
+_ADVICE = "try something else, or answer with what you know."
+
+
+@dataclass(frozen=True, slots=True)
+class LoopGuard:
+    """When a run counts as going in circles; the model is told then, and the run ends if it goes on.
+
+    Only turns are compared, each call with its result: the calls of one reply were made without knowing of each other.
+    Tools that are declared ``polling=True`` are exempt.
+
+    >>> LoopGuard(repeats=1)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: LoopGuard repeats must be a whole number from 2 on, not 1
+    """
+
+    repeats: int = 3
+    """How many turns in a row have the same call with the same result, or the same error of one tool."""
+    longest: int = 4
+    """How many turns a pattern may have that comes twice, such as 2 for A-B-A-B; 1 for no patterns."""
+    patience: int = 2
+    """How many more turns without anything new there may be until the run ends."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("repeats", 2), ("longest", 1), ("patience", 0)):
+            check_count(f"LoopGuard {name}", getattr(self, name), least=least)
+
+    @property
+    def stop(self) -> Stop:
+        """What ends the run."""
+        return Stop("loop", f"Maximum turns without progress ({self.patience + 1})")
+
+
+class _Alike:
+    """The calls of one turn that had one result, with how often each has come until now.
+
+    Their arguments are compared only when another turn has the same result, which few have: it takes a while.
+    """
+
+    __slots__ = ("_known", "_new")
+
+    def __init__(self) -> None:
+        self._new: list[tuple[ToolCall, list[int]]] = []
+        self._known: dict[str, list[int]] = {}
+
+    def add(self, call: ToolCall, canonical: str | None, counts: list[int]) -> None:
+        """Take down a call, with its arguments where they were compared already."""
+        if canonical is None:
+            self._new.append((call, counts))
+        else:
+            self._known[canonical] = counts
+
+    def of(self, canonical: str) -> list[int] | None:
+        """Give the numbers of the call with these arguments, if there was one."""
+        for call, counts in self._new:
+            self._known[call.canonical] = counts
+        self._new.clear()
+        return self._known.get(canonical)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return chain(self._known.values(), (counts for _, counts in self._new))
+
+
+class Lookout:
+    """Watches the turns of one run; it keeps the calls of the last turns, with some numbers for each.
+
+    >>> from toolsemble import ToolCall, ToolResult
+    >>> lookout = Lookout(LoopGuard(repeats=2))
+    >>> for turn in range(2):
+    ...     lookout.begin(1)
+    ...     reply = lookout.judged(ToolReply(ToolCall("now"), ToolResult.success("noon")))
+    >>> print(reply.text)
+    noon
+    <BLANKLINE>
+    Note: this call has given the same result 2 turns in a row: try something else, or answer with what you know.
+    """
+
+    def __init__(self, guard: LoopGuard) -> None:
+        self.stop: Stop | None = None
+        """Why the run has to end; None while it need not."""
+        self._guard = guard
+        self._periods = range(2, guard.longest + 1)
+        # Of each turn, by tool and result, how often a call has come every turn, every second turn, and so on.
+        self._turns: deque[dict[int, _Alike]] = deque(maxlen=guard.longest)
+        self._turn: dict[int, _Alike] = {}
+        self._errors: dict[int, int] = {}
+        self._errors_before: dict[int, int] = {}
+        self._waiting = 0
+        self._is_stale = False
+        self._stale = 0
+        self._unlike = count()
+
+    def begin(self, calls: int) -> None:
+        """Begin a turn with a number of calls."""
+        self._turns.append(self._turn)
+        self._turn = {}
+        self._errors_before, self._errors = self._errors, {}
+        self._waiting = calls
+        self._is_stale = True
+
+    def judged(self, reply: ToolReply, *, exempt: bool = False) -> ToolReply:
+        """Give the reply to a call of the turn, with a note when the run goes in circles."""
+        note = "" if exempt else self._noticed(reply)
+        self._waiting -= 1
+        self._is_stale = self._is_stale and bool(note)
+        if not self._waiting:
+            self._stale = self._stale + 1 if self._is_stale else 0
+            if self._stale > self._guard.patience:
+                self.stop = self._guard.stop
+                note = self.stop.text
+        return replace(reply, note=note) if note else reply
+
+    def _noticed(self, reply: ToolReply) -> str:
+        """Give what the model is to be told about a call; empty when there is something new in it."""
+        failed = self._count_error(reply)
+        counts = self._count(reply)
+        if failed >= self._guard.repeats:
+            return f"Note: '{reply.name:.64}' has failed with the same error {failed} turns in a row: {_ADVICE}"
+        if counts[0] >= self._guard.repeats:
+            return f"Note: this call has given the same result {counts[0]} turns in a row: {_ADVICE}"
+        if max(counts) >= _ROUNDS and any(self._is_pattern(counts, period) for period in self._periods):
+            return f"Note: the same calls come again and again, with the same results: {_ADVICE}"
+        return ""
+
+    def _count(self, reply: ToolReply) -> list[int]:
+        """Give how often a call has come with its result, for each number of turns between."""
+        key, counts, canonical = self._key(reply), [1] * self._guard.longest, None
+        for place, turn in enumerate(reversed(self._turns)):
+            if key in turn:
+                canonical = reply.call.canonical if canonical is None else canonical
+                before = turn[key].of(canonical)
+                counts[place] += 0 if before is None else before[place]
+        if key not in self._turn:
+            self._turn[key] = _Alike()
+        self._turn[key].add(reply.call, canonical, counts)
+        return counts
+
+    def _count_error(self, reply: ToolReply) -> int:
+        if not reply.is_error:
+            return 0
+        error = hash((reply.name, _said(reply)))
+        times = self._errors[error] = self._errors_before.get(error, 0) + 1
+        return times
+
+    def _is_pattern(self, counts: list[int], period: int) -> bool:
+        """Whether a call belongs to a pattern of so many turns; one that never changes is none."""
+        place = period - 1
+        if counts[place] < _ROUNDS or counts[0] >= period:
+            return False
+        between = list(self._turns)[-place:]
+        return all(any(each[place] >= _ROUNDS for alike in turn.values() for each in alike) for turn in between)
+
+    def _key(self, reply: ToolReply) -> int:
+        try:
+            return hash((reply.name, _said(reply), reply.contents))
+        except TypeError:
+            return next(self._unlike)  # contents of somebody's own, which cannot be compared
+
+
+def _said(reply: ToolReply) -> str:
+    """Give what a result says, without the reference under which the log has the cause: each has its own."""
+    result = reply.result
+    reference = result.attributes.get("reference") if result.attributes else None
+    text = result.text
+    return text.replace(reference, "") if isinstance(reference, str) and reference else text

@@ -1,0 +1,1 @@
+"""A tool as the call path sees it."""

@@ -1,0 +1,1 @@
+"""The path of a call, its steps, and the drivers that run it."""

@@ -1,0 +1,99 @@
+"""Exceptions as failed results: how much of them a model is told."""
+
+from __future__ import annotations
+
+from toolsemble.call import new_id
+from toolsemble.context import ToolContext
+from toolsemble.errors import (
+    ExitEarlyError,
+    ReviewTimeoutError,
+    ToolArgumentsError,
+    ToolConfigurationError,
+    ToolExecutionError,
+    UnclearError,
+)
+from toolsemble.execution.approval import RejectedError
+from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.record import count
+from toolsemble.result import ToolResult
+from toolsemble.shape import described
+
+_PASSING = (ExitEarlyError, ToolConfigurationError)
+_CODED = (ToolArgumentsError, ToolExecutionError)
+_DECLARED = (*_CODED, RejectedError, ReviewTimeoutError)
+
+
+def passing(error: BaseException) -> BaseException | None:
+    """Give the exception that must reach the caller, also out of a group that a tool's own tasks made."""
+    if not isinstance(error, Exception) or isinstance(error, _PASSING):
+        return error
+    while isinstance(error, ExceptionGroup):
+        inner = error.subgroup(_PASSING)
+        if inner is None:
+            return None
+        error = inner.exceptions[0]
+        if isinstance(error, _PASSING):
+            return error
+    return None
+
+
+def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolResult:
+    """Give the failure that an exception is, with the code that a tool gave it; secrets are hidden.
+
+    Where only declared errors are shown, any other is a reference, under which the log has the cause.
+
+    :param about: what failed, where it was not the tool itself
+
+    >>> failed(ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
+    'city'
+    >>> failed(KeyError("user_17"), ToolContext(expose_errors="declared")).text[:33]
+    'Error: internal error (reference '
+    """
+    cause = error.__cause__ if isinstance(error, UnclearError) else None
+    declared = isinstance(cause or error, _DECLARED)
+    if context.expose_errors == "declared" and not declared:
+        reference = new_id()
+        return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
+    # From the instance itself: an attribute of somebody's subclass could raise.
+    code = vars(error).get("error_code") if isinstance(error, _CODED) else None
+    said = described(error) if declared or not about else f"{about} failed: {type(error).__name__}: {described(error)}"
+    return ToolResult.failure(masked(said), attributes=None if code is None else {"error_code": code})
+
+
+def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
+    """Give the failure of a call whose body was not run: its arguments do not fit, or a reviewer said no.
+
+    >>> refused(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
+    'Rejected by reviewer: too late'
+    """
+    if isinstance(refusal, RejectedError):
+        count(context, "denials")
+    return failed(refusal, context)
+
+
+def failed_beside(error: BaseException, context: ToolContext, about: str) -> ToolResult:
+    """Give the failure that an exception beside the tool itself is, and write it to the log.
+
+    >>> failed_beside(ValueError("no such key"), ToolContext(), "The adapter of step 'search'").error_message
+    'no such key'
+    """
+    result = failed(error, context)
+    _log(error, context, about, result)
+    return result
+
+
+def failed_hook(error: BaseException, context: ToolContext, hook: str) -> ToolResult:
+    """Give the failure of a call whose hook raised, and write it to the log.
+
+    >>> failed_hook(ValueError("no such key"), ToolContext(), "before_call").error_message
+    'The before_call hook failed: ValueError: no such key'
+    """
+    result = failed(error, context, f"The {hook} hook")
+    _log(error, context, f"The {hook} hook of '{context.tool_name}'", result)
+    return result
+
+
+def _log(error: BaseException, context: ToolContext, about: str, result: ToolResult) -> None:
+    reference = result.attributes.get("reference")
+    known = f" (reference {reference})" if reference is not None else ""
+    context.logger.warning("%s failed%s", about, known, exc_info=masked_error(error))

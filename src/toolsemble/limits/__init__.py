@@ -1,0 +1,1 @@
+"""Layers around the body of a call: time, rate, retries, concurrency, cache, idempotency."""

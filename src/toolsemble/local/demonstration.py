@@ -1,0 +1,108 @@
+"""Examples for models so small that they do what they are shown, rather than what they are told.
+
+Tools that are offered stand in them by their own names where it is known how they are called; others are made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from toolsemble.local.grammar import opening, written
+from toolsemble.local.history import Next, Said, Turn, call_turn
+
+_LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
+_PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
+_FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
+_OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
+
+
+class _Step(NamedTuple):
+    name: str
+    arguments: Mapping[str, Any]
+    result: str
+    note: str | None = None
+
+
+class Demonstrations:
+    """Makes the examples.
+
+    >>> for turn in Demonstrations({}, "answer").turns()[2:4]:
+    ...     print(turn[0].text)
+    Name two birds that cannot fly.
+    {"plan": ["answer"], "name": "answer", "arguments": {"text": "The ostrich and the penguin."}}
+
+    :param offered: for each tool that is offered, the names of the arguments that it needs
+    :param final: the name by which the model answers
+    """
+
+    def __init__(self, offered: Mapping[str, Collection[str]], final: str) -> None:
+        self._offered = offered
+        self._final = final
+
+    def turns(self) -> list[Turn]:
+        """Give eight: twice no tool, one, no tool again, and four times two of which the second needs the first.
+
+        Where those without a tool stood only at the beginning, what everybody knows was looked up or computed.
+        """
+        return [
+            *self._talk("Hello!", [], "Hello! How can I help you?"),
+            *self._talk("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
+            *self._talk(
+                "On which day of the week was 2023-08-06?",
+                [_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
+                "2023-08-06 was a Sunday.",
+            ),
+            *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
+            *self._talk(
+                "Mail Tom which date is 10 days after today.",
+                [
+                    _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
+                    _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
+                ],
+                "I mailed Tom that it is 2023-08-19.",
+            ),
+            *self._talk(
+                "How many days lie between the start and the end in fair.txt?",
+                [
+                    _Step("open_file", {"path": "fair.txt"}, _FAIR),
+                    _Step(
+                        "calendar",
+                        {"input": "days between 2023-09-01 and 2023-09-17"},
+                        "16 days",
+                        "The start is 2023-09-01, the end is 2023-09-17.",
+                    ),
+                ],
+                "16 days lie between the start and the end.",
+            ),
+            *self._talk(
+                "Mail Ida the name of the host in party.txt.",
+                [
+                    _Step("open_file", {"path": "party.txt"}, _PARTY),
+                    _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "The host is Otto Lind."),
+                ],
+                "I mailed Ida that the host is Otto Lind.",
+            ),
+            *self._talk(
+                "What do one S and two L of the lamps in lamps.json cost?",
+                [
+                    _Step("open_file", {"path": "lamps.json"}, _LAMPS),
+                    _Step("compute", {"input": "19.90 + 2 * 24.50"}, "68.9", "One S is 19.90, one L is 24.50."),
+                ],
+                "One S and two L cost 68.90.",
+            ),
+        ]
+
+    def _talk(self, question: str, steps: Sequence[_Step], answer: str) -> list[Turn]:
+        names = [self._name(step.name) for step in steps]
+        turns: list[Turn] = [(Said("user", question),)]
+        for index, step in enumerate(steps):
+            begin = opening(names[index], None if index else [*names, self._final], step.note)
+            following = Next(question, names[index + 1 :])
+            turns.append(call_turn(f"{begin}{written(step.arguments)}}}", names[index], step.result, following))
+        begin = opening(self._final, None if steps else [self._final])
+        return [*turns, (Said("assistant", f"{begin}{written({'text': answer})}}}"),)]
+
+    def _name(self, made_up: str) -> str:
+        name, argument = _OFFERED.get(made_up, ("", ""))
+        return name if list(self._offered.get(name, ())) == [argument] else made_up

@@ -1,0 +1,1 @@
+"""Who holds which resource, and who waits for it."""

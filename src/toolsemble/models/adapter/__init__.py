@@ -1,0 +1,1 @@
+"""What the adapters of all providers share."""

@@ -1,1 +1,0 @@
-"""A model in this process: llama.cpp with the weights of a file."""

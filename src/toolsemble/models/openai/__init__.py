@@ -1,0 +1,1 @@
+"""Models of OpenAI, and of servers that speak its API."""

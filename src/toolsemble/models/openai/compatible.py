@@ -1,0 +1,115 @@
+"""Servers that speak OpenAI's chat completions: where each of them is, and by which key it is asked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.models.adapter.misuse import name_after
+from toolsemble.models.openai.model import OpenAIModel
+from toolsemble.models.probe import models_at
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One kind of server.
+
+    >>> SERVERS["vllm"].address
+    'http://127.0.0.1:8000/v1'
+    """
+
+    name: str
+    """What it is called."""
+    default: str
+    """Its base URL, unless the environment says otherwise."""
+    key_variable: str
+    """The variable that holds its key."""
+    host_variable: str | None = None
+    """The variable that says where it is, for one that runs on a machine of the user's; it needs no key."""
+
+    @property
+    def address(self) -> str:
+        """Its base URL."""
+        host = os.environ.get(self.host_variable, "").strip() if self.host_variable else ""
+        return _address(host, self) if host else self.default
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on a machine of the user's."""
+        return self.host_variable is not None
+
+    def model(self, name: str) -> OpenAIModel:
+        """Give one of its models.
+
+        The schema of an answer is not left to it: servers of this kind ignore one, or drop their tools for it.
+
+        >>> SERVERS["ollama"].model("qwen3:8b")
+        OpenAIModel('qwen3:8b', api='chat', base_url='http://127.0.0.1:11434/v1')
+        """
+        if not self.is_local and not os.environ.get(self.key_variable, "").strip():
+            raise ToolConfigurationError(f"{self.name!r} needs a key: set {self.key_variable}")
+        return OpenAIModel(
+            name,
+            api="chat",
+            base_url=self.address,
+            key_variable=self.key_variable,
+            label=self.name,
+            native_output=False,
+        )
+
+
+SERVERS = {
+    server.name: server
+    for server in (
+        Server("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_API_KEY", "OLLAMA_HOST"),
+        Server("lmstudio", "http://127.0.0.1:1234/v1", "LM_API_TOKEN", "LMSTUDIO_HOST"),
+        Server("llamacpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", "LLAMACPP_HOST"),
+        Server("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", "VLLM_HOST"),
+        Server("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        Server("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+        Server("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    )
+}
+"""The servers that have names of their own; any other is ``OpenAIModel(name, base_url=…)``."""
+
+
+def named(provider: str, rest: str) -> OpenAIModel:
+    """Give the model of a name such as ``ollama:qwen3:8b``; without a model, the first one of a local server.
+
+    >>> named("groq", "")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: 'groq' needs the name of a model behind it, such as 'groq:<model>'
+    """
+    server = SERVERS[provider]
+    if server.is_local and not rest.strip():
+        return server.model(first_model(server))
+    return server.model(name_after(provider, rest, "<model>"))
+
+
+def first_model(server: Server) -> str:
+    """Give the first model that a server has, or say why there is none."""
+    found = models_at(server.address, os.environ.get(server.key_variable))
+    if isinstance(found, str):
+        raise ToolConfigurationError(f"{server.name}: {found}; start the server, or set {server.host_variable}")
+    return found[0]
+
+
+def _address(host: str, server: Server) -> str:
+    """Give the base URL that a host means, as Ollama reads its own variable: a host, with a port, or a whole URL."""
+    usual = urlsplit(server.default)
+    try:
+        parts = urlsplit(host if "://" in host else f"//{host}", scheme="http")
+        port = parts.port or (usual.port if "://" not in host else None)
+    except ValueError:
+        raise ToolConfigurationError(
+            f"{server.host_variable} must be a host, with a port or a whole URL, not {host!r:.80}"
+        ) from None
+    name = parts.hostname or "127.0.0.1"
+    # A server that listens everywhere is told so by these; a client needs one address.
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - nothing is bound here
+    shown = f"[{name}]" if ":" in name else name
+    path = parts.path.rstrip("/") or usual.path
+    return f"{parts.scheme}://{shown}{f':{port}' if port else ''}{path}"

@@ -1,0 +1,1 @@
+"""Who is told of events: watchers inside of a call, and sinks."""

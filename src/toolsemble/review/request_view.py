@@ -1,0 +1,217 @@
+"""What a reviewer reads on a terminal: one request as lines, safe to show whatever a model wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsemble.review.request import ReviewRequest, ReviewTiming
+from toolsemble.runtime.text import SHOWN, escape_invisible, preview
+
+Paint = Callable[[str, str], str]
+"""Gives a text, the second argument, in a style, the first."""
+
+_NAME_SHOWN = 40
+_ROWS = 20
+_LABELS = 20
+_NARROW = 10
+_TITLES = {
+    ReviewTiming.BEFORE_EXECUTION: "May this call run?",
+    ReviewTiming.DURING_EXECUTION: "A tool asks in the middle of its work:",
+    ReviewTiming.AFTER_EXECUTION: "Is what came of this call all right?",
+}
+_MARGIN = "| "
+_PLAIN = re.compile(r"[\w.$-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that a reviewer is told, ready to be shown."""
+
+    label: str
+    """What it is; empty when the text says it."""
+    text: str
+    """What there is to know; only line breaks that were put there by us are left in it."""
+    style: str = ""
+    """How it stands out: the name of a style, or empty."""
+
+    def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
+        """Give the row in lines of a width, the text beside the label or, for a long label, below it."""
+        label = self.label
+        if _cells(label) > column:
+            yield from (paint("label", f"  {piece}") for piece in _pieces(label.lstrip(), width - 2))
+            label = ""
+        for piece in _pieces(self.text, width - column - 2):
+            yield f"{paint('label', label + ' ' * (column - _cells(label) + 2))}{paint(self.style, piece)}"
+            label = ""
+
+
+class Sheet:
+    r"""One request as rows: texts cut at 200 characters each, or whole.
+
+    >>> sheet = Sheet(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
+    >>> print(sheet.text(40, lambda style, text: text), end="")
+    | May this call run?
+    | Tool       delete
+    | About      Deletes a file
+    | Agent      unknown
+    | Call       c1
+    | Arguments
+    |   path     "a\nb"
+    """
+
+    def __init__(self, request: ReviewRequest, *, whole: bool = False) -> None:
+        self._whole = whole
+        self.cut = False
+        """Whether there is more to see than is shown."""
+        self._title = _TITLES[request.timing]
+        self._rows = [
+            Row("Tool", self._told(request.tool_name), "tool"),
+            *self._facts(request),
+            *self._arguments(request.arguments),
+            *self._repairs(request.repairs),
+        ]
+        if request.prompt:
+            self._rows.append(Row("Note", self._told(request.prompt), "note"))
+
+    def text(self, width: int, paint: Paint, aside: str = "") -> str:
+        """Give all lines, each with a margin that nothing in a row can reach over."""
+        inner = width - len(_MARGIN)
+        column = min(max(_cells(row.label) for row in self._rows), _LABELS)
+        lines = [paint("title", self._title) + aside]
+        for row in self._rows:
+            lines += row.lines(column, inner, paint)
+        return "".join(f"{paint('label', _MARGIN)}{line}".rstrip(" ") + "\n" for line in lines)
+
+    def _facts(self, request: ReviewRequest) -> Iterator[Row]:
+        facts = {
+            "About": request.description,
+            "Agent": request.agent_role,
+            "Run": request.run_id,
+            "Call": request.call_id,
+            "Needs": f"an answer by role {request.required_role}" if request.required_role else "",
+            "Holds": "for this call with these arguments, in the rest of the run"
+            if "arguments" in request.scopes
+            else "",
+        }
+        return (Row(label, self._told(text)) for label, text in facts.items() if text)
+
+    def _arguments(self, arguments: Any) -> Iterator[Row]:
+        if not isinstance(arguments, Mapping):
+            yield Row("Input", self._argument(arguments))
+            return
+        yield Row("Arguments", "" if arguments else "none")
+        for number, (name, value) in enumerate(arguments.items()):
+            if self._full(number):
+                yield Row("", f"... and {len(arguments) - number:,} more", "note")
+                return
+            # A name of many words could look like a name with a value.
+            form = str if _PLAIN.fullmatch(name := str(name)) else _json
+            yield Row(f"  {self._cut(name, _NAME_SHOWN, form)}", self._argument(value))
+
+    def _repairs(self, repairs: tuple[Mapping[str, Any], ...]) -> Iterator[Row]:
+        for number, repair in enumerate(repairs):
+            if self._full(number):
+                yield Row("", f"... and {len(repairs) - number:,} more repairs", "note")
+                return
+            place = self._cut(f"{repair.get('step')} at {repair.get('path')}")
+            change = f"{self._value(repair.get('from'))} -> {self._value(repair.get('to'))}"
+            yield Row("repaired:", f"{place}: {change}", "repair")
+
+    def _full(self, number: int) -> bool:
+        full = not self._whole and number == _ROWS
+        self.cut = self.cut or full
+        return full
+
+    def _told(self, text: str) -> str:
+        return self._cut(" ".join(text.split()))
+
+    def _argument(self, value: Any) -> str:
+        if self._whole and isinstance(value, str) and "\n" in value:
+            return block(value)
+        return self._value(value)
+
+    def _value(self, value: Any) -> str:
+        """Give a value as JSON, in which a backslash of the model's cannot pass for one of ours."""
+        return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
+
+    def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
+        if self._whole or len(text) <= limit:
+            return safe(form(text))
+        self.cut = True
+        return f"{safe(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
+
+
+def safe(text: str) -> str:
+    r"""Give a text on one line in which everything can be seen that is in it.
+
+    >>> print(safe("\x1b[2J\u061cfree\xa0of\ncharge"))
+    \x1b[2J\u061cfree\xa0of\ncharge
+    """
+    return escape_invisible(preview(text, len(text)))
+
+
+def block(text: str) -> str:
+    r"""Give a text with its own line breaks, in which everything else can be seen that is in it.
+
+    >>> print(block("first\n\x1b[2Jsecond"))
+    first
+    \x1b[2Jsecond
+    """
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def margined(text: str, width: int, paint: Paint) -> str:
+    """Give a block as lines with a margin, so that none of them can pass for one of ours.
+
+    >>> print(margined("first", 80, lambda style, text: text), end="")
+    | first
+    """
+    return "".join(f"{paint('label', _MARGIN)}{piece}\n" for piece in _pieces(text, width - len(_MARGIN)))
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Give a text in pieces that fit a width, at least one; a terminal would go on at its edge, where our lines begin.
+
+    >>> list(wrapped("to be or not", 6))
+    ['to be ', 'or not']
+    """
+    start = 0
+    while True:
+        end = _reach(text, start, width)
+        if end < len(text):
+            end = text.rfind(" ", (start + end) // 2, end) + 1 or end
+        yield text[start:end]
+        start = end
+        if start >= len(text):
+            return
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    for line in text.split("\n"):
+        yield from wrapped(line, max(width, _NARROW))
+
+
+def _reach(text: str, start: int, width: int) -> int:
+    """Give the end of what fits a width."""
+    if (piece := text[start : start + width]).isascii():
+        return start + len(piece)
+    end = start
+    while end < len(text) and (width := width - _cells(text[end])) >= 0:
+        end += 1
+    return end
+
+
+def _cells(text: str) -> int:
+    """Give how many places a text takes on a terminal, at most: some terminals show ambiguous characters wide."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,1 @@
+"""What Python lacks for this library; nothing here knows of tools."""

@@ -1,0 +1,293 @@
+"""Common types as core schema and JSON Schema in one go.
+
+Pydantic's own generators know every type and take a millisecond for a tool of five parameters. Most parameters are of a
+few types, which are written here at a tenth of that cost, in the very same words; anything else goes the long way.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from toolsemble.schema.field import MISSING, Field, given_default, is_field_info
+from toolsemble.schema.pydantic_hooks import CONFIG, Shape, constructor
+from toolsemble.schema.tagged import tagged_choice
+
+Written: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+"""A core schema and the JSON Schema that says the same."""
+
+_SCALARS: dict[Any, tuple[str, dict[str, Any]]] = {
+    str: ("str", {"type": "string"}),
+    int: ("int", {"type": "integer"}),
+    float: ("float", {"type": "number"}),
+    bool: ("bool", {"type": "boolean"}),
+    None: ("none", {"type": "null"}),
+    type(None): ("none", {"type": "null"}),
+    Any: ("any", {}),
+    object: ("any", {}),
+    list: ("list", {"type": "array", "items": {}}),
+    dict: ("dict", {"type": "object", "additionalProperties": True}),
+}
+_NAMES: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_NUMBERS = {
+    "Ge": ("ge", "minimum"),
+    "Gt": ("gt", "exclusiveMinimum"),
+    "Le": ("le", "maximum"),
+    "Lt": ("lt", "exclusiveMaximum"),
+    "MultipleOf": ("multiple_of", "multipleOf"),
+}
+_UNDERSTOOD = {
+    "description",
+    "examples",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "multiple_of",
+    "min_length",
+    "max_length",
+    "annotation",
+}
+_MOST_SHAPES = 100
+_LENGTHS = {
+    ("MinLen", "str"): ("min_length", "minLength"),
+    ("MaxLen", "str"): ("max_length", "maxLength"),
+    ("MinLen", "list"): ("min_length", "minItems"),
+    ("MaxLen", "list"): ("max_length", "maxItems"),
+}
+
+
+class _NotPlainError(Exception):
+    """The type goes the long way."""
+
+
+def plain_shape(shape: Shape) -> Written | None:
+    """Give both schemas of a shape whose fields are all of common types, or None.
+
+    >>> plain_shape(Shape(dict, "nothing"))[1]
+    {'type': 'object', 'properties': {}, 'additionalProperties': False}
+    """
+    try:
+        return _shape(shape)
+    except _NotPlainError:
+        return None
+
+
+def _shape(shape: Shape) -> Written:
+    if shape.extras is not None or _uses(shape, _MOST_SHAPES) <= 0:
+        raise _NotPlainError  # written out at every place it would grow without bounds; that needs references
+    fields = {each.name: (each, *_field(each, kind)) for each, kind in shape.fields}
+    core: dict[str, Any] = {
+        "type": "typed-dict",
+        "fields": {name: _core_field(each, inner) for name, (each, inner, _) in fields.items()},
+        "extra_behavior": "forbid",
+        "config": CONFIG,
+    }
+    json: dict[str, Any] = {
+        "type": "object",
+        "properties": {each.key or name: js for name, (each, _, js) in fields.items()},
+    }
+    if required := [each.key or name for name, (each, _, _) in fields.items() if each.required]:
+        json["required"] = required
+    json["additionalProperties"] = False
+    if (rename := shape.renaming()) is not None:
+        core = {"type": "function-after", "function": {"type": "no-info", "function": rename}, "schema": core}
+    if not issubclass(shape.kind, dict):
+        made = {"type": "no-info", "function": constructor(shape)}
+        read = {"type": "function-after", "function": made, "schema": core}
+        # An object that a program hands over is passed on; JSON text is read field by field.
+        core = {
+            "type": "json-or-python",
+            "json_schema": read,
+            "python_schema": {"type": "is-instance", "cls": shape.kind},
+        }
+    return core, json
+
+
+def _uses(shape: Shape, left: int) -> int:
+    """Give how much is left of a number when every use of a shape inside a shape takes one."""
+    for _, kind in shape.fields:
+        for inner in _shapes_in(kind):
+            left = left if left <= 0 else _uses(inner, left - 1)
+    return left
+
+
+def _shapes_in(kind: Any) -> list[Shape]:
+    if isinstance(kind, Shape):
+        return [kind]
+    return [shape for part in get_args(kind) for shape in _shapes_in(part)]
+
+
+def _core_field(each: Field, core: dict[str, Any]) -> dict[str, Any]:
+    written = {"type": "typed-dict-field", "schema": core, "required": each.required}
+    return written if each.key in ("", each.name) else {**written, "validation_alias": each.key}
+
+
+def _field(each: Field, kind: Any) -> Written:
+    core, json = _written(kind)
+    if each.description:
+        json = {**json, "description": each.description}
+    if each.examples:
+        json = {**json, "examples": list(each.examples)}
+    if each.factory is not None:
+        core = {"type": "default", "schema": core, "default_factory": each.factory}
+    elif each.default is not MISSING:
+        core = {"type": "default", "schema": core, **given_default(each.default)}
+        json = {**json, "default": _default(each.default)}
+    return core, json
+
+
+def _default(value: Any) -> Any:
+    """Give a default as JSON holds it."""
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if type(value) is float and not math.isfinite(value):
+        raise _NotPlainError
+    if value is None or type(value) in _NAMES or value in ([], {}):
+        return value
+    raise _NotPlainError
+
+
+def _written(kind: Any) -> Written:
+    origin = get_origin(kind)
+    if origin is None:
+        return _simple(kind)
+    arguments = get_args(kind)
+    if origin is Annotated:
+        return _annotated(*arguments)
+    if origin in (Union, types.UnionType):
+        return _union(arguments)
+    if origin is Literal:
+        return _literal(list(arguments))
+    writer = _CONTAINERS.get(origin)
+    if writer is None:
+        raise _NotPlainError
+    return writer(*arguments)
+
+
+def _simple(kind: Any) -> Written:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _enumeration(kind)
+    known = _SCALARS.get(kind) if kind is None or isinstance(kind, type) or kind is Any else None
+    if known is None:
+        raise _NotPlainError
+    return {"type": known[0]}, dict(known[1])
+
+
+def _enumeration(kind: type[enum.Enum]) -> Written:
+    members = list(kind)
+    values = {type(member.value) for member in members}
+    own = kind.__doc__ not in (None, "An enumeration.") or kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
+    if own or values != {str} or len(members) < 2:  # noqa: PLR2004 - one alone is written as a constant
+        raise _NotPlainError
+    core: dict[str, Any] = {"type": "enum", "cls": kind, "members": members, "missing": None}
+    if issubclass(kind, str):
+        core["sub_type"] = "str"
+    return core, {"enum": [member.value for member in members], "type": "string"}
+
+
+def _literal(values: list[Any]) -> Written:
+    if not all(type(value) is str for value in values):
+        raise _NotPlainError  # Python takes True for 1, which has to be kept apart
+    said = {"const": values[0]} if len(values) == 1 else {"enum": values}
+    return {"type": "literal", "expected": values}, {**said, "type": "string"}
+
+
+def _union(options: tuple[Any, ...]) -> Written:
+    written = [_written(option) for option in options if option not in (None, type(None))]
+    json: dict[str, Any] = {"anyOf": [each for _, each in written]}
+    # Each choice has a label of its own, by which errors are told apart.
+    core: dict[str, Any] = {"type": "union", "choices": [(each, str(n)) for n, (each, _) in enumerate(written)]}
+    core = written[0][0] if len(written) == 1 else tagged_choice(core, {})
+    if len(written) == len(options):
+        return core, json
+    return {"type": "nullable", "schema": core}, {"anyOf": [*json["anyOf"], {"type": "null"}]}
+
+
+def _annotated(base: Any, *metadata: Any) -> Written:
+    if len(metadata) == 1 and isinstance(metadata[0], Shape):
+        return _shape(metadata[0])
+    core, json = _written(base)
+    for item in metadata:
+        if is_field_info(item):
+            if not item._attributes_set.keys() <= _UNDERSTOOD:  # noqa: SLF001 - what was said, not what is the default
+                raise _NotPlainError
+            for inner in item.metadata:
+                _constrain(core, json, inner)
+            json |= {"description": item.description} if item.description else {}
+            json |= {"examples": list(item.examples)} if item.examples else {}
+        else:
+            _constrain(core, json, item)
+    return core, json
+
+
+def _constrain(core: dict[str, Any], json: dict[str, Any], item: Any) -> None:
+    """Write a constraint into both schemas."""
+    name = type(item).__name__
+    if type(item).__module__ != "annotated_types":
+        raise _NotPlainError
+    if name in _NUMBERS and core["type"] in {"int", "float"}:
+        key, keyword = _NUMBERS[name]
+    elif (name, core["type"]) in _LENGTHS:
+        key, keyword = _LENGTHS[name, core["type"]]
+    else:
+        raise _NotPlainError
+    bound = getattr(item, key)
+    wanted = int if core["type"] != "float" else (int, float)
+    if (
+        isinstance(bound, bool)
+        or not isinstance(bound, wanted)
+        or not math.isfinite(bound)
+        or (key != "ge" and bound < 0)
+    ):
+        raise _NotPlainError  # whether it makes sense is for pydantic to say, at definition
+    core[key] = json[keyword] = bound
+
+
+def _list(item: Any) -> Written:
+    core, json = _written(item)
+    return {"type": "list", "items_schema": core, "fail_fast": True}, {"type": "array", "items": json}
+
+
+def _set(item: Any) -> Written:
+    core, json = _written(item)
+    return {"type": "set", "items_schema": core, "fail_fast": True}, {
+        "type": "array",
+        "items": json,
+        "uniqueItems": True,
+    }
+
+
+def _frozenset(item: Any) -> Written:
+    core, json = _set(item)
+    return {**core, "type": "frozenset"}, json
+
+
+def _tuple(*items: Any) -> Written:
+    if len(items) != 2 or items[1] is not ...:  # noqa: PLR2004 - a type and the dots
+        raise _NotPlainError
+    core, json = _written(items[0])
+    variadic = {"type": "tuple", "items_schema": [core], "variadic_item_index": 0, "fail_fast": True}
+    return variadic, {"type": "array", "items": json}
+
+
+def _dict(key: Any, value: Any) -> Written:
+    if key is not str:
+        raise _NotPlainError
+    core, json = _written(value)
+    return (
+        {"type": "dict", "keys_schema": {"type": "str"}, "values_schema": core},
+        {"type": "object", "additionalProperties": json or True},
+    )
+
+
+_CONTAINERS: dict[Any, Callable[..., Written]] = {
+    list: _list,
+    set: _set,
+    frozenset: _frozenset,
+    tuple: _tuple,
+    dict: _dict,
+}

@@ -1,0 +1,173 @@
+"""What pydantic-core complains of, as problems: one for each place, without the names of union members."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.schema.phrases import FORMATS
+from toolsemble.schema.problem import Path, Problem
+from toolsemble.schema.required import is_missing
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+def problems_in(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
+    """Give the problems that errors tell of a value; the schema says where null means that something is missing."""
+    located = [(_located(error, value), error) for error in errors]
+    chosen = _fewest(located)
+    found: dict[Path, list[str]] = {}
+    for (path, _), error in chosen:
+        said = found.setdefault(path, [])
+        words = "missing" if _at(value, path) is None and is_missing(schema, path) else _words(error)
+        if words not in said:
+            said.append(words)
+    return [Problem(path, _either(said)) for path, said in found.items()]
+
+
+_Located = tuple[Path, dict[Path, str]]
+
+
+def _located(error: ErrorDetails, value: Any) -> _Located:
+    """Give where an error is, and of which member of the unions around it, by their places, it speaks."""
+    path: list[str | int] = []
+    members: dict[Path, str] = {}
+    for index, part in enumerate(error["loc"]):
+        inner = _at(value, (part,)) if isinstance(value, (dict, list)) else _ABSENT
+        if inner is not _ABSENT:
+            value = inner
+        elif not (index == len(error["loc"]) - 1 and error["type"] == "missing"):
+            if part != "[key]":
+                members[tuple(path)] = f"{members.get(tuple(path), '')}/{part}"
+            continue
+        path.append(part)
+    if error["type"] in _OF_TAGS and isinstance(value, dict) and (tag := _tag(error)):
+        path.append(tag)
+    return tuple(path), members
+
+
+def _tag(error: ErrorDetails) -> str:
+    """Give the name of the field by which options are told apart; empty when a function does it."""
+    told = str(error.get("ctx", {}).get("discriminator"))
+    return told[1:-1] if told[:1] == told[-1:] == "'" else ""
+
+
+def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located, ErrorDetails]]:
+    """Give, for each union, the errors of the member that came nearest; all where none came near."""
+    unions = {union for (_, members), _ in located for union in members}
+    for union in sorted(unions, key=len, reverse=True):  # what is told of inner ones counts for the outer ones
+        paths: dict[str, list[Path]] = {}
+        for (path, members), _ in located:
+            if union in members:
+                paths.setdefault(members[union], []).append(path)
+        counts = {name: len(each) for name, each in paths.items() if all(len(path) > len(union) for path in each)}
+        nearest = {name for name, count in counts.items() if count == min(counts.values())} or paths.keys()
+        located = [item for item in located if item[0][1].get(union) in {None, *nearest}]
+    return located
+
+
+def _at(value: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return _ABSENT
+    return value
+
+
+_ABSENT = object()
+
+
+def _either(said: list[str]) -> str:
+    """Give several expectations of one place as one."""
+    expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
+    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(said):
+        return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
+    if len(expected) == len(said):
+        return f"expected {' or '.join(dict.fromkeys(expected))}"
+    return ", ".join(said)
+
+
+def _words(error: ErrorDetails) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing" or (kind == "union_tag_not_found" and _tag(error)):
+        return "missing"
+    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return "not a parameter of this tool"
+    if kind in {"value_error", "assertion_error"}:
+        raised = context.get("error")
+        return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
+    if kind in _BOUNDS:
+        return f"expected {_BOUNDS[kind].format(**context)}"
+    if said := _EXPECTED.get(kind) or _by_family(kind) or _listed(error, context):
+        return f"expected {said}"
+    return re.sub("^Input should be ", "expected ", error["msg"])
+
+
+def _by_family(kind: str) -> str:
+    for family, words in _FAMILIES.items():
+        if kind.startswith(family):
+            return words
+    return ""
+
+
+def _listed(error: ErrorDetails, context: Mapping[str, Any]) -> str:
+    """Give what is allowed, where there is a list of it."""
+    if "expected" in context:
+        listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
+        return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
+    if "expected_tags" in context:
+        return f"one of {context['expected_tags']}{'' if _tag(error) else ' as its kind'}"
+    return ""
+
+
+_OF_TAGS = {"union_tag_invalid", "union_tag_not_found"}
+_JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
+_EXPECTED = {
+    "none_required": "null",
+    "finite_number": "a finite number",
+    "int_from_float": "an integer",
+    "is_instance_of": "another value",
+    "union_tag_not_found": "another value",
+}
+_FAMILIES = {
+    "int_": "an integer",
+    "float_": "a number",
+    "decimal_": "a number",
+    "string_type": "a string",
+    "string_unicode": "a string",
+    "bool_": "true or false",
+    "list_": "an array",
+    "tuple_": "an array",
+    "set_": "an array",
+    "frozen_set_": "an array",
+    "dict_": "an object",
+    "model_": "an object",
+    "dataclass_": "an object",
+    "mapping_": "an object",
+    "datetime_": FORMATS["date-time"],
+    "timezone_": FORMATS["date-time"],
+    "date_": FORMATS["date"],
+    "time_delta_": FORMATS["duration"],
+    "time_": FORMATS["time"],
+    "uuid_": FORMATS["uuid"],
+    "bytes_": "base64 text",
+    "path_": FORMATS["path"],
+    "url_": FORMATS["uri"],
+    "ip_v4_": FORMATS["ipv4"],
+    "ip_v6_": FORMATS["ipv6"],
+}
+_BOUNDS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "at least {min_length} character(s)",
+    "string_too_long": "at most {max_length} character(s)",
+    "too_short": "at least {min_length} item(s)",
+    "too_long": "at most {max_length} item(s)",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}

@@ -1,0 +1,1 @@
+"""The toolbox: tools by name, and the calls of a run."""

@@ -1,0 +1,126 @@
+"""What a toolbox shows of its tools: to programs, and to each provider in its own format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module  # provider modules are loaded when they are used
+from typing import Any, Literal
+
+from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.record import TRACE
+from toolsemble.specification import ToolSpecification
+from toolsemble.toolbox.registry import Entry
+
+
+class Offer:
+    """A set of tools by their names, as others see it.
+
+    >>> Offer({}).names
+    []
+    """
+
+    __slots__ = ("_entries", "_specifications")
+
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self._entries = entries
+        self._specifications: tuple[ToolSpecification, ...] | None = None
+
+    @property
+    def specifications(self) -> list[ToolSpecification]:
+        """What models are shown, in registration order; built on first use."""
+        if self._specifications is None:
+            self._specifications = tuple(_specified(entry.definition) for entry in self._entries.values())
+        return list(self._specifications)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools, in registration order."""
+        return list(self._entries)
+
+    def return_behavior(self, name: str) -> ReturnBehavior:
+        """Give who gets the result of a tool; of one that is not there, the model does.
+
+        >>> Offer({}).return_behavior("nothing").name
+        'TO_LLM'
+        """
+        entry = self._entries.get(name)
+        return ReturnBehavior.TO_LLM if entry is None else entry.definition.return_behavior
+
+    def is_polling(self, name: str) -> bool:
+        """Whether the same call of a tool is meant to be made again and again.
+
+        >>> Offer({}).is_polling("nothing")
+        False
+        """
+        entry = self._entries.get(name)
+        return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
+
+    def to_openai(
+        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
+    ) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of OpenAI's SDK; ``strict`` stands above what the tools say of themselves.
+
+        >>> from toolsemble import Toolbox, tool
+        >>> @tool
+        ... def now() -> str:
+        ...     '''The time.'''
+        ...     return "noon"
+        >>> Toolbox([now]).to_openai()[0]["function"]["name"]
+        'now'
+        """
+        return self._written_for("openai", api=api, strict=strict)
+
+    def to_anthropic(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Anthropic's SDK."""
+        return self._written_for("anthropic")
+
+    def to_google(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Google Gemini's SDK."""
+        return self._written_for("google")
+
+    def to_bedrock(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Amazon Bedrock's SDK."""
+        return self._written_for("bedrock")
+
+    def to_mistral(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Mistral's SDK."""
+        return self._written_for("mistral")
+
+    def to_ollama(self) -> list[dict[str, Any]]:
+        """Give the ``tools`` argument of Ollama's SDK."""
+        return self._written_for("ollama")
+
+    def to_mcp(self) -> list[dict[str, Any]]:
+        """Give the tools as an MCP server lists them."""
+        return self._written_for("mcp")
+
+    def _written_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
+        module = import_module(f"toolsemble.providers.{provider}")
+        try:
+            written: list[dict[str, Any]] = module.write_tools(self.specifications, **settings)
+        except ValueError as problem:
+            raise ToolDefinitionError(f"{provider}: {problem}") from None
+        return written
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> object:
+        return self._entries[name].tool
+
+    def __iter__(self) -> Iterator[object]:
+        return iter([entry.tool for entry in self._entries.values()])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._entries)})"
+
+
+def _specified(definition: ToolDefinition) -> ToolSpecification:
+    specification = definition.specification()
+    if definition.logger.isEnabledFor(TRACE):
+        definition.logger.log(TRACE, "%s", specification.to_json())
+    return specification

@@ -1,0 +1,1 @@
+"""How a tool is written: as a function, a class, or a schema."""

@@ -1,0 +1,56 @@
+"""What tools an object is or has."""
+
+from __future__ import annotations
+
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.specification import ToolSpecification
+from toolsemble.tools.base import Tool, define
+from toolsemble.tools.function import FunctionTool, method_tools
+from toolsemble.tools.schema import ToolSpec, from_spec
+
+
+def collected(source: object) -> list[tuple[object, ToolDefinition]]:
+    """Give the tools that an object is or has, with their definitions; none when it is no tool.
+
+    >>> collected(object())
+    []
+    """
+    function = getattr(source, "__func__", None)
+    if isinstance(function, FunctionTool):  # a class method, on interpreters that bind it like any callable
+        source = function.bound_to(getattr(source, "__self__", None))
+    if not isinstance(source, FunctionTool) and (methods := method_tools(source)):
+        own = [(source, _defined(source))] if isinstance(source, Tool) else []
+        return [*own, *((each, _defined(each)) for each in methods)]
+    if isinstance(source, ToolSpec):
+        return [(source, _defined(from_spec(source)))]
+    definition = define(source)
+    return [] if definition is None else [(source, definition)]
+
+
+def tool_specifications_from(source: object) -> list[ToolSpecification]:
+    """Give what a model would be shown of the tools of an object, or of a class without an instance.
+
+    >>> from toolsemble import tool
+    >>> class Clock:
+    ...     @tool
+    ...     def now(self) -> str:
+    ...         '''The time.'''
+    ...         return "noon"
+    >>> [each.description for each in tool_specifications_from(Clock)]
+    ['The time.']
+    """
+    if source is None:
+        raise ToolDefinitionError("tool_specifications_from takes an object or a class, not None")
+    found = [(each, _defined(each)) for each in method_tools(source)] if isinstance(source, type) else collected(source)
+    names = [definition.name for _, definition in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ToolDefinitionError(f"Duplicate tool name: '{name}'")
+    return [definition.specification() for _, definition in found]
+
+
+def _defined(tool: object) -> ToolDefinition:
+    definition = define(tool)
+    assert definition is not None  # noqa: S101 - a Tool always has one
+    return definition

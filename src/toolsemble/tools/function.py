@@ -1,0 +1,271 @@
+"""``@tool``: a function, method, static or class method as a tool."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from toolsemble.context import InvocationParameters, ToolContext
+from toolsemble.definition.definition import ToolDefinition, checked_name, typed_definition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.limits.declared import Kept
+from toolsemble.runtime.concurrency import is_async
+from toolsemble.schema.docstring import documented
+from toolsemble.schema.field import Field, is_memory_id
+from toolsemble.schema.members import function_fields, names_around, returned_by
+from toolsemble.schema.typed import TypedArguments
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import ToolSettings
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """How a function takes its parameters."""
+
+    arguments: TypedArguments
+    """Those that the model gives."""
+    positional: tuple[str, ...]
+    """Those that cannot be given by name."""
+    injected: Mapping[str, Callable[[ToolContext], Any]]
+    """Those that the call's context gives."""
+
+    @property
+    def sees(self) -> frozenset[str]:
+        """What of the call's context the function is given."""
+        return frozenset("parameters" if give is _shared else "memory_id" for give in self.injected.values())
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """What ``@tool`` gives: a tool, and still the function it was.
+
+    >>> @tool
+    ... def add(a: int, b: int = 1) -> int:
+    ...     '''Add two numbers.'''
+    ...     return a + b
+    >>> add(2, 3), add.execute('{"a": 2}').output
+    (5, '3')
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        names: Mapping[str, Any],
+        name: str | None,
+        description: str | None,
+        settings: ToolSettings,
+    ) -> None:
+        """Wrap a function; use :func:`tool`, which knows the settings."""
+        self._kind = type(function) if isinstance(function, (staticmethod, classmethod)) else None
+        self._function: Callable[..., Any] = function.__func__ if self._kind else function
+        self._names = names
+        self._in_class = False
+        self._bound: tuple[Any, ...] = ()
+        self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
+        self._by_name = False  # whether all parameters are known to be the model's, and given by name
+        self._limits = Kept()  # likewise
+        functools.update_wrapper(self, self._function)
+        self.name = name or str(getattr(self._function, "__name__", ""))
+        source = self._function.func if isinstance(self._function, functools.partial) else self._function
+        self.description = documented(source.__doc__).summary if description is None else description
+        self._apply(settings)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as if it were no tool."""
+        result: R = self._function(*self._bound, *args, **kwargs)
+        return result
+
+    def run(self, input: Any) -> Any:
+        """Call the function with validated arguments, and with what the context gives."""
+        if self._by_name:
+            return self._function(*self._bound, **input)
+        parameters = self._parameters()
+        keywords = dict(input)
+        for name, give in parameters.injected.items():
+            keywords[name] = give(self.context)
+        first = [keywords.pop(name) for name in parameters.positional if name in keywords]
+        return self._function(*self._bound, *first, **keywords)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # A tool of a module that a class only refers to is no method.
+        self._in_class = self.__qualname__ == f"{owner.__qualname__}.{name}"
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> FunctionTool[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Give the tool of one object, as a method is one object's function."""
+        if self._kind is staticmethod or self._bound:
+            return self
+        if self._kind is classmethod:
+            return self.bound_to(owner or type(instance))
+        return self if instance is None else self.bound_to(instance)
+
+    def bound_to(self, first: Any) -> FunctionTool[..., R]:
+        """Give the tool with its first parameter, self or cls, filled in."""
+        bound: FunctionTool[..., R] = object.__new__(FunctionTool)
+        bound.__dict__.update(self.__dict__, _bound=(first,))
+        return bound
+
+    def _define(self) -> ToolDefinition:
+        parameters = self._parameters()
+        self._by_name = not parameters.injected and not parameters.positional
+        if self.isolation == "process" and _shared in parameters.injected.values():
+            raise ToolDefinitionError(
+                f"Tool '{self.name}': isolation='process' and InvocationParameters do not go together: "
+                "what a worker process writes there, nobody reads"
+            )
+        return typed_definition(
+            self.name,
+            self.description,
+            self.run,
+            parameters.arguments,
+            sees=parameters.sees,
+            holder=self._bound[0] if self._bound else None,
+            awaits=is_async(self._function),
+            returns=lambda: returned_by(self._function, self._names),
+            **self._declared(),
+        )
+
+    def _parameters(self) -> _Parameters:
+        """Give how the parameters are taken, found out once."""
+        if self._in_class and not self._bound and self._kind is not staticmethod:
+            raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
+        owner = self._owner()  # whose class ``Self`` means
+        return self._known.get(owner) or self._known.setdefault(owner, self._reflected())
+
+    def _reflected(self) -> _Parameters:
+        name = checked_name(self.name)
+        try:
+            signature = inspect.signature(self._function)
+            fields = function_fields(self._function, signature, self._names)[len(self._bound) :]
+            injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
+            asked = [field for field in fields if field.name not in injected]
+            arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected), self._owner())
+            arguments.check()
+        except ToolDefinitionError as problem:
+            raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
+        positional = tuple(each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY)
+        return _Parameters(arguments, positional[len(self._bound) :], injected)
+
+    def _owner(self) -> type | None:
+        """Give the class that ``Self`` means inside a method."""
+        first = self._bound[0] if self._bound else None
+        return first if first is None or isinstance(first, type) else type(first)
+
+    def __reduce__(self) -> Any:
+        # By name, as a function is: the module or the object has it.
+        if self._bound:
+            return getattr, (self._bound[0], self.__name__)
+        return self.__qualname__
+
+    __name__: str
+    __qualname__: str
+
+
+@overload
+def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    name: str | None = None,
+    description: str | None = None,
+    **settings: Unpack[ToolSettings],
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    name: Any = None,
+    description: str | None = None,
+    **settings: Unpack[ToolSettings],
+) -> Any:
+    """Make a tool of a function, a method, a static or a class method, sync or async.
+
+    The parameters' types are what the model is asked for, and what the body gets; docstrings and ``Annotated``
+    describe them.
+
+    :param name: what the model calls it; the function's name by default
+    :param description: what it does; the docstring by default
+    :param settings: ``return_behavior``: who gets the result; ``inline``: whether the body never blocks, so that async
+        callers may run it without a thread; ``metadata``: what else a provider may want to know; ``strict``: whether
+        the provider's strict mode is asked for; ``requires_approval`` and what goes with it, and limits such as
+        ``timeout``, ``retries`` and ``effects``, see :class:`Tool`
+
+    >>> @tool
+    ... def search(query: str, limit: int = 10) -> list[str]:
+    ...     '''Search the archive.
+    ...
+    ...     Args:
+    ...         query: What to look for.
+    ...         limit: How many hits at most.
+    ...     '''
+    ...     return [query] * limit
+    >>> search.execute('{"query": "rome", "limit": "2"}').output
+    '["rome","rome"]'
+    """
+    names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+    if callable(name) or isinstance(name, (staticmethod, classmethod)):
+        return FunctionTool(name, names, None, None, settings)
+    return lambda function: FunctionTool(function, names, name, description, settings)
+
+
+def method_tools(source: object) -> list[FunctionTool[..., Any]]:
+    """Give the ``@tool`` methods of an object, or of a class, in the order of their definition, inherited ones first.
+
+    >>> class Clock:
+    ...     @tool
+    ...     def now(self) -> str:
+    ...         return "noon"
+    >>> [each.name for each in method_tools(Clock())]
+    ['now']
+    """
+    kind = source if isinstance(source, type) else type(source)
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    found = ((name, inspect.getattr_static(kind, name, None)) for name in names)
+    return [bound for name, each in found if (bound := _bound(each, source, kind)) is not None]
+
+
+def _bound(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:
+    if isinstance(attribute, FunctionTool):
+        return attribute.__get__(source, kind) if attribute._kind or source is not kind else attribute.bound_to(kind)  # noqa: SLF001 - this module's own
+    if isinstance(attribute, staticmethod) and isinstance(attribute.__func__, FunctionTool):
+        return attribute.__func__
+    if isinstance(attribute, classmethod) and isinstance(attribute.__func__, FunctionTool):
+        return attribute.__func__.bound_to(kind)
+    return None
+
+
+def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
+    if is_memory_id(field.annotation):
+        return lambda context: context.memory_id
+    kind, union = field.annotation, (Union, types.UnionType, Annotated)
+    options = get_args(kind) if get_origin(kind) in union else (kind,)
+    if any(option is ToolContext for option in options):
+        return lambda context: context
+    if any(option is InvocationParameters for option in options):
+        return _shared
+    return None
+
+
+def _shared(context: ToolContext) -> InvocationParameters:
+    return context.parameters

@@ -1,0 +1,99 @@
+"""Tools from a JSON Schema that somebody wrote or generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, Unpack, runtime_checkable
+
+from toolsemble.definition.definition import ToolDefinition, typed_definition
+from toolsemble.runtime.concurrency import is_async
+from toolsemble.schema.json_schema import GivenArguments
+from toolsemble.schema.members import returned_by
+from toolsemble.tools.base import Tool
+from toolsemble.tools.settings import ToolSettings, settings_in
+
+
+@runtime_checkable
+class ToolSpec(Protocol):
+    """A tool that knows its schema and nothing of this library: any object that has these four.
+
+    >>> class Now:
+    ...     name = "now"
+    ...     description = "The time"
+    ...     parameters_schema = None
+    ...     def execute(self, arguments):
+    ...         return "noon"
+    >>> isinstance(Now(), ToolSpec)
+    True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which a model calls the tool."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the tool does, for the model to choose by."""
+        ...
+
+    @property
+    def parameters_schema(self) -> dict[str, Any] | str | None:
+        """The JSON Schema of the arguments, as a dict or as text; None for no parameters."""
+        ...
+
+    def execute(self, arguments: dict[str, Any]) -> str:
+        """Do the work with arguments that fit the schema."""
+        ...
+
+
+class SchemaTool(Tool):
+    """A tool from a JSON Schema and a callable that takes the arguments as a dict.
+
+    >>> add = SchemaTool(
+    ...     "add",
+    ...     "Adds two numbers",
+    ...     lambda arguments: arguments["a"] + arguments["b"],
+    ...     {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]},
+    ... )
+    >>> add.execute('{"a": 1, "b": 2}').output
+    '3'
+    >>> add.execute('{"a": 1}').text
+    "Error: Missing required parameter(s) for 'add': b"
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        execute: Callable[[dict[str, Any]], Any],
+        parameters: dict[str, Any] | str | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> None:
+        self.name = name
+        self.description = description
+        self._apply(settings)
+        self._execute = execute
+        self._arguments = GivenArguments(name, parameters)
+
+    def run(self, input: Any) -> Any:
+        """Call the callable with the validated arguments."""
+        return self._execute(input)
+
+    def _define(self) -> ToolDefinition:
+        return typed_definition(
+            self.name,
+            self.description,
+            self.run,
+            self._arguments,
+            awaits=is_async(self._execute),
+            returns=lambda: returned_by(self._execute, {}),
+            **self._declared(),
+        )
+
+
+def from_spec(source: ToolSpec) -> SchemaTool:
+    """Give the tool of an object that fits :class:`ToolSpec`."""
+    made = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
+    made._apply(settings_in(source))  # noqa: SLF001 - this module's own
+    return made
