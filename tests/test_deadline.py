@@ -51,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in ("deadline", "limited", "retrying"):
+    for module in ("work.deadline", "limits.apply", "limits.retries"):
         monkeypatch.setattr(f"toolsemble.{module}.time", made)
     return made
 

@@ -36,7 +36,7 @@ def bare(monkeypatch):
 
 def weights(monkeypatch, path, package="xllamacpp"):
     """Let the weights of the embedded model be at a path, and its program be there."""
-    monkeypatch.setitem(sys.modules, "toolsemble.weights", SimpleNamespace(located=lambda name: path))
+    monkeypatch.setitem(sys.modules, "toolsemble.local.weights.cache", SimpleNamespace(located=lambda name: path))
     spec = SimpleNamespace(__spec__=SimpleNamespace(name=package))
     monkeypatch.setitem(sys.modules, package, spec)
 
@@ -152,7 +152,7 @@ def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monk
     def refused(name):
         raise ToolConfigurationError("TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
-    monkeypatch.setattr(sys.modules["toolsemble.weights"], "located", refused)
+    monkeypatch.setattr(sys.modules["toolsemble.local.weights.cache"], "located", refused)
     assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 

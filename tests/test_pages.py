@@ -110,7 +110,7 @@ def test_the_pages_of_the_built_in_tools_have_the_same_parts(page):
     assert parts == ["What the model sees", "Examples", "Limits", "Security", "Settings"]
 
 
-def test_the_architecture_page_names_every_module():
+def test_the_architecture_page_names_everything_in_the_package():
     listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE))
     there = {
         path.stem for path in (ROOT / "src/toolsemble").iterdir() if path.suffix in {".py", ""} and path.stem[0] != "_"

@@ -13,8 +13,8 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
-from toolsemble.models.adapter.reply_limit import MAX_REPLY
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
+from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")

@@ -164,10 +164,8 @@ def _check_function(tools: Callable[..., object]) -> None:
 
 def _check_each(tools: object) -> None:
     """Say what to write in place of agents and boxes that stand where tools have to."""
-    from toolsemble.agent.agent import Agent  # noqa: PLC0415 - an agent is made of plans
-
     for each in tools if isinstance(tools, (list, tuple)) else [tools]:
-        if isinstance(each, Agent):
+        if callable(getattr(each, "as_tool", None)):
             raise ToolDefinitionError("An Agent is no tool: give agent.as_tool(name, description) in its place")
         if isinstance(each, Toolbox):
             raise ToolDefinitionError("A Toolbox is no tool: give the box itself, Agent(model, box), not a list of it")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         ToolChoice,
         chunks_of,
     )
-    from toolsemble.models.environment import Offer, found, offers
+    from toolsemble.models.environment import Offer, offers
     from toolsemble.models.function import FunctionModel
     from toolsemble.models.google.model import GoogleModel
     from toolsemble.models.message import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from toolsemble.models.mistral.model import MistralModel
     from toolsemble.models.openai.model import OpenAIModel
     from toolsemble.models.recorded import RecordedModel
-    from toolsemble.models.registry import model_of
+    from toolsemble.models.registry import found, model_of
     from toolsemble.models.scripted import ScriptedModel
     from toolsemble.models.transcript import Transcript
 
@@ -102,7 +102,7 @@ __getattr__ = loader(
             "ToolChoice",
             "chunks_of",
         ),
-        "environment": ("Offer", "found", "offers"),
+        "environment": ("Offer", "offers"),
         "function": ("FunctionModel",),
         "google.model": ("GoogleModel",),
         ".local.model": ("LocalModel",),
@@ -118,7 +118,7 @@ __getattr__ = loader(
         "mistral.model": ("MistralModel",),
         "openai.model": ("OpenAIModel",),
         "recorded": ("RecordedModel",),
-        "registry": ("model_of",),
+        "registry": ("found", "model_of"),
         "scripted": ("ScriptedModel",),
         "transcript": ("Transcript",),
     },

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkabl
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, ReplyTooLongError
 from toolsemble.models.message import Message
+from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError
 from toolsemble.specification import ToolSpecification
 
 _BEGINNING = 100

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
-from toolsemble.models.chat import ChatModel
 from toolsemble.models.openai.compatible import SERVERS, Server
 from toolsemble.models.probe import models_at
-from toolsemble.models.registry import model_of
 
 LOGGER = logging.getLogger("toolsemble.models")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
@@ -59,19 +57,19 @@ def offers() -> list[Offer]:
     return list(_looked_at())
 
 
-def found() -> ChatModel:
-    """Give the first model that is available, and say in the log which and why; refuse when there is none.
+def choose_model() -> str:
+    """Return the name of the first model that is available, and log which and why.
 
     >>> from unittest.mock import patch
-    >>> with patch.dict(os.environ, {CHOICE: "openai:gpt-5-mini", "OPENAI_API_KEY": "sk-..."}):
-    ...     found()
-    OpenAIModel('gpt-5-mini', api='responses')
+    >>> with patch.dict(os.environ, {CHOICE: "openai:gpt-5-mini"}):
+    ...     choose_model()
+    'openai:gpt-5-mini'
     """
     refused: list[Offer] = []
     for offer in _looked_at():  # one by one: whoever has a key does not wait for servers
         if offer.available:
             LOGGER.info("Taking the model %s: %s", offer.name, offer.why)
-            return model_of(offer.name)
+            return offer.name
         refused.append(offer)
     raise ToolConfigurationError(
         "The agent has no model, and none was found: "

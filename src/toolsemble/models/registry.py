@@ -40,8 +40,6 @@ def model_of(source: ChatModel | str | None) -> ChatModel:
     toolsemble.errors.ToolConfigurationError: 'groq' needs the name of a model behind it, such as 'groq:<model>'
     """
     if source is None:
-        from toolsemble.models.environment import found  # noqa: PLC0415 - who names a model looks for no other
-
         return found()
     if isinstance(source, str):
         return _named(source)
@@ -50,6 +48,20 @@ def model_of(source: ChatModel | str | None) -> ChatModel:
             f"{source!r:.80} is no ChatModel: pass an object with the methods reply and stream, or a model's name"
         )
     return source
+
+
+def found() -> ChatModel:
+    """Return the first model that is available, and log which and why; raise ToolConfigurationError without one.
+
+    >>> import os
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"TOOLSEMBLE_CHAT_MODEL": "openai:gpt-5-mini", "OPENAI_API_KEY": "sk-..."}):
+    ...     found()
+    OpenAIModel('gpt-5-mini', api='responses')
+    """
+    from toolsemble.models.environment import choose_model  # noqa: PLC0415 - who names a model looks for no other
+
+    return _named(choose_model())
 
 
 def _named(name: str) -> ChatModel:

@@ -15,10 +15,10 @@ from toolsemble.models.adapter.key_masking import keys_in, without_keys
 from toolsemble.models.adapter.misuse import held_to, name_after
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.refusal import broken, cut_off, shown, unreadable
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, limit_responses, too_long
 from toolsemble.models.anthropic.messages import called_names, written_messages, written_system
 from toolsemble.models.anthropic.reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
 from toolsemble.providers.anthropic import adapt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required

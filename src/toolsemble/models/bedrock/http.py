@@ -11,7 +11,7 @@ from weakref import ref
 from botocore import awsrequest  # type: ignore[import-untyped]  # it comes without types
 
 from toolsemble.models.adapter.exchange import Exchange, current_exchange
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, ReplyTooLongError, limited
+from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError, limited
 
 
 class _Told:

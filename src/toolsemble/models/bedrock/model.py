@@ -15,10 +15,10 @@ from toolsemble.models.adapter.failure import retry_after, worth_retrying
 from toolsemble.models.adapter.key_masking import without_keys
 from toolsemble.models.adapter.misuse import name_after
 from toolsemble.models.adapter.refusal import broken, shown, unreadable
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, too_long
 from toolsemble.models.bedrock.messages import written_arguments
 from toolsemble.models.bedrock.reply import Reading
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
+from toolsemble.models.reply_limit import MAX_REPLY, too_long
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required
 

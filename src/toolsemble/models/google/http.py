@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.models.adapter.reply_limit import limit_responses
+from toolsemble.models.reply_limit import limit_responses
 
 _CONNECTING = 10.0
 

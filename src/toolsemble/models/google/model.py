@@ -18,10 +18,10 @@ from toolsemble.models.adapter.key_masking import without_keys
 from toolsemble.models.adapter.misuse import name_after
 from toolsemble.models.adapter.pump import pumped
 from toolsemble.models.adapter.refusal import broken, shown, unreadable
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, too_long
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.google.messages import signs_calls, written_config, written_contents
 from toolsemble.models.google.reply import Reading
+from toolsemble.models.reply_limit import MAX_REPLY, too_long
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required
 

@@ -14,10 +14,10 @@ from toolsemble.models.adapter.key_masking import without_keys
 from toolsemble.models.adapter.misuse import held_to, name_after
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.refusal import broken, cut_off, shown, unreadable
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, limit_responses, too_long
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.mistral.messages import written_messages
 from toolsemble.models.mistral.reply import Reading
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
 from toolsemble.providers.mistral import adapt, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count

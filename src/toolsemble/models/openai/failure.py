@@ -11,8 +11,8 @@ from typing import Any
 
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.failure import retry_after, worth_retrying
-from toolsemble.models.adapter.reply_limit import too_long
 from toolsemble.models.openai.site import Site
+from toolsemble.models.reply_limit import too_long
 from toolsemble.providers.wire import field
 from toolsemble.runtime.text import preview
 

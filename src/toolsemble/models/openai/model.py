@@ -15,11 +15,11 @@ from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.models.adapter.key_masking import keys_in, without_keys
 from toolsemble.models.adapter.misuse import name_after
 from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.models.adapter.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
 from toolsemble.models.openai import chat, responses
 from toolsemble.models.openai.failure import explained
 from toolsemble.models.openai.site import is_openai, site, site_of
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required
