@@ -48,12 +48,13 @@ test: $(VENV)/.dev
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
 LOWEST := .venv-lowest
 LOWEST_EXTRAS := datetime http json otel prometheus retry
-LOWEST_TESTS := tool toolbox function typed_tool schema_tool specification types tagged emit repair complaint decode \
-	present required reading fuzz fuzzing hostile hostile_schemas secrets call result shape errors hooks pipeline branches \
-	retries caching record metrics openapi http_tool fetch json_parser datetimes calculator prometheus review rules
+LOWEST_TESTS := call errors metrics record result shape specification execution/hooks limits/cache limits/retries \
+	masking/secrets pipeline/combinators pipeline/pipeline review/review review/rules schema/* telemetry/prometheus \
+	testing/fuzz toolbox/toolbox tools/* builtin/calculator builtin/datetimes builtin/fetch builtin/http_tool \
+	builtin/json_parser builtin/openapi
 
 test-lowest: $(LOWEST)/.installed
-	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(LOWEST_TESTS:%=tests/test_%.py)
+	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(foreach test,$(LOWEST_TESTS),tests/$(dir $(test))test_$(notdir $(test)).py)
 
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
@@ -115,9 +116,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
 
-$(LOWEST)/.installed: pyproject.toml tests/lowest.py | $(BIN)/python
+$(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
-	@$(BIN)/python tests/lowest.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
+	@$(BIN)/python tests/lowest_versions.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
 		--editable '.[datetime,http,json,otel,prometheus,retry]' attrs hypothesis msgspec opentelemetry-sdk \
 		pytest pytest-asyncio pytest-timeout pytest-xdist sybil

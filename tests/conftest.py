@@ -2,7 +2,7 @@
 
 import pytest
 
-from stopped_clock import clock, stopped_clock
+from helpers.stopped_clock import clock, stopped_clock
 
 __all__ = ["clock", "impatient", "stopped_clock"]
 

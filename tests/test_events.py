@@ -7,7 +7,7 @@ import gc
 import pytest
 from pydantic_core import core_schema
 
-from tools import Echo, Function
+from helpers.sample_tools import Echo, Function
 from toolsemble import (
     Agent,
     ExitEarlyError,

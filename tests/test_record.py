@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tools import Echo, Function, Raising, call
+from helpers.sample_tools import Echo, Function, Raising, call
 from toolsemble import (
     ExitEarlyError,
     InMemoryMetrics,

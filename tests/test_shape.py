@@ -7,7 +7,7 @@ import uuid
 import pydantic
 import pytest
 
-from tools import Function
+from helpers.sample_tools import Function
 from toolsemble import FileContent, ImageContent, TextContent, ToolResult
 
 IMAGE = ImageContent(b"123", "image/png")

@@ -1,0 +1,561 @@
+import asyncio
+import multiprocessing
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from helpers.agent_scripts import add, assert_valid, sum_of, told
+from helpers.full_disk import in_a_process
+from toolsemble import (
+    Agent,
+    AgentExecutionError,
+    ConversationMemory,
+    ImageContent,
+    ToolCall,
+    ToolConfigurationError,
+    ToolDefinitionError,
+    ToolReply,
+    ToolResult,
+    tool,
+)
+from toolsemble.agent.window import estimated_tokens
+from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
+from toolsemble.testing import FunctionModel, ScriptedModel
+
+pytestmark = pytest.mark.slow
+
+IMAGE = ImageContent(b"...", "image/png")
+
+
+@pytest.fixture(params=["memory", "file"])
+def memory(request, tmp_path):
+    made = ConversationMemory(None if request.param == "memory" else tmp_path / "conversations.db")
+    yield made
+    made.close()
+
+
+def talk(*texts):
+    """Give a conversation: a user's text, an answer, and so on."""
+    return [UserMessage(text) if index % 2 == 0 else AssistantMessage(text) for index, text in enumerate(texts)]
+
+
+async def test_a_conversation_goes_on_under_its_id(memory):
+    model = ScriptedModel([sum_of(1, 2, "c1"), "one", "two", "three"])
+    agent = Agent(model, [add], memory=memory)
+    first = await agent.run("a", memory_id="ada")
+    await agent.run("b", memory_id="bob")
+    third = await agent.run("c", memory_id="ada")
+    assert [message.text for message in model.requests[-1]] == ["a", "", "3", "one", "c"]
+    assert model.requests[-2] == [UserMessage("b")]
+    assert third.messages[:-2] == list(first.messages)
+    assert memory.ids() == ["ada", "bob"]
+    assert (memory.load("ada") == third.messages, memory.load("nobody")) == (True, [])
+
+
+async def test_an_agents_own_id_is_used_when_a_run_has_none(memory):
+    await Agent(ScriptedModel(["hi"]), memory=memory, memory_id="mine").run("hello")
+    assert memory.ids() == ["mine"]
+
+
+async def test_without_a_memory_nothing_is_remembered():
+    model = ScriptedModel(["one", "two"])
+    agent = Agent(model)
+    await agent.run("a")
+    await agent.run("b")
+    assert model.requests == [[UserMessage("a")], [UserMessage("b")]]
+
+
+async def test_a_conversation_can_be_forgotten(memory):
+    agent = Agent(ScriptedModel(["one", "two"]), memory=memory)
+    await agent.run("a")
+    memory.clear("default")
+    memory.clear("nobody")
+    assert (memory.ids(), memory.load("default")) == ([], [])
+    assert (await agent.run("b")).messages == talk("b", "two")
+
+
+async def test_the_system_message_belongs_to_the_agent_not_to_the_conversation(memory):
+    model = ScriptedModel(["one", "two", "three", "four"])
+    for role in ("a poet", "a clerk", "a clerk", ""):
+        await Agent(model, role=role, memory=memory).run(role or "nobody")
+    assert [[message.text for message in messages] for messages in model.requests] == [
+        ["You are a poet.", "a poet"],
+        ["You are a clerk.", "a poet", "one", "a clerk"],
+        ["You are a clerk.", "a poet", "one", "a clerk", "two", "a clerk"],
+        ["a poet", "one", "a clerk", "two", "a clerk", "three", "nobody"],
+    ]
+    assert {message.role for message in memory.load("default")} == {"user", "assistant"}
+
+
+async def test_a_system_message_in_a_prompt_is_not_remembered(memory):
+    agent = Agent(ScriptedModel(["one", "two"]), memory=memory, role="a poet")
+    for question in ("a", "b"):
+        await agent.run([SystemMessage("Be brief."), UserMessage(question)])
+    assert memory.load("default") == [*talk("a", "one"), *talk("b", "two")]
+
+
+async def test_a_failed_run_leaves_what_was_done_and_nothing_of_a_question_without_an_answer(memory):
+    agent = Agent(ScriptedModel([ValueError("x"), sum_of(1, 2), ValueError("y"), "on"]), [add], memory=memory)
+    with pytest.raises(AgentExecutionError, match="x"):
+        await agent.run("a")
+    assert memory.load("default") == []
+    with pytest.raises(AgentExecutionError, match="y"):
+        await agent.run("b")
+    assert [message.text for message in memory.load("default")] == ["b", "", "3"]
+    result = await agent.run("c")
+    assert [message.text for message in result.messages] == ["b", "", "3", "c", "on"]
+
+
+async def test_a_history_stands_in_place_of_what_is_remembered(memory):
+    model = ScriptedModel(["one", "two", "three"])
+    agent = Agent(model, memory=memory)
+    await agent.run("b", history=talk("a", "zero"))
+    assert memory.load("default") == talk("a", "zero", "b", "one")
+    await agent.run("d", history=talk("c", "other"))
+    assert model.requests[-1] == [*talk("c", "other"), UserMessage("d")]
+    assert memory.load("default") == talk("a", "zero", "b", "one", "d", "two")
+    await agent.run("e")
+    assert [message.text for message in model.requests[-1]] == ["a", "zero", "b", "one", "d", "two", "e"]
+
+
+@pytest.mark.parametrize("role", ["", "a clerk"])
+async def test_who_goes_on_from_what_was_done_is_remembered_with_the_question(memory, role):
+    agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, role=role)
+    await agent.run("a")
+    with pytest.raises(AgentExecutionError) as caught:
+        await agent.run("b")
+    await agent.run("go on", history=caught.value.partial.messages)
+    assert memory.load("default") == [*talk("a", "one"), UserMessage("b"), *talk("go on", "two")]
+
+
+@pytest.mark.parametrize("history", [None, talk("a", "one")])
+async def test_a_memory_that_cannot_be_read_fails_the_run(history):
+    class Lost(ConversationMemory):
+        def load(self, memory_id):
+            raise OSError("no disk")
+
+    with pytest.raises(AgentExecutionError, match="no disk") as caught:
+        await Agent(ScriptedModel([]), memory=Lost()).run("b", history=history)
+    assert caught.value.partial.messages == [*(history or []), UserMessage("b")]
+
+
+async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
+    agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
+    with pytest.raises(AgentExecutionError, match="gave no answer"):
+        await agent.run("a")
+    await agent.run("b")
+    assert [message.text for message in memory.load("default")] == ["b", "two"]
+
+
+async def test_runs_of_one_conversation_at_once_keep_calls_with_their_replies(memory):
+    def answer(request):
+        return "done" if isinstance(request.messages[-1], ToolMessage) else [sum_of(1, 2, "a"), sum_of(3, 4, "b")]
+
+    agent = Agent(FunctionModel(answer), [add], memory=memory)
+    await asyncio.gather(*(agent.run(f"run {number}") for number in range(20)))
+    kept = memory.load("default")
+    assert_valid(kept)
+    assert len(kept) == 20 * 5
+    assert sorted(m.text for m in kept if isinstance(m, UserMessage)) == sorted(f"run {n}" for n in range(20))
+
+
+def test_threads_can_share_a_memory(memory):
+    def work(number):
+        agent = Agent(ScriptedModel([sum_of(1, number), "done"]), [add], memory=memory)
+        agent.run_sync(f"run {number}", memory_id=str(number % 2))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for name in "01":
+        assert_valid(memory.load(name))
+        assert len(memory.load(name)) == 5 * 4
+
+
+# --- files
+
+
+def test_a_file_keeps_conversations_for_the_next_process(tmp_path):
+    path = tmp_path / "conversations.db"
+    memory = ConversationMemory(path)
+    image = ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("3", contents=[IMAGE])))
+    said = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync(said)
+    memory.close()
+    code = (
+        f"from toolsemble import Agent, ConversationMemory; from toolsemble.testing import ScriptedModel; "
+        f"memory = ConversationMemory({str(path)!r}); "
+        f"Agent(ScriptedModel(['two']), memory=memory).run_sync('b'); memory.close()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert memory.load("default") == [*said, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
+    memory.close()
+
+
+async def test_two_memories_of_one_file_see_each_other(tmp_path):
+    one, other = (ConversationMemory(tmp_path / "conversations.db") for _ in range(2))
+    await Agent(ScriptedModel(["one"]), memory=one).run("a")
+    await Agent(ScriptedModel(["two"]), memory=other).run("b")
+    assert one.load("default") == talk("a", "one", "b", "two")
+    before = one.load("default")
+    other.clear("default")
+    assert one.load("default") == []
+    await Agent(ScriptedModel(["three"]), memory=other).run("c")
+    one.extend("default", before, before.plus(UserMessage("d")), 1)
+    assert one.load("default") == other.load("default") == [*talk("c", "three"), UserMessage("d")]
+    one.close()
+    other.close()
+
+
+async def test_more_conversations_than_are_kept_at_hand_are_read_again(tmp_path):
+    memory = ConversationMemory(tmp_path / "conversations.db")
+    for number in range(70):
+        memory.extend(str(number), Transcript(), Transcript([UserMessage(str(number))]), 1)
+    assert [memory.load(str(number))[0].text for number in range(70)] == [str(number) for number in range(70)]
+    memory.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the process has threads of earlier tests
+def test_a_fork_opens_the_file_anew(tmp_path):
+    memory = ConversationMemory(tmp_path / "conversations.db")
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync("a")
+
+    def work(queue):
+        Agent(ScriptedModel(["two"]), memory=memory).run_sync("b")
+        queue.put(len(memory.load("default")))
+        memory.close()
+
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=work, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == 4
+    child.join(60)
+    assert memory.load("default") == talk("a", "one", "b", "two")
+    memory.close()
+
+
+HELD = """
+    import os, signal, threading, warnings
+    from toolsemble import Agent, ConversationMemory, ToolCall, tool
+    from toolsemble.agent.spending import current_spending
+    from toolsemble.testing import ScriptedModel
+
+    memory = ConversationMemory()
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync("a", memory_id="inside")
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+
+    def hold(owners, holds, go):
+        for owner in owners:
+            owner._lock.acquire()
+        holds.set()
+        go.wait(60)
+
+    @tool
+    def split() -> str:
+        owners = [memory._shelf, memory.load("inside")._roll, current_spending.get().line[-1]]
+        holds, go = threading.Event(), threading.Event()
+        thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
+        thread.start()
+        assert holds.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # or it would wait for ever
+            Agent(ScriptedModel(["two"]), memory=memory).run_sync("b", memory_id="inside")
+            print([message.text for message in memory.load("inside")], flush=True)
+            os._exit(0)
+        code = os.waitpid(child, 0)[1]
+        for owner in owners:
+            owner._lock = threading.RLock()  # the thread that has the others ends with them
+        go.set()
+        thread.join(60)
+        return str(code)
+
+    model = ScriptedModel([ToolCall("split"), lambda said: said[-1].text])
+    print(Agent(model, [split], memory=memory).run_sync("a").text)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
+def test_a_fork_does_not_wait_for_threads_that_it_does_not_have():
+    assert in_a_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
+
+
+def test_what_others_write_at_the_same_time_is_seen(tmp_path):
+    memories = [ConversationMemory(tmp_path / "conversations.db") for _ in range(2)]
+
+    def write(memory):
+        for _ in range(200):
+            memory.extend("x", None, Transcript([UserMessage("a")]), 1)
+
+    threads = [threading.Thread(target=write, args=(memory,)) for memory in memories]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(memory.load("x")) for memory in memories] == [400, 400]
+    for memory in memories:
+        memory.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
+def test_a_file_is_for_its_owner_to_read(tmp_path):
+    ConversationMemory(tmp_path / "conversations.db").close()
+    assert stat.S_IMODE((tmp_path / "conversations.db").stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_used_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database, whatever its length may be " * 100)
+    for path in (tmp_path, tmp_path / "missing" / "x.db", tmp_path / "notes.txt"):
+        with pytest.raises(ToolConfigurationError, match=r"The conversation memory '.*' cannot be used"):
+            ConversationMemory(path)
+
+
+@pytest.mark.parametrize("path", ["", ":memory:", 5, b"talks.db", True])
+def test_what_is_no_path_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ToolDefinitionError) as caught:
+        ConversationMemory(path)
+    assert str(caught.value) == (
+        f"ConversationMemory path must be the path of a file, or None for memory, not {path!r}"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_count_tokens_is_refused():
+    with pytest.raises(ToolDefinitionError, match="count_tokens must be a function of a message, not 5"):
+        ConversationMemory(count_tokens=5)
+
+
+def test_a_file_stays_the_same_when_the_program_changes_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    memory = ConversationMemory("conversations.db")
+    memory.extend("x", None, Transcript([UserMessage("a")]), 1)
+    memory.close()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert memory.load("x") == [UserMessage("a")]
+    memory.close()
+
+
+def test_a_row_that_is_no_message_is_told_of(tmp_path):
+    memory = ConversationMemory(tmp_path / "conversations.db")
+    connection = sqlite3.connect(tmp_path / "conversations.db")
+    with connection:
+        connection.execute("INSERT INTO messages (memory_id, message) VALUES ('x', 'y')")
+    connection.close()
+    with pytest.raises(ToolConfigurationError, match="This is no message: 'y'"):
+        memory.load("x")
+    memory.close()
+
+
+def test_a_message_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
+    memory = ConversationMemory(tmp_path / "conversations.db")
+    said = Transcript([UserMessage("a"), AssistantMessage("b", (), {"details": object()})])
+    with pytest.raises(TypeError):
+        memory.extend("x", Transcript(), said, 2)
+    assert memory.load("x") == []
+    memory.close()
+
+
+def test_a_memory_without_a_file_has_nothing_to_close():
+    memory = ConversationMemory()
+    memory.extend("x", Transcript(), Transcript(talk("a")), 1)
+    memory.close()
+    assert memory.load("x") == talk("a")
+
+
+# --- windows
+
+
+def acted(*numbers):
+    """Give a turn with as many calls as there are numbers, and their replies."""
+    calls = tuple(sum_of(number, 0, f"c{number}") for number in numbers)
+    return [
+        AssistantMessage("", calls),
+        *(ToolMessage(ToolReply(call, ToolResult.success(call.id))) for call in calls),
+    ]
+
+
+SYSTEM = SystemMessage("You are brief.")
+LONG = [SYSTEM, *talk("a", "b"), UserMessage("c"), *acted(1, 2), AssistantMessage("d"), UserMessage("e")]
+
+# messages, limit, the texts (or ids of calls) that are shown
+WINDOWS = [
+    (LONG, 9, LONG),
+    (LONG, 8, LONG),
+    (LONG, 7, [SYSTEM, *LONG[3:]]),
+    (LONG, 6, [SYSTEM, *LONG[3:]]),
+    (LONG, 5, [SYSTEM, LONG[-1]]),
+    (LONG, 1, [SYSTEM, LONG[-1]]),
+    (LONG[1:], 6, LONG[3:]),
+    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 7, [UserMessage("q"), *acted(1), *acted(2), *acted(3)]),
+    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 6, [UserMessage("q"), *acted(2), *acted(3)]),
+    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 3, [UserMessage("q"), *acted(3)]),
+    ([UserMessage("q"), *acted(1), *acted(2, 3, 4)], 1, [UserMessage("q"), *acted(2, 3, 4)]),
+    ([*talk("a", "b", "q"), *acted(1), *acted(2)], 3, [UserMessage("q"), *acted(2)]),
+    ([*talk("a", "b", "q"), *acted(1), *acted(2)], 6, [UserMessage("q"), *acted(1), *acted(2)]),
+    ([*acted(1), *acted(2)], 4, [*acted(1), *acted(2)]),
+    ([*acted(1), *acted(2)], 3, acted(2)),
+    ([SYSTEM, *acted(1), *acted(2)], 1, [SYSTEM, *acted(2)]),
+]
+
+
+@pytest.mark.parametrize(("messages", "limit", "shown"), WINDOWS)
+async def test_a_window_never_separates_a_call_from_its_reply(messages, limit, shown):
+    model = ScriptedModel(["x"])
+    result = await Agent(model, memory=ConversationMemory(max_messages=limit)).run([], history=messages)
+    assert model.requests == [shown]
+    assert result.messages == [*messages, AssistantMessage("x")]
+
+
+async def test_a_window_holds_in_the_middle_of_a_run_too():
+    model = ScriptedModel([*(sum_of(number, 0) for number in range(6)), "done"])
+    memory = ConversationMemory(max_messages=5)
+    result = await Agent(model, [add], role="brief", memory=memory).run("go")
+    assert [len(messages) for messages in model.requests] == [2, 4, 6, 6, 6, 6, 6]
+    for messages in model.requests:
+        assert_valid(messages)
+        assert [message.text for message in messages[:2]] == ["You are brief.", "go"]
+    assert told(model.requests[-1]) == ["4", "5"]
+    assert memory.load("default") == result.messages[1:]
+    assert len(result.messages) == 2 + 12 + 1
+
+
+async def test_a_window_can_count_tokens():
+    def count(message):
+        return len(message.text)
+
+    messages = [*talk("a" * 50, "b" * 50, "c" * 50, "d" * 50), UserMessage("e" * 10)]
+    for settings, first in (
+        ({"max_tokens": 210}, "a"),
+        ({"max_tokens": 209}, "c"),
+        ({"max_tokens": 110}, "c"),
+        ({"max_tokens": 109}, "e"),
+        ({"max_tokens": 1}, "e"),
+        ({"max_tokens": 110, "max_messages": 2}, "e"),
+        ({"max_tokens": 10, "max_messages": 3}, "e"),
+    ):
+        model = ScriptedModel(["x"])
+        await Agent(model, memory=ConversationMemory(count_tokens=count, **settings)).run([], history=messages)
+        assert model.requests[0][0].text[0] == first
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens"),
+    [
+        (UserMessage("x" * 40), 14),
+        (UserMessage("", (IMAGE, IMAGE)), 1604),
+        (SYSTEM, 7),
+        (AssistantMessage("", (sum_of(1, 2),)), 8),
+        (acted(1)[1], 4),
+        (ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("", contents=[IMAGE]))), 804),
+    ],
+)
+def test_tokens_are_guessed_by_length(message, tokens):
+    assert estimated_tokens(message) == tokens
+
+
+@pytest.mark.parametrize("setting", ["max_messages", "max_tokens"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
+def test_a_window_that_is_no_number_is_refused(setting, value):
+    with pytest.raises(ToolDefinitionError, match=f"ConversationMemory {setting} must be a whole number from 1 on"):
+        ConversationMemory(**{setting: value})
+
+
+# --- long conversations
+
+
+def calls_made(work):
+    """Count the calls of Python functions that some work makes: its cost, on any machine."""
+    count = 0
+
+    def profile(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+async def a_conversation(turns, memory):
+    agent = Agent(ScriptedModel([each for n in range(turns) for each in (sum_of(n, 1), "ok")]), [add], memory=memory)
+    for _ in range(turns):
+        result = await agent.run("go")
+    return result
+
+
+async def test_a_thousand_turns_are_one_conversation(memory):
+    result = await a_conversation(1000, memory)
+    assert len(result.messages) == 4000
+    assert_valid(result.messages)
+    assert memory.load("default") == result.messages
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_the_cost_of_a_conversation_is_linear_in_its_turns(in_file, tmp_path):
+    def cost(turns):
+        memory = ConversationMemory(tmp_path / f"{turns}.db" if in_file else None)
+        counted = calls_made(lambda: asyncio.run(a_conversation(turns, memory)))
+        memory.close()
+        return counted
+
+    cost(5)
+    assert cost(200) < 4.8 * cost(50)
+
+
+def test_the_cost_of_a_run_is_linear_in_its_calls():
+    def cost(turns):
+        agent = Agent(ScriptedModel([*(sum_of(n, 1) for n in range(turns)), "ok"]), [add], max_iterations=turns)
+        return calls_made(lambda: agent.run_sync("go"))
+
+    cost(5)
+    assert cost(400) < 4.8 * cost(100)
+
+
+async def test_what_models_are_given_is_shared_not_copied():
+    model = ScriptedModel([*(sum_of(number, 1) for number in range(25)), "ok"])
+    result = await Agent(model, [add]).run("go")
+    assert [len(messages) for messages in model.requests] == list(range(1, 53, 2))
+    assert all(isinstance(messages, Transcript) for messages in model.requests)
+    assert all(messages[0] is result.messages[0] for messages in model.requests)
+
+
+# --- agents inside agents
+
+
+async def test_an_agent_inside_has_a_conversation_of_its_own_in_a_shared_memory(memory):
+    seen = []
+
+    @tool
+    def look() -> str:
+        seen.append(look.context.memory_id)
+        return "seen"
+
+    poet = Agent(ScriptedModel([ToolCall("look"), "one", "two"]), [look], memory=memory).as_tool("poet", "")
+    ask = ToolCall("poet", {"input": "a poem"})
+    boss = Agent(ScriptedModel([ask, "a", ask, "b"]), [poet], memory=memory)
+    await boss.run("go", memory_id="ada")
+    await boss.run("again", memory_id="ada")
+    assert memory.ids() == ["ada/poet", "ada"]
+    assert [message.text for message in memory.load("ada/poet")] == ["a poem", "", "seen", "one", "a poem", "two"]
+    assert [message.text for message in memory.load("ada")] == ["go", "", "one", "a", "again", "", "two", "b"]
+    assert seen == ["ada"]
+
+
+async def test_an_agent_inside_keeps_an_id_that_was_chosen_for_it(memory):
+    poet = Agent(ScriptedModel(["one"]), memory=memory, memory_id="poems").as_tool("poet", "")
+    await Agent(ScriptedModel([ToolCall("poet", {"input": "x"}), "a"]), [poet]).run("go", memory_id="ada")
+    assert memory.ids() == ["poems/poet"]

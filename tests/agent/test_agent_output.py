@@ -1,0 +1,324 @@
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypedDict
+
+import pydantic
+import pytest
+
+from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, told
+from toolsemble import (
+    Agent,
+    AgentExecutionError,
+    ImageContent,
+    MaxIterationsExceededError,
+    ReturnBehavior,
+    ToolCall,
+    ToolDefinitionError,
+    ToolResult,
+    tool,
+)
+from toolsemble.models import ChatReply, UserMessage
+from toolsemble.testing import ScriptedModel
+
+
+@dataclass
+class Person:
+    name: str
+    age: int = 0
+
+
+@dataclass
+class Defaults:
+    name: str = "nobody"
+
+
+class Model(pydantic.BaseModel):
+    name: str
+
+
+class Typed(TypedDict):
+    name: str
+
+
+ADA = Person("Ada", 36)
+ADA_JSON = '{"name": "Ada", "age": 36}'
+ADA_CALL = ToolCall("final_answer", {"name": "Ada", "age": 36})
+
+# the type, what the model says, the output, its text
+ANSWERS = [
+    (Person, ADA_JSON, ADA, ADA_JSON),
+    (Person, '{"name": "Ada"}', Person("Ada"), '{"name": "Ada"}'),
+    (Person, f"```json\n{ADA_JSON}\n```", ADA, f"```json\n{ADA_JSON}\n```"),
+    (Person, '{"name": "Ada", "age": "36"}', ADA, '{"name": "Ada", "age": "36"}'),
+    (Model, '{"name": "Ada"}', Model(name="Ada"), '{"name": "Ada"}'),
+    (Typed, '{"name": "Ada"}', {"name": "Ada"}, '{"name": "Ada"}'),
+    (int, "42", 42, "42"),
+    (int, '{"answer": 42}', 42, "42"),
+    (list[int], "[1, 2]", [1, 2], "[1,2]"),
+    (list[int], "```json\n[1, 2]\n```", [1, 2], "[1,2]"),
+    (list[int], '```\n{"answer": [1, 2]}\n```', [1, 2], "[1,2]"),
+    (list[int], "{'answer': [1, 2],}", [1, 2], "[1,2]"),
+    (Literal["yes", "no"], "```\nyes\n```", "yes", "yes"),
+    (str, "```\nprint()\n```", "```\nprint()\n```", "```\nprint()\n```"),
+    (list[Person], f"[{ADA_JSON}]", [ADA], '[{"name":"Ada","age":36}]'),
+    (dict[str, int], '{"a": 1}', {"a": 1}, '{"a":1}'),
+    (dict[str, int], '{"answer": {"a": 1}}', {"a": 1}, '{"a":1}'),
+    (Literal["yes", "no"], "yes", "yes", "yes"),
+    (Literal["yes", "no"], '"yes"', "yes", "yes"),
+    (bool, "true", True, "true"),
+    (str, "plain text", "plain text", "plain text"),
+    (str, '{"answer": "inside"}', "inside", "inside"),
+    (Person | None, "null", None, "null"),
+    (Person | None, ADA_JSON, ADA, '{"name":"Ada","age":36}'),
+]
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(("kind", "given", "output", "text"), ANSWERS)
+async def test_an_answer_in_text_becomes_an_object(native, kind, given, output, text):
+    model = ScriptedModel([given], native_output=native)
+    result = await Agent(model, output_type=kind, output_retries=0).run("go")
+    assert (result.output, result.text, result.stop_reason) == (output, text, "answer")
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_text_that_is_no_answer_does_not_become_one(native):
+    agent = Agent(ScriptedModel(["'42'"], native_output=native), output_type=int, output_retries=0)
+    with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
+        await agent.run("go")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"), [(str, "z", "z"), (int, 5, "5"), (list[str], ["z"], '["z"]'), (int | None, None, "null")]
+)
+async def test_the_text_of_an_answer_by_the_tool_for_it_is_the_value(kind, value, text):
+    def agent():
+        return Agent(ScriptedModel([ToolCall("final_answer", {"answer": value})]), output_type=kind)
+
+    result = await agent().run("go")
+    assert (result.text, result.output) == (text, value)
+    assert (await agent().as_tool("inner", "").aexecute("go")).output == text
+
+
+class Opaque:
+    """Something that JSON cannot hold."""
+
+    def __str__(self):
+        raise ValueError("never")
+
+
+async def test_an_answer_that_cannot_be_written_has_the_text_of_the_model():
+    kind = Annotated[str, pydantic.AfterValidator(lambda _: Opaque())]
+    result = await Agent(ScriptedModel(["z"], native_output=True), output_type=kind).run("go")
+    assert (type(result.output), result.text) == (Opaque, "z")
+
+
+async def test_a_model_with_a_native_way_is_given_the_schema():
+    model = ScriptedModel([sum_of(1, 2), ADA_JSON], native_output=True)
+    result = await Agent(model, [add], output_type=Person).run("go")
+    assert (result.output, told(result.messages)) == (ADA, ["3"])
+    for request in model.asked:
+        assert [each.name for each in request.specifications] == ["add"]
+        assert request.tool_choice == "auto"
+        assert list(request.output_schema["properties"]) == ["name", "age"]
+        assert request.output_schema["type"] == "object"
+
+
+async def test_a_model_without_one_is_given_a_tool_for_the_answer():
+    model = ScriptedModel([sum_of(1, 2), ADA_CALL])
+    result = await Agent(model, [add], output_type=Person).run("go")
+    assert (result.output, result.text, result.stop_reason) == (ADA, ADA_CALL.json, "answer")
+    assert (told(result.messages), [record.name for record in result.tool_calls]) == (
+        ["3", "The answer is taken"],
+        ["add"],
+    )
+    assert_valid(result.messages)
+    for request in model.asked:
+        assert [each.name for each in request.specifications] == ["add", "final_answer"]
+        assert (request.tool_choice, request.output_schema) == ("required", None)
+        assert list(request.specifications[-1].parameters["properties"]) == ["name", "age"]
+
+
+async def test_the_calls_beside_an_answer_run_too():
+    model = ScriptedModel([[sum_of(1, 2), ADA_CALL, ToolCall("broken"), ADA_CALL]])
+    result = await Agent(model, TOOLS, output_type=Person).run("go")
+    assert (result.output, result.stop_reason) == (ADA, "answer")
+    assert told(result.messages) == ["3", "The answer is taken", "Error: broken", "Error: There is an answer already"]
+
+
+async def test_of_several_answers_the_first_that_fits_counts():
+    wrong = ToolCall("final_answer", {"age": 1})
+    result = await Agent(ScriptedModel([[wrong, ADA_CALL]]), output_type=Person).run("go")
+    assert (result.output, told(result.messages)) == (
+        ADA,
+        ["Error: Missing required parameter(s) for 'Person': name", "The answer is taken"],
+    )
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_an_answer_that_does_not_fit_is_asked_for_again_and_the_history_is_kept(native):
+    model = ScriptedModel(['{"age": 36}', "not at all", ADA_JSON], native_output=native)
+    result = await Agent(model, output_type=Person).run("go")
+    assert result.output == ADA
+    texts = [message.text for message in result.messages]
+    assert texts == [
+        "go",
+        '{"age": 36}',
+        "Missing required parameter(s) for 'Person': name. Give the whole answer again.",
+        "not at all",
+        texts[4],
+        ADA_JSON,
+    ]
+    assert isinstance(result.messages[4], UserMessage)
+    assert texts[4].startswith("Invalid JSON input for 'Person'")
+
+
+async def test_a_call_for_the_answer_that_does_not_fit_is_told_so():
+    model = ScriptedModel([ToolCall("final_answer", {"age": 1}), ToolCall("final_answer", "broken"), ADA_CALL])
+    result = await Agent(model, [add], output_type=Person).run("go")
+    assert result.output == ADA
+    assert told(result.messages)[0] == "Error: Missing required parameter(s) for 'Person': name"
+    assert result.tool_calls == []
+
+
+@pytest.mark.parametrize("wrong", ["{}", ToolCall("final_answer")])
+async def test_an_answer_is_asked_for_again_only_so_often(wrong):
+    model = ScriptedModel([wrong] * 9)
+    with pytest.raises(AgentExecutionError, match="The answer did not fit 3 times: Missing required") as caught:
+        await Agent(model, output_type=Person).run("go")
+    assert len(model.requests) == 3
+    assert_valid(caught.value.partial.messages)
+    result = await Agent(ScriptedModel([ADA_JSON]), output_type=Person).run(
+        "go on", history=caught.value.partial.messages
+    )
+    assert result.output == ADA
+
+
+async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
+    model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ToolCall("final_answer", {}), ADA_CALL])
+    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    assert (result.output, result.stop_reason) == (ADA, "max_iterations")
+    assert [[each.name for each in request.specifications] for request in model.asked[2:]] == [["final_answer"]] * 2
+    model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ADA_JSON], native_output=True)
+    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    assert (result.output, result.stop_reason) == (ADA, "max_iterations")
+    assert [request.tool_choice for request in model.asked] == ["auto", "auto", "none"]
+
+
+@pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
+async def test_no_answer_at_the_end_of_a_budget_is_an_error(last):
+    model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
+    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+        await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_an_answer_beside_calls_that_are_not_run_any_more_is_the_answer(native):
+    last = ChatReply(ADA_JSON, (sum_of(5, 6),))
+    model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last], native_output=native)
+    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    assert (result.output, result.stop_reason, result.usage.tool_calls) == (ADA, "max_iterations", 1)
+    assert_valid(result.messages)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("kind", [Person, Defaults, str, Person | None])
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_empty_answer_is_no_object_of_any_type(native, kind, text):
+    agent = Agent(ScriptedModel([text], native_output=native), output_type=kind, output_retries=0)
+    with pytest.raises(AgentExecutionError, match="The answer did not fit once: The answer is empty"):
+        await agent.run("go")
+
+
+async def test_an_answer_in_the_last_turn_is_an_answer():
+    model = ScriptedModel([sum_of(1, 2), [ADA_CALL, sum_of(1, 2)]])
+    result = await Agent(model, [add], output_type=Person, max_turns=2, max_iterations=1).run("go")
+    assert (result.output, result.stop_reason) == (ADA, "answer")
+    assert told(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
+
+
+class Discreet(pydantic.BaseModel):
+    name: str
+    age: int = pydantic.Field(exclude=True)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "given", "text", "output"),
+    [
+        (Person, ADA, '{"name":"Ada","age":36}', ADA),
+        (Person, {"name": "Ada"}, '{"name":"Ada"}', Person("Ada")),
+        (Person, ADA_JSON, ADA_JSON, ADA),
+        (Person, ToolResult.success("Ada, 36", ADA), "Ada, 36", ADA),
+        (Discreet, Discreet(name="Ada", age=36), '{"name":"Ada"}', Discreet(name="Ada", age=36)),
+        (str, "shown", "shown", "shown"),
+        (str, {"a": 1}, '{"a":1}', '{"a":1}'),
+        (list[int], (1, 2), "[1,2]", [1, 2]),
+        (int, 42, "42", 42),
+        (int | None, None, "", None),
+        (Person | None, None, "", None),
+        (int | None, 42, "42", 42),
+    ],
+)
+async def test_an_immediate_result_that_fits_ends_the_run_as_that_type(native, kind, given, text, output):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    model = ScriptedModel([ToolCall("find")], native_output=native)
+    result = await Agent(model, [find], output_type=kind).run("go")
+    assert (result.output, result.text, result.stop_reason) == (output, text, "immediate")
+
+
+@pytest.mark.parametrize("given", ["shown: Ada", {"age": 1}, "", ToolResult.success("Ada", object())])
+async def test_an_immediate_result_that_does_not_fit_goes_to_the_model(given):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    result = await Agent(ScriptedModel([ToolCall("find"), ADA_CALL]), [find], output_type=Person).run("go")
+    assert (result.output, result.stop_reason, len(result.tool_calls)) == (ADA, "answer", 1)
+    assert_valid(result.messages)
+
+
+@pytest.mark.parametrize(("kind", "given"), [(str, None), (int | None, ImageContent(b"...", "image/png"))])
+async def test_an_immediate_result_without_text_is_an_answer_only_where_nothing_is_one(kind, given):
+    @tool(return_behavior=ReturnBehavior.IMMEDIATE)
+    def find() -> object:
+        return given
+
+    answer = ToolCall("final_answer", {"answer": "7"})
+    result = await Agent(ScriptedModel([ToolCall("find"), answer]), [find], output_type=kind).run("go")
+    assert (result.text, result.stop_reason) == ("7", "answer")
+
+
+async def test_without_a_type_the_tool_for_the_answer_is_an_unknown_one():
+    result = await Agent(ScriptedModel([ADA_CALL, "x"]), [add]).run("go")
+    assert told(result.messages) == ["Error: Unknown tool 'final_answer'. Available tools: add"]
+
+
+async def test_a_hostile_answer_does_not_fit():
+    deep = "[" * 100_000
+    model = ScriptedModel([deep, ToolCall("final_answer", deep), "[1]"])
+    assert (await Agent(model, output_type=list[int]).run("go")).output == [1]
+
+
+def test_a_type_that_cannot_be_asked_for_is_refused():
+    class Odd:
+        pass
+
+    with pytest.raises(ToolDefinitionError, match="Agent output_type: "):
+        Agent(ScriptedModel([]), output_type=Odd)
+
+
+async def test_the_name_of_the_tool_for_the_answer_is_taken():
+    @tool
+    def final_answer() -> str:
+        return "mine"
+
+    with pytest.raises(ToolDefinitionError, match="The name 'final_answer' is needed for answers of output_type"):
+        Agent(ScriptedModel([]), [final_answer], output_type=Person)
+    with pytest.raises(AgentExecutionError, match="The name 'final_answer' is needed"):
+        await Agent(ScriptedModel([]), lambda run: [final_answer], output_type=Person).run("go")
+    assert told((await Agent(ScriptedModel([ToolCall("final_answer"), "x"]), [final_answer]).run("go")).messages) == [
+        "mine"
+    ]

@@ -1,0 +1,313 @@
+import itertools
+
+import pytest
+
+from helpers.agent_scripts import add, assert_valid, broken, delete, finish_with, sum_of, told
+from helpers.sample_tools import Reviewer
+from toolsemble import (
+    Agent,
+    ConversationMemory,
+    ExitEarly,
+    ImageContent,
+    LoopGuard,
+    MaxIterationsExceededError,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+    ToolResult,
+    tool,
+)
+from toolsemble.models import message_from_json, message_to_json
+from toolsemble.testing import FunctionModel, ScriptedModel
+
+END = "try something else, or answer with what you know."
+STOP = (
+    "STOP: Maximum turns without progress (3) reached. "
+    "You must provide your best final answer now based on information gathered so far."
+)
+CIRCLE = f"Note: the same calls come again and again, with the same results: {END}"
+
+
+def same(turns):
+    return f"Note: this call has given the same result {turns} turns in a row: {END}"
+
+
+def failing(name, turns):
+    return f"Note: '{name}' has failed with the same error {turns} turns in a row: {END}"
+
+
+def noted(text, note):
+    return f"{text}\n\n{note}"
+
+
+A, B, C = sum_of(1, 2), sum_of(3, 4), sum_of(5, 6)
+WHY = [ToolCall("broken", {"why": "down"}), ToolCall("broken", {"why": "down", "x": 1})]
+UNKNOWN = "Error: Unknown tool 'nothing'. Available tools: add, broken"
+
+# script, what the model was told, why the run ended
+RUNS = {
+    "something new each time": ([sum_of(n, 0) for n in range(7)], [str(n) for n in range(7)], "answer"),
+    "twice is no loop": ([A, A, B, B], ["3", "3", "7", "7"], "answer"),
+    "three times, and the model turns away": ([A, A, A, B, A], ["3", "3", noted("3", same(3)), "7", "3"], "answer"),
+    "five times": ([A] * 5, ["3", "3", noted("3", same(3)), noted("3", same(4)), noted("3", STOP)], "loop"),
+    "keys in another order, and blanks, are the same call": (
+        [A, ToolCall("add", '{"b": 2, "a": 1}'), ToolCall("add", ' {"a":1,\n"b":2}')],
+        ["3", "3", noted("3", same(3))],
+        "answer",
+    ),
+    "A-B-A-B": ([A, B, A, B, C], ["3", "7", "3", noted("7", CIRCLE), "11"], "answer"),
+    "A-B-A-B-A-B": (
+        [A, B, A, B, A, B],
+        ["3", "7", "3", noted("7", CIRCLE), noted("3", CIRCLE), noted("7", STOP)],
+        "loop",
+    ),
+    "A-A-B-A-A-B": ([A, A, B, A, A, B], ["3", "3", "7", "3", "3", noted("7", CIRCLE)], "answer"),
+    "A-B-A-C is none": ([A, B, A, C, A, sum_of(7, 8)], ["3", "7", "3", "11", "3", "15"], "answer"),
+    "the same error of other arguments": (
+        [ToolCall("broken", {"why": "down"}), *WHY, ToolCall("broken", {"why": "up"})],
+        ["Error: down", "Error: down", noted("Error: down", failing("broken", 3)), "Error: up"],
+        "answer",
+    ),
+    "an unknown tool, again and again": (
+        [ToolCall("nothing", {"n": n}) for n in range(5)],
+        [
+            UNKNOWN,
+            UNKNOWN,
+            noted(UNKNOWN, failing("nothing", 3)),
+            noted(UNKNOWN, failing("nothing", 4)),
+            noted(UNKNOWN, STOP),
+        ],
+        "loop",
+    ),
+    "what is no JSON": (
+        [ToolCall("add", "{")] * 3,
+        None,
+        "answer",
+    ),
+    "the calls of one reply were made without knowing of each other": ([[A] * 5, [A] * 5], ["3"] * 10, "answer"),
+    "beside a call that gives something new": (
+        [[A, sum_of(n, 0)] for n in range(6)],
+        [
+            *["3", "0", "3", "1"],
+            *[noted("3", same(3)), "2", noted("3", same(4)), "3", noted("3", same(5)), "4", noted("3", same(6)), "5"],
+        ],
+        "answer",
+    ),
+    "several calls that all repeat": (
+        [[A, B]] * 5,
+        [
+            *["3", "7", "3", "7", noted("3", same(3)), noted("7", same(3)), noted("3", same(4)), noted("7", same(4))],
+            *[noted("3", same(5)), noted("7", STOP)],
+        ],
+        "loop",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "texts", "reason"), RUNS.values(), ids=RUNS)
+async def test_the_model_is_told_that_it_goes_in_circles_and_the_run_ends_if_it_goes_on(script, texts, reason):
+    model = ScriptedModel([*script, "best"])
+    # One call at a time: who comes last says STOP.
+    result = await Agent(model, Toolbox([add, broken], max_concurrency=1)).run("go")
+    assert (result.text, result.stop_reason) == ("best", reason)
+    assert_valid(result.messages)
+    if texts is not None:
+        assert told(model.requests[-1]) == texts
+    assert [record.reply.text for record in result.tool_calls] == told(result.messages)
+    assert model.asked[-1].tool_choice == ("none" if reason == "loop" else "auto")
+    assert ("loop" in [step.name for step in result.trace if step.kind == "stop"]) == (reason == "loop")
+
+
+async def test_a_stream_tells_of_the_replies_as_the_model_sees_them():
+    model = ScriptedModel([A, A, A, A, A, "best"])
+    events = [event async for event in Agent(model, [add]).stream("go")]
+    seen = [event.record.reply.text for event in events if event.kind == "call_replied"]
+    assert seen == ["3", "3", noted("3", same(3)), noted("3", same(4)), noted("3", STOP)]
+    assert (events[-1].result.stop_reason, told(model.requests[-1])) == ("loop", seen)
+
+
+def test_what_programs_get_of_a_result_has_no_note():
+    result = Agent(ScriptedModel([A, A, A, "best"]), [add]).run_sync("go")
+    assert result.tool_calls[2].reply.result == ToolResult.success("3", 3)
+    assert result.tool_calls[2].reply.note == same(3)
+
+
+def test_a_note_is_never_cut_off():
+    @tool
+    def read() -> str:
+        return "x" * 50
+
+    result = Agent(ScriptedModel([ToolCall("read")] * 3 + ["best"]), Toolbox([read], max_output=4)).run_sync("go")
+    assert told(result.messages)[2] == noted("xxxx... [truncated, full length: 50 chars]", same(3))
+
+
+def test_a_note_is_remembered():
+    memory = ConversationMemory()
+    agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory)
+    agent.run_sync("go")
+    message = memory.load("default")[-2]
+    assert message.text == noted("3", same(3))
+    assert message_from_json(message_to_json(message)).text == message.text
+
+
+def test_a_result_that_changes_is_no_repetition():
+    numbers = itertools.count()
+
+    @tool
+    def now() -> int:
+        return next(numbers)
+
+    result = Agent(ScriptedModel([ToolCall("now")] * 8 + ["best"]), [now]).run_sync("go")
+    assert (told(result.messages), result.stop_reason) == ([str(n) for n in range(8)], "answer")
+
+
+@pytest.mark.parametrize(
+    ("pictures", "reason"),
+    [(itertools.repeat(b"same"), "loop"), (map(b"%d".__mod__, itertools.count()), "answer")],
+    ids=["same", "other"],
+)
+def test_contents_count_as_part_of_a_result(pictures, reason):
+    @tool
+    def look() -> ImageContent:
+        return ImageContent(next(pictures), "image/png")
+
+    result = Agent(ScriptedModel([ToolCall("look")] * 5 + ["best"]), [look]).run_sync("go")
+    assert result.stop_reason == reason
+
+
+def test_contents_that_cannot_be_compared_are_never_the_same():
+    @tool
+    def look() -> ImageContent:
+        return ImageContent(bytearray(b"same"), "image/png")
+
+    assert Agent(ScriptedModel([ToolCall("look")] * 6 + ["best"]), [look]).run_sync("go").stop_reason == "answer"
+
+
+def test_errors_that_differ_only_in_their_reference_are_the_same():
+    box = Toolbox([broken], expose_errors="declared")
+    result = Agent(ScriptedModel([ToolCall("broken")] * 5 + ["best"]), box).run_sync("go")
+    assert result.stop_reason == "loop"
+    assert told(result.messages)[3].endswith(noted(")", failing("broken", 4)))
+
+
+def test_a_reviewer_is_not_asked_the_same_for_ever():
+    reviewer = Reviewer(ExitEarly("no"))
+    calls = [ToolCall("delete", {"path": f"{n}.log"}) for n in range(20)]
+    result = Agent(ScriptedModel([*calls[:5], "best"]), [delete], review=reviewer).run_sync("go")
+    assert (result.stop_reason, len(reviewer.requests)) == ("loop", 5)
+    assert told(result.messages)[2] == noted("Error: Rejected by reviewer: no", failing("delete", 3))
+
+
+@tool(polling=True)
+def status() -> str:
+    """Tell whether it is ready."""
+    return "not yet"
+
+
+@pytest.mark.parametrize("turn", [ToolCall("status"), [ToolCall("status"), A]], ids=["alone", "beside another"])
+def test_polling_tools_are_exempt(turn):
+    result = Agent(ScriptedModel([turn] * 10 + ["best"]), [status, add]).run_sync("go")
+    assert result.stop_reason == "answer"
+    assert {record.reply.text for record in result.tool_calls if record.name == "status"} == {"not yet"}
+
+
+def test_another_call_may_be_made_between_polls():
+    result = Agent(ScriptedModel([A, ToolCall("status")] * 5 + ["best"]), [status, add]).run_sync("go")
+    assert (result.stop_reason, told(result.messages)) == ("answer", ["3", "not yet"] * 5)
+
+
+# guard, what the model was told of so many equal calls, why the run ended
+GUARDS = {
+    "none": (None, ["3"] * 6, "answer"),
+    "no patience": (
+        LoopGuard(patience=0),
+        ["3", "3", noted("3", STOP.replace("(3)", "(1)"))],
+        "loop",
+    ),
+    "two are enough": (
+        LoopGuard(repeats=2, patience=1),
+        ["3", noted("3", same(2)), noted("3", STOP.replace("(3)", "(2)"))],
+        "loop",
+    ),
+    "many repetitions are no pattern": (LoopGuard(repeats=7), ["3"] * 6, "answer"),
+}
+
+
+@pytest.mark.parametrize(("guard", "texts", "reason"), GUARDS.values(), ids=GUARDS)
+def test_a_guard_can_be_set(guard, texts, reason):
+    result = Agent(ScriptedModel([A] * len(texts) + ["best"]), [add], loop_guard=guard).run_sync("go")
+    assert (told(result.messages), result.stop_reason) == (texts, reason)
+
+
+def test_patterns_can_be_let_through():
+    guard = LoopGuard(longest=1)
+    result = Agent(ScriptedModel([A, B] * 4 + ["best"]), [add], loop_guard=guard).run_sync("go")
+    assert (told(result.messages), result.stop_reason) == (["3", "7"] * 4, "answer")
+
+
+def test_a_model_that_calls_although_its_tools_are_off_has_given_no_answer():
+    with pytest.raises(MaxIterationsExceededError) as caught:
+        Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
+    assert str(caught.value) == "Maximum turns without progress (3) reached, and the model gave no answer even then"
+    assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
+
+
+def test_an_answer_by_tool_can_still_be_given_after_the_stop():
+    answer = ToolCall("final_answer", {"value": 3})
+    result = Agent(ScriptedModel([A] * 5 + [answer]), [add], output_type=dict[str, int]).run_sync("go")
+    assert (result.output, result.stop_reason) == ({"value": 3}, "loop")
+
+
+def test_a_tool_whose_result_is_the_answer_ends_the_run_as_ever():
+    calls = [ToolCall("finish_with", {"text": "done"})]
+    result = Agent(ScriptedModel([A, A, A, calls]), [add, finish_with]).run_sync("go")
+    assert (result.output, result.stop_reason) == ({"text": "done"}, "immediate")
+
+
+def test_a_budget_that_is_used_up_in_the_same_turn_comes_first():
+    result = Agent(ScriptedModel([A, A, A, A, [A, A], "best"]), [add], max_iterations=5).run_sync("go")
+    assert result.stop_reason == "max_iterations"
+
+
+def test_agents_inside_have_a_guard_of_their_own():
+    inside = FunctionModel(lambda request: A if request.tool_choice == "auto" else "best inside")
+    inner = Agent(inside, [add]).as_tool("inner", "Works inside")
+    call = ToolCall("inner", {"input": "go"})
+    result = Agent(ScriptedModel([call, call, "best"]), [inner]).run_sync("go")
+    inner_results = [record.reply.result.attributes["result"] for record in result.tool_calls]
+    assert [each.stop_reason for each in inner_results] == ["loop", "loop"]
+    assert (told(result.messages), result.stop_reason) == (["best inside"] * 2, "answer")
+
+
+def test_each_run_begins_anew():
+    agent = Agent(ScriptedModel([A, A, "one", A, A, "two"]), [add])
+    first = agent.run_sync("go")
+    second = agent.run_sync("go on", history=first.messages)
+    assert told(second.messages) == ["3"] * 4
+
+
+def test_a_thousand_turns_with_something_new_in_each_go_through():
+    calls = [sum_of(n % 7, n) for n in range(1000)]
+    result = Agent(ScriptedModel([*calls, "best"]), [add], max_iterations=1000).run_sync("go")
+    assert (len(result.tool_calls), result.stop_reason) == (1000, "answer")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"repeats": 1}, "LoopGuard repeats must be a whole number from 2 on, not 1"),
+        ({"longest": 0}, "LoopGuard longest must be a whole number from 1 on, not 0"),
+        ({"patience": -1}, "LoopGuard patience must be a whole number from 0 on, not -1"),
+        ({"patience": True}, "LoopGuard patience must be a whole number from 0 on, not True"),
+        ({"repeats": "3"}, "LoopGuard repeats must be a whole number from 2 on, not '3'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ToolDefinitionError) as caught:
+        LoopGuard(**settings)
+    assert str(caught.value) == message
+
+
+def test_what_is_no_guard_is_refused():
+    with pytest.raises(ToolDefinitionError, match="Agent loop_guard must be a LoopGuard or None, not True"):
+        Agent(ScriptedModel([]), loop_guard=True)

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from helpers.sample_tools import Reviewer
+from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolConfigurationError, ToolResult
+from toolsemble.builtin import FileReadTool, FileWriteTool
+from toolsemble.guard import paths
+from toolsemble.guard.paths import DENIED, Sandbox
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def base(tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    (tmp_path / "secret.txt").write_text("the secret")
+    (base / "old.txt").write_text("old")
+    return base
+
+
+def write(base, /, **arguments):
+    return Toolbox([FileWriteTool(base)]).execute(ToolCall("file_write", arguments)).text
+
+
+def test_what_a_model_is_shown(base):
+    (specification,) = Toolbox([FileWriteTool(base)]).specifications
+    assert specification.name == "file_write"
+    parameters = specification.parameters
+    assert list(parameters["properties"]) == ["path", "content", "mode"]
+    assert parameters["required"] == ["path", "content"]
+    assert parameters["properties"]["mode"]["enum"] == ["overwrite", "append", "create"]
+    assert all(each["description"] for each in parameters["properties"].values())
+
+
+@pytest.mark.parametrize(
+    ("mode", "path", "text", "content"),
+    [
+        ("overwrite", "old.txt", "Wrote 3 bytes to 'old.txt'", "new"),
+        ("append", "old.txt", "Appended 3 bytes to 'old.txt'", "oldnew"),
+        ("create", "old.txt", "Error: 'old.txt' exists already", "old"),
+        ("overwrite", "a/b/new.txt", "Wrote 3 bytes to 'a/b/new.txt'", "new"),
+        ("append", "a/b/new.txt", "Appended 3 bytes to 'a/b/new.txt'", "new"),
+        ("create", "a/b/new.txt", "Created 'a/b/new.txt' with 3 bytes", "new"),
+    ],
+)
+async def test_each_mode_does_what_it_says(base, mode, path, text, content):
+    call = ToolCall("file_write", {"path": path, "content": "new", "mode": mode})
+    assert (await Toolbox([FileWriteTool(base)]).aexecute(call)).text == text
+    assert (base / path).read_text() == content
+
+
+def test_overwriting_is_the_default_and_programs_learn_what_was_done(base):
+    result = FileWriteTool(base).execute('{"path": "old.txt", "content": "né\\r\\n"}')
+    facts = {"path": "old.txt", "bytes": 5, "mode": "overwrite"}
+    assert result == ToolResult.success("Wrote 5 bytes to 'old.txt'", facts)
+    assert (base / "old.txt").read_bytes() == b"n\xc3\xa9\r\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "Missing required parameter(s) for 'FileWriteInput': path, content"),
+        ({"path": "a", "content": "", "mode": "delete"}, "Invalid arguments for 'FileWriteInput': mode: "),
+    ],
+)
+def test_arguments_that_do_not_fit_are_told(base, arguments, problem):
+    assert write(base, **arguments).startswith(f"Error: {problem}")
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../new.txt",
+        "../secret.txt",
+        "/new.txt",
+        "link.txt",
+        "folder/new.txt",
+        "folder/x/new.txt",
+        "hard.txt",
+        "x\0",
+    ],
+)
+def test_nothing_outside_can_be_written_or_created(base, tmp_path, path, mode):
+    (base / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (base / "folder").symlink_to(tmp_path)
+    (base / "hard.txt").hardlink_to(tmp_path / "secret.txt")
+    assert write(base, path=path, content="new", mode=mode) == f"Error: {DENIED}"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret.txt"]
+    assert (tmp_path / "secret.txt").read_text() == "the secret"
+
+
+def test_an_absolute_path_is_denied_even_inside(base):
+    assert write(base, path=str(base / "new.txt"), content="") == f"Error: {DENIED}"
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
+def test_a_pipe_does_not_hold_the_call_up(base, mode):
+    os.mkfifo(base / "pipe")
+    told = write(base, path="pipe", content="x", mode=mode)
+    assert told == "Error: 'pipe' is a device or a pipe, not a file"
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
+def test_a_file_over_the_limit_is_refused_and_the_old_one_stays(base, mode):
+    tool = FileWriteTool(base, max_bytes=8)
+    big = ToolCall("file_write", {"path": "old.txt", "content": "x" * 9, "mode": mode})
+    length = 12 if mode == "append" else 9
+    told = f"Error: The file would have {length} bytes, the limit is 8"
+    assert Toolbox([tool]).execute(big).text == told
+    assert (base / "old.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_text_is_appended_in_the_encoding_of_the_file(base, encoding):
+    (base / "x.txt").write_text("a naïve ", encoding=encoding)
+    write(base, path="x.txt", content="café", mode="append")
+    assert (base / "x.txt").read_text(encoding=encoding) == "a naïve café"
+
+
+def test_text_that_the_encoding_of_the_file_cannot_hold_is_refused(base):
+    (base / "x.txt").write_bytes(b"a na\xefve text")
+    told = write(base, path="x.txt", content="日本", mode="append")
+    assert told == "Error: 'x.txt' is cp1252 text, which cannot hold '日'"
+
+
+def test_text_is_not_appended_to_a_binary_file(base):
+    (base / "x.bin").write_bytes(b"\0\1")
+    told = write(base, path="x.bin", content="x", mode="append")
+    assert told == "Error: 'x.bin' is a binary file; text cannot be appended to it"
+
+
+def test_text_is_not_appended_to_text_with_broken_bytes(base):
+    (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
+    told = write(base, path="x.txt", content="é", mode="append")
+    assert told == "Error: 'x.txt' has bytes that are no utf-8 text; nothing was appended"
+    assert (base / "x.txt").read_bytes() == data
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_a_read_only_file_stays_as_it_is(base, mode):
+    (base / "old.txt").chmod(0o444)
+    assert write(base, path="old.txt", content="new", mode=mode) == "Error: 'old.txt' is read-only"
+    assert (base / "old.txt").read_text() == "old"
+
+
+def test_calls_on_other_files_do_not_wait_for_one_that_takes_long(base, monkeypatch):
+    real, busy, go_on = os.fsync, threading.Event(), threading.Event()
+
+    def slow(fd):
+        real(fd)
+        if threading.current_thread().name == "slow":
+            busy.set()
+            go_on.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    first = threading.Thread(
+        target=write, args=(base,), kwargs={"path": "a.txt", "content": "a", "mode": "append"}, name="slow"
+    )
+    first.start()
+    assert busy.wait(60)
+    names = [f"b{n}.txt" for n in range(200)]  # some may meet the first at its lock, never all
+    done = queue.SimpleQueue()
+    others = [threading.Thread(target=lambda name=name: done.put(append(base, name)), name=name) for name in names]
+    for each in others:
+        each.start()
+    assert done.get(timeout=60) == "done"
+    go_on.set()
+    for each in [first, *others]:
+        each.join(60)
+    assert {each.read_text() for each in base.glob("?*.txt")} == {"a", "b", "old"}
+
+
+def append(base, name):
+    write(base, path=name, content="b", mode="append")
+    return "done"
+
+
+def test_calls_that_append_at_once_lose_nothing_however_the_file_is_spelled(base):
+    one, another = FileWriteTool(base), FileWriteTool(base / "..")
+    ways = [(one, "x/log.txt"), (one, "./x/y/../log.txt"), (another, "base/x/log.txt")]
+
+    def append(n):
+        tool, path = ways[n % len(ways)]
+        return tool.execute({"path": path, "content": f"{n}\n", "mode": "append"})
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(result.success for result in pool.map(append, range(42)))
+    assert sorted(map(int, (base / "x" / "log.txt").read_text().split())) == list(range(42))
+
+
+def test_calls_that_append_at_once_lose_nothing(base):
+    calls = [ToolCall("file_write", {"path": "log.txt", "content": f"{n}\n", "mode": "append"}) for n in range(40)]
+    replies = Toolbox([FileWriteTool(base)]).execute_all(calls)
+    assert not any(reply.is_error for reply in replies)
+    assert sorted(map(int, (base / "log.txt").read_text().split())) == list(range(40))
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_crash_leaves_the_old_file(base, step):
+    """The process dies, without any chance to clean up, when all is written but not yet in place."""
+    program = (
+        "import os, signal; from toolsemble.builtin import FileWriteTool; "
+        f"os.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL); "
+        f'FileWriteTool({str(base)!r}).execute(\'{{"path": "old.txt", "content": "new and longer"}}\')'
+    )
+    died = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert (base / "old.txt").read_text() == "old"
+
+
+class TestApproval:
+    def test_none_is_needed_unless_asked_for(self, base):
+        assert FileWriteTool(base).requires_approval is False
+        assert FileWriteTool.editable == "content"
+
+    def test_the_reviewer_sees_path_and_content(self, base):
+        reviewer = Reviewer(Continue())
+        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=reviewer)
+        box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
+        (request,) = reviewer.requests
+        assert request.arguments == {"path": "new.txt", "content": "new", "mode": "overwrite"}
+        assert (base / "new.txt").read_text() == "new"
+
+    def test_what_is_rejected_is_not_written(self, base):
+        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(ExitEarly("no")))
+        reply = box.execute(ToolCall("file_write", {"path": "a/new.txt", "content": "new"}))
+        assert reply.text == "Error: Rejected by reviewer: no"
+        assert [each.name for each in base.iterdir()] == ["old.txt"]
+
+    def test_without_a_reviewer_nothing_is_written(self, base):
+        box = Toolbox([FileWriteTool(base, requires_approval=True)])
+        with pytest.raises(ToolConfigurationError):
+            box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
+        assert not (base / "new.txt").exists()
+
+    def test_an_edit_replaces_the_content_and_cannot_leave_the_directory(self, base, tmp_path):
+        edit = Edit('{"path": "../new.txt", "content": "edited"}')
+        box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(edit))
+        box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
+        assert (base / "new.txt").read_text() == edit.revised
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["base", "secret.txt"]
+
+
+KILLED = """
+import os, signal, sys
+from toolsemble.builtin import FileWriteTool
+name = sys.argv[2]
+setattr(os, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+FileWriteTool(sys.argv[1]).execute({"path": "a.txt", "content": "new", "mode": sys.argv[3]})
+"""
+
+
+class TestLeftovers:
+    @pytest.fixture(autouse=True)
+    def _sweeping(self, monkeypatch):
+        monkeypatch.setattr(paths, "_SWEPT", {})
+
+    def killed(self, folder, step="replace", mode="overwrite"):
+        """Return what a writer leaves that is killed before it is done."""
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+        command = [sys.executable, "-c", KILLED, str(folder), step, mode]
+        assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == -signal.SIGKILL
+        (left,) = folder.glob(".toolsemble-*.tmp")
+        return left
+
+    def age(self, file):
+        os.utime(file, (0, 0))
+
+    @pytest.mark.parametrize("handles", [True, False])
+    def test_what_a_killed_writer_left_is_removed_by_a_later_one(self, handles, tmp_path):
+        left = self.killed(tmp_path)
+        self.age(left)
+        Sandbox(tmp_path, handles=handles).write("b.txt", b"later")
+        assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]
+
+    def test_a_file_that_was_created_by_a_killed_writer_can_be_read_later(self, tmp_path):
+        self.age(self.killed(tmp_path, "unlink", "create"))
+        assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "later"}).is_success
+        assert FileReadTool(tmp_path).execute({"path": "a.txt"}).output == "new"
+
+    def test_nobody_can_name_it(self, tmp_path):
+        left = self.killed(tmp_path)
+        told = f"File not found: '{left.name}'"
+        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == told
+        assert FileWriteTool(tmp_path).execute({"path": left.name.upper(), "content": ""}).error_message == (
+            told.replace(left.name, left.name.upper())
+        )
+
+    def test_what_is_young_locked_or_not_ours_stays(self, tmp_path):
+        names = [f".toolsemble-{number:016x}.tmp" for number in range(4)]
+        young, locked, folder, link = (tmp_path / name for name in names)
+        young.write_text("at work")
+        locked.write_text("at work")
+        self.age(locked)
+        folder.mkdir()
+        link.symlink_to(locked)
+        other = tmp_path / ".0123456789abcdef.tmp"
+        other.write_text("somebody else's")
+        self.age(other)
+        with locked.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
+        assert {each.name for each in tmp_path.iterdir()} == {*names, other.name, "b.txt"}
+
+    def test_a_directory_is_looked_at_once_in_a_while(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(paths, "_MOST_SWEPT", 2)
+        looked = []
+        monkeypatch.setattr(paths, "is_leftover", lambda name: looked.append(name) or False)
+        write = FileWriteTool(tmp_path)
+        for path in ("a/x", "a/y", "b/x", "c/x", "b/y"):
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).parent.joinpath("z").touch()
+            assert write.execute({"path": path, "content": ""}).is_success
+        assert looked.count("z") == 4  # a, b, c, and b once more when there were too many to remember
+        assert len(paths._SWEPT) == 2
+
+    def test_where_files_cannot_be_locked_their_age_counts(self, tmp_path, monkeypatch):
+        def refuse(*_):
+            raise OSError(errno.ENOLCK, "no locks")
+
+        self.age(self.killed(tmp_path))
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
+        assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]

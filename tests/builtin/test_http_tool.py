@@ -1,0 +1,516 @@
+"""HTTP services as tools, called as a model calls them."""
+
+import base64
+import json
+import logging
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, Field
+
+from helpers.sample_tools import Reviewer
+from helpers.web_server import serving
+from toolsemble import Continue, Edit, Toolbox, ToolCall, ToolDefinitionError
+from toolsemble.builtin import HttpTool
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def web():
+    with serving() as web:
+        yield web
+
+
+def http(url, *, allow_hosts=("127.0.0.1",), **settings):
+    return HttpTool("service", "Does something", url, allow_hosts=allow_hosts, **settings)
+
+
+def call(tool, arguments, **settings):
+    if isinstance(arguments, str):
+        arguments = {"input": arguments}
+    box = Toolbox([tool], max_output=0, **settings)
+    return box.execute(ToolCall(tool.name, json.dumps(arguments))).result
+
+
+def sent(web, index=-1):
+    method, path, headers, body = web.requests[index]
+    return method, path, headers.get("Content-Type"), body
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"title": "Emma"}', "application/json"),
+        ("[1, 2]", "application/json"),
+        ('"word"', "application/json"),
+        ("word", "text/plain; charset=utf-8"),
+        ("{not json", "text/plain; charset=utf-8"),
+        ("NaN", "text/plain; charset=utf-8"),
+        ("[" * 100_000, "text/plain; charset=utf-8"),
+        ("Größe\r\nX: y", "text/plain; charset=utf-8"),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post"])
+def test_a_string_is_the_body_and_json_is_called_json(web, method, text, kind):
+    web.answers["/orders"] = b"done"
+    assert call(http(web.url("/orders"), method=method), text).output == "done"
+    assert sent(web) == (method.upper(), "/orders", kind, text.encode())
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "path"),
+    [
+        ("/find", "rain in Rome", "/find?input=rain%20in%20Rome"),
+        ("/find?lang=en", "a&b=c#d", "/find?lang=en&input=a%26b%3Dc%23d"),
+        ("/find#part", "ü/?", "/find?input=%C3%BC%2F%3F"),
+        ("/find", "\r\nHost: evil", "/find?input=%0D%0AHost%3A%20evil"),
+        ("/find/{input}", "a/../b", "/find/a%2F..%2Fb"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_get_sends_the_string_in_the_query(web, method, url, text, path):
+    web.answers[path] = b"" if method == "HEAD" else b"found"
+    assert call(http(web.url(url), method=method), text).is_success
+    assert sent(web) == (method, path, None, b"")
+
+
+@pytest.mark.parametrize("text", ["", ".", ".."])
+def test_what_would_lead_to_another_place_is_refused(web, text):
+    assert call(http(web.url("/users/{input}")), text).error_message == f"input: {text!r} cannot stand in a URL"
+    assert web.requests == []
+
+
+async def test_it_can_be_awaited(web):
+    web.answers["/"] = b"done"
+    reply = await Toolbox([http(web.url())]).aexecute(ToolCall("service", {"input": "x"}))
+    assert reply.text == "done"
+
+
+@dataclass
+class Order:
+    title: Annotated[str, "The book's title"]
+    copies: Annotated[int, Field(ge=1)] = 1
+    tags: list[str] | None = None
+
+
+class Aliased(BaseModel):
+    order_id: int = Field(alias="orderId")
+
+
+def test_a_typed_tool_sends_its_fields_as_a_json_object(web):
+    web.answers["/orders"] = b"done"
+    tool = http(web.url("/orders"), input_type=Order)
+    assert call(tool, {"title": "Größe", "tags": ["a"]}).output == "done"
+    assert sent(web) == ("POST", "/orders", "application/json", '{"title":"Größe","copies":1,"tags":["a"]}'.encode())
+    assert call(tool, {"copies": 0}).error_message.startswith("Invalid arguments for 'Order': title: missing; copies:")
+    assert len(web.requests) == 1
+
+
+def test_a_typed_get_sends_its_fields_in_the_query(web):
+    web.answers["/orders"] = b"done"
+    call(http(web.url("/orders"), method="GET", input_type=Order), {"title": "a b", "tags": ["x", "y&z"]})
+    assert sent(web)[1] == "/orders?title=a%20b&copies=1&tags=x&tags=y%26z"
+
+
+def test_an_input_type_can_be_local(web):
+    @dataclass
+    class Author:
+        name: str
+
+    @dataclass
+    class Book:
+        author: "Author"
+
+    web.answers["/"] = b"done"
+    tool = HttpTool("service", "Does something", web.url(), input_type=Book, allow_hosts=("127.0.0.1",))
+    assert call(tool, {"author": {"name": "Jane"}}).output == "done"
+    assert sent(web)[3] == b'{"author":{"name":"Jane"}}'
+
+
+def test_fields_that_the_url_names_go_there(web):
+    web.answers["/books/a%2Fb"] = b"done"
+    call(http(web.url("/books/{title}"), method="PUT", input_type=Order), {"title": "a/b"})
+    assert sent(web) == ("PUT", "/books/a%2Fb", "application/json", b'{"copies":1}')
+
+
+def test_fields_have_the_names_that_the_model_knows(web):
+    web.answers["/7"] = b"done"
+    assert call(http(web.url("/{orderId}"), input_type=Aliased), {"orderId": 7}).output == "done"
+    assert sent(web) == ("POST", "/7", None, b"")
+
+
+def test_what_the_model_sees_names_no_url():
+    specification = Toolbox([http("https://internal.example/v1", input_type=Order)]).specifications[0]
+    assert specification.description == "Does something"
+    assert list(specification.parameters["properties"]) == ["title", "copies", "tags"]
+    assert "internal" not in specification.to_json()
+    text = Toolbox([http("https://internal.example/v1")]).specifications[0]
+    assert (text.description, list(text.parameters["properties"])) == ("Does something", ["input"])
+
+
+def test_a_json_response_is_a_payload_for_programs(web):
+    web.answers["/"] = (200, {"Content-Type": "application/json"}, '{"a": [1, "ü"]}')
+    result = call(http(web.url()), "x")
+    assert (result.output, result.structured_output) == ('{"a": [1, "ü"]}', {"a": [1, "ü"]})
+    assert dict(result.attributes) == {"status": 200}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [("application/json", "{"), ("text/plain", "{}"), ("a/b+json", "[" * 200_000)]
+)
+def test_what_is_no_json_has_no_payload(web, kind, body):
+    web.answers["/"] = (200, {"Content-Type": kind}, body)
+    assert call(http(web.url()), "x").structured_output is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (500, "it broke", "HTTP 500: it broke"),
+        (404, "x" * 300, "HTTP 404: " + "x" * 200),
+        (400, "", "HTTP 400: Bad Request"),
+        (799, "", "HTTP 799: unknown status"),
+    ],
+)
+def test_a_status_of_400_or_more_is_a_failure(web, status, body, message):
+    web.answers["/"] = (status, {}, body)
+    result = call(http(web.url()), "x")
+    assert (result.error_message, dict(result.attributes)) == (message, {"status": status})
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 304, 399])
+def test_other_statuses_are_not(web, status):
+    web.answers["/"] = (status, {}, b"" if status in {204, 304} else b"fine")
+    assert call(http(web.url()), "x").is_success
+
+
+def test_a_response_of_one_mebibyte_is_whole_and_one_byte_more_is_cut(web):
+    web.answers["/most"] = b"a" * (1 << 20)
+    web.answers["/more"] = b"a" * ((1 << 20) + 1)
+    assert call(http(web.url("/most")), "x").output == "a" * (1 << 20)
+    assert call(http(web.url("/more")), "x").output == "a" * (1 << 20) + "\n[response truncated at 1048576 bytes]"
+
+
+def test_a_cut_in_the_middle_of_a_letter_spoils_nothing_else(web):
+    web.answers["/"] = "üüü€€€".encode()
+    assert call(http(web.url(), max_bytes=10), "x").output == "üüü€\n[response truncated at 10 bytes]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ("image/png", b"\x89PNG", "[image/png, 4 bytes, not shown]"),
+        ("", b"a\0b", "[binary, 3 bytes, not shown]"),
+        ("application/pdf", b"%PDF", "[application/pdf, 4 bytes, not shown]"),
+        ("image/svg+xml", b"<svg/>", "<svg/>"),
+    ],
+)
+def test_what_is_no_text_is_named_not_shown(web, kind, body, text):
+    web.answers["/"] = (200, {"Content-Type": kind}, body)
+    assert call(http(web.url()), "x").output == text
+
+
+def test_headers_and_auth_are_sent(web):
+    web.answers["/"] = b"done"
+    call(http(web.url(), headers={"X-Own": "1", "content-type": "text/xml"}, auth="the-token"), "<x/>")
+    headers = web.requests[0][2]
+    assert (headers["X-Own"], headers["Authorization"], headers["content-type"]) == (
+        "1",
+        "Bearer the-token",
+        "text/xml",
+    )
+    assert "Content-Type" not in headers
+    call(http(web.url(), auth=("ada", "pass:word")), "x")
+    assert base64.b64decode(web.requests[1][2]["Authorization"].removeprefix("Basic ")) == b"ada:pass:word"
+
+
+def echoing(handler):
+    named = ("Authorization", "X-Api-Key", "X-Signed", "Cookie")
+    shown = json.dumps([handler.path, *(handler.headers[name] for name in named if name in handler.headers)])
+    status = 500 if "fail" in handler.path else 200
+    handler.send(status, {"Content-Type": "application/json"}, shown)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"auth": "t0p-s3cret"},
+        {"auth": ("ada", "t0p-s3cret")},
+        {"headers": {"X-Api-Key": "t0p-s3cret"}},
+        {"headers": {"Authorization": "Token t0p-s3cret"}},
+        {"headers": {"Authorization": f"basic {base64.b64encode(b'ada:t0p-s3cret').decode()}"}},
+        {"headers": {"X-Signed": "by {KEY}"}, "secrets": {"KEY": "t0p-s3cret"}},
+        {"secrets": {"KEY": "t0p-s3cret"}, "path": "?key={KEY}"},
+        {"secrets": {"KEY": 't0p-s3cret" &'}, "path": "?key={KEY}"},
+        {"headers": {"Cookie": "session=t0p-s3cret"}},
+    ],
+)
+@pytest.mark.parametrize("path", ["/ok", "/fail"])
+def test_secrets_are_sent_and_never_shown(web, caplog, settings, path):
+    caplog.set_level(logging.DEBUG)
+    settings = dict(settings)
+    web.answers[path] = echoing
+    tool = http(web.url(path) + settings.pop("path", ""), **settings)
+    result = call(tool, "x")
+    arrived = str(web.requests)
+    assert "t0p-s3cret" in arrived or base64.b64encode(b"ada:t0p-s3cret").decode() in arrived
+    assert "***" in result.text
+    assert "t0p-s3cret" not in f"{result!r}{caplog.text}{tool!r}{Toolbox([tool]).specifications}"
+    assert base64.b64encode(b"ada:t0p-s3cret").decode() not in result.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "shown"),
+    [
+        ({"secrets": {"PIN": "123"}}, "pin 123, not 1234 or x123", "pin ***, not 1234 or x123"),
+        ({"auth": "abc"}, "abc abcd Bearer abc", "*** abcd ***"),
+        ({"auth": ("ada", "pw")}, "pw, pwd", "***, pwd"),
+        ({"headers": {"X-Tenant": "acme-corporation"}}, "for acme-corporation", "for ***"),
+        ({"headers": {"X-Sent-By": "id=long-number-7; v=1"}}, "long-number-7 v=1", "*** v=1"),
+        ({"headers": {"X-Tenant": "acme"}}, "acme", "acme"),
+        ({"headers": {"X-Session-Mode": "on"}}, "on", "on"),
+        ({"headers": {"X-Token": "Key f00d"}}, "f00d", "***"),
+        ({"headers": {"accept": "application/json"}}, "application/json", "application/json"),
+        ({"secrets": {"KEY": "a&b c<d"}}, "a&amp;b c&lt;d a%26b+c%3Cd a%26b%20c%3Cd", "*** *** ***"),
+        ({"secrets": {"KEY": ""}}, "nothing to hide", "nothing to hide"),
+    ],
+)
+def test_what_is_configured_is_not_shown_however_it_is_repeated(web, settings, text, shown):
+    web.answers["/"] = text
+    assert call(http(web.url(), **settings), "x").output == shown
+
+
+@pytest.mark.parametrize("kept", range(1, len("t0p-s3cret")))
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_cut_through_a_secret_shows_no_part_of_it(web, status, kept):
+    web.answers["/"] = (status, {}, "seen t0p-s3cret and more")
+    told = call(http(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
+    assert told == (
+        "Error: HTTP 500: seen ***" if status == 500 else f"seen ***\n[response truncated at {5 + kept} bytes]"
+    )
+
+
+def test_a_cut_through_a_letter_of_a_secret_shows_no_part_of_it(web):
+    web.answers["/"] = (200, {"Content-Type": "text/plain; charset=utf-16"}, "\ufeff: t0p-s3cret".encode("utf-16-le"))
+    assert call(http(web.url(), auth="t0p-s3cret", max_bytes=15), "x").output.startswith(": ***\n")
+
+
+def test_a_cut_elsewhere_leaves_the_text_alone(web):
+    web.answers["/"] = "a long text"
+    assert call(http(web.url(), auth="0123", max_bytes=6), "x").output == "a long\n[response truncated at 6 bytes]"
+
+
+def test_what_is_configured_does_not_show_in_logs():
+    settings = {"headers": {"X-Key": "t0p-s3cret"}, "secrets": {"KEY": "t0p-s3cret"}}
+    tool = http("https://example.com/?key=t0p-s3cret", **settings)
+    assert "t0p-s3cret" not in repr(tool._endpoint)
+
+
+def test_a_basic_header_that_is_none_hides_itself(web):
+    web.answers["/"] = echoing
+    assert "not-base64!" not in call(http(web.url(), headers={"Authorization": "Basic not-base64!"}), "x").output
+
+
+def test_braces_that_name_no_secret_stay(web):
+    web.answers["/"] = b"done"
+    call(http(web.url(), headers={"X-Filter": "{a}"}), "x")
+    assert web.requests[0][2]["X-Filter"] == "{a}"
+
+
+def test_the_url_of_an_error_shows_no_secret():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    result = call(http(f"http://127.0.0.1:{port}/t0p-s3cret", secrets={"KEY": "127.0.0.1"}), "x")
+    assert result.error_message.startswith("Cannot connect to '***'")
+
+
+def test_what_is_not_public_is_refused_by_default(web):
+    result = call(http(web.url(), allow_hosts=()), "x")
+    assert (result.error_message, web.requests) == ("Access denied: '127.0.0.1' is not a public address", [])
+
+
+def test_allow_hosts_is_matched_against_the_host_as_written_at_every_hop(web):
+    web.answers["/"] = (302, {"Location": web.url("/", host="localhost")}, b"")
+    result = call(http(web.url(), method="GET"), "x")
+    assert result.error_message == "Access denied: 'localhost' is not a public address"
+
+
+class Flaky:
+    """Fails so often, then answers."""
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+
+    def __call__(self, handler):
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is None:
+            handler.send(200, {}, b"" if handler.command == "HEAD" else b"at last")
+        elif failure != "hang up":
+            handler.send(failure, {}, b"later")
+
+
+@pytest.mark.parametrize("failures", [(503,), (502, 504), ("hang up", 503)])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_safe_methods_are_tried_again(web, method, failures):
+    web.answers["/"] = Flaky(*failures)
+    assert call(http(web.url(), method=method), "x").is_success
+    assert len(web.requests) == len(failures) + 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("failure", [503, "hang up"])
+def test_others_are_not(web, method, failure):
+    web.answers["/"] = Flaky(failure)
+    assert not call(http(web.url(), method=method), "x").is_success
+    assert len(web.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "retries", "requests"), [(500, 2, 1), (404, 2, 1), (503, 0, 1), (503, 1, 2), (503, 2, 3)]
+)
+def test_only_what_may_pass_is_tried_again_and_not_for_ever(web, failure, retries, requests):
+    web.answers["/"] = Flaky(*[failure] * 9)
+    assert call(http(web.url(), method="GET", retries=retries), "x").error_message == f"HTTP {failure}: later"
+    assert len(web.requests) == requests
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_time_limit_holds_for_the_call(web, method):
+    web.answers["/"] = lambda handler: handler.server.web.closing.wait(60)
+    assert call(http(web.url(), method=method, timeout=0.3), "x").error_message == "Timed out after 0.3 s"
+
+
+def test_approval_shows_method_url_and_body_but_no_secret(web):
+    web.answers["/orders"] = b"done"
+    reviewer = Reviewer(Continue())
+    tool = http(web.url("/orders?key={KEY}"), secrets={"KEY": "t0p-s3cret"}, requires_approval=True)
+    assert call(tool, "Emma", review=reviewer).output == "done"
+    request = reviewer.requests[0]
+    assert (
+        request.description
+        == f"POST {web.url('/orders')}?key={{KEY}}\nDoes something\nAn edit replaces the body, as plain text."
+    )
+    assert request.arguments == "Emma"
+
+
+@pytest.mark.parametrize(
+    ("settings", "form"),
+    [
+        ({"method": "GET"}, "Does something\nAn edit replaces the input, as plain text."),
+        ({"input_type": Order}, "Does something\nAn edit replaces all arguments, as one JSON object."),
+        ({"input_type": Order, "editable": "title"}, "Does something\nAn edit replaces 'title', as plain text."),
+        ({"approval_description": "It costs money"}, "It costs money\nAn edit replaces the body, as plain text."),
+    ],
+)
+def test_a_reviewer_is_told_what_an_edit_must_be(settings, form):
+    tool = http("https://example.com/", **settings)
+    assert tool.approval_description.partition("\n")[2] == form
+
+
+def test_an_edit_replaces_the_body(web):
+    web.answers["/orders"] = b"done"
+    call(http(web.url("/orders"), requires_approval=True), "Emma", review=Reviewer(Edit('{"title": "Persuasion"}')))
+    assert sent(web) == ("POST", "/orders", "application/json", b'{"title": "Persuasion"}')
+
+
+def test_an_edit_of_a_typed_tool_replaces_its_arguments(web):
+    web.answers["/orders"] = b"done"
+    reviewer = Reviewer(Edit('{"title": "Persuasion"}'))
+    tool = http(web.url("/orders"), input_type=Order, requires_approval=True)
+    call(tool, {"title": "Emma"}, review=reviewer)
+    assert reviewer.requests[0].arguments == {"title": "Emma", "copies": 1, "tags": None}
+    assert sent(web)[3] == b'{"title":"Persuasion","copies":1}'
+
+
+def test_calls_beside_each_other_do_not_mix(web):
+    together = threading.Barrier(8, timeout=30)
+
+    def meeting(handler):
+        together.wait()
+        handler.send(200, {}, handler.path.encode())
+
+    web.answers["/"] = meeting
+    box = Toolbox([http(web.url(), method="GET")])
+    replies = box.execute_all([ToolCall("service", {"input": str(each)}) for each in range(8)])
+    assert [reply.text for reply in replies] == [f"/?input={each}" for each in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"url": "ftp://example.com"}, "url must begin with http"),
+        ({"url": "https://user:pw@example.com"}, "url must begin with http"),
+        ({"url": "https://{host}/"}, "url must begin with http"),
+        ({"url": "https:///x"}, "url must begin with http"),
+        ({"url": None}, "url must begin with http"),
+        ({"method": "TRACE"}, "method must be one of"),
+        ({"method": None}, "method must be one of"),
+        ({"headers": {"Host": "evil"}}, "'Host' is no header that can be set"),
+        ({"headers": {"Content-Length": "1"}}, "is no header that can be set"),
+        ({"headers": {"A b": "1"}}, "is no header that can be set"),
+        ({"headers": {7: "1"}}, "is no header that can be set"),
+        ({"headers": {"X": "a\r\nY: b"}}, "the value of 'X' cannot be sent"),
+        ({"headers": {"X": "€"}}, "the value of 'X' cannot be sent"),
+        ({"headers": {"X": 1}}, "the value of 'X' cannot be sent"),
+        ({"auth": "a\nb"}, "the value of 'Authorization' cannot be sent"),
+        ({"auth": ("only",)}, "auth must be a bearer token"),
+        ({"auth": 7}, "auth must be a bearer token"),
+        ({"secrets": {"A B": "x"}}, "secrets: 'A B' must be a name"),
+        ({"secrets": {"A": 1}}, "secrets: 'A' must be a name"),
+        ({"secrets": {"A": "x\ny"}}, "secrets: 'A' must be a name"),
+        ({"retries": -1}, "retries must be a whole number"),
+        ({"retries": True}, "retries must be a whole number"),
+        ({"timeout": 0}, "timeout must be a number"),
+        ({"max_bytes": 0}, "max_bytes must be a number"),
+        ({"allow_hosts": "localhost"}, "allow_hosts must be a list"),
+        ({"input_type": str}, "str"),
+    ],
+)
+def test_what_cannot_work_is_refused_while_the_tool_is_made(settings, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        http(**{"url": "https://example.com/"} | settings)
+
+
+def test_an_error_about_auth_does_not_show_it():
+    with pytest.raises(ToolDefinitionError) as problem:
+        http("https://example.com", auth=["ada", "t0p-s3cret"])
+    assert "t0p" not in str(problem.value)
+
+
+def test_a_setting_that_does_not_exist_is_refused():
+    with pytest.raises(TypeError, match="HttpTool has no setting 'retry'; known are "):
+        http("https://example.com", retry=1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"input_type": Order}])
+def test_a_placeholder_that_nothing_fills_is_refused(settings):
+    with pytest.raises(ToolDefinitionError, match=r"Tool 'service': nothing is known for \{id\} in the URL"):
+        Toolbox([http("https://example.com/{id}", **settings)])
+
+
+def test_a_redirected_post_does_not_take_its_body_elsewhere(web):
+    with serving() as other:
+        web.answers["/"] = (307, {"Location": other.url()}, b"")
+        assert "would send the body to another server" in call(http(web.url()), "x").error_message
+        assert other.requests == []
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch")
+    monkeypatch.setitem(sys.modules, "httpcore2", None)
+    with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*toolsemble\[http\]"):
+        http("https://example.com")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_model_cannot_have_a_secret_filled_into_its_own_text(web, method):
+    web.answers["/"] = b"done"
+    call(http(web.url(), method=method, headers={"X-Key": "{KEY}"}, secrets={"KEY": "t0p-s3cret"}), "{KEY} %7BKEY%7D")
+    _, path, _, body = web.requests[0]
+    assert "t0p-s3cret" not in path + body.decode()

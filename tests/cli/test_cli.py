@@ -1,0 +1,921 @@
+"""The program's commands, in this process: what they write, and how they end."""
+
+import io
+import itertools
+import json
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import toolsemble
+from helpers.terminal import Person, forget_modules, write_bot
+from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
+from toolsemble.agent import ConversationMemory
+from toolsemble.cli import app, completion, main, program
+from toolsemble.cli.builtins import BUILT_INS
+from toolsemble.cli.exit_codes import Exit, exit_of, line_of
+from toolsemble.cli.screen import Pane, Screen
+from toolsemble.cli.visible import one_line, visible
+from toolsemble.definition.definition import PROVIDERS
+
+pytestmark = pytest.mark.slow
+
+SPENT = re.compile(r"\d+\.\d s")
+TWICE = 'add_1_2(), "It is three."'
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    """Leave nothing of what a command loads, and have Ctrl-C as a program has it."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+    forget_modules(tmp_path)
+
+
+@pytest.fixture
+def bot(tmp_path):
+    return lambda script="", more="": write_bot(tmp_path, script, more=more)
+
+
+@pytest.fixture
+def started(capsys):
+    """Run a command here; give its exit code, output and errors, in which times are left out."""
+
+    def started(*words):
+        code = main(words)
+        out, err = capsys.readouterr()
+        return code, out, SPENT.sub("N s", err)
+
+    return started
+
+
+@pytest.fixture
+def person(monkeypatch):
+    """Sit down at a terminal that this process believes is its own."""
+    monkeypatch.setenv("TERM", "xterm")
+    sitting = Person()
+    yield sitting
+    sitting.leaves()
+
+
+def kinds(out):
+    return [json.loads(line)["kind"] for line in out.splitlines()]
+
+
+# --- asking
+
+
+def test_the_answer_goes_to_the_output_and_what_is_done_for_it_to_the_errors(bot, started):
+    path = bot(TWICE)
+    assert started("ask", "What is", "1 + 2?", "-m", f"{path}:model", "-t", path) == (
+        0,
+        "It is three.\n",
+        'add {"a":1,"b":2}\n  -> 3\n1 call, N s, 2,000 tokens in, 40 out\n',
+    )
+
+
+def test_a_quiet_run_gives_the_answer_only(bot, started):
+    path = bot(TWICE)
+    assert started("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "It is three.\n", "")
+
+
+def test_a_question_can_come_from_the_input(bot, started, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is it?\n"))
+    path = bot("lambda messages: messages[-1].text.upper()")
+    assert started("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
+
+
+def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_shown(bot, started):
+    calls = '(ToolCall("add", {"a": "x"}), ToolCall("many", {"input": "9"}))'
+    path = bot(f'ChatReply("I look.", {calls}), "Done."')
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    assert (code, out) == (0, "Done.\n")
+    assert err.splitlines()[:4] == [
+        "I look.",
+        'add {"a":"x"}',
+        'many {"input":"9"}',
+        "  add -> Error: Invalid arguments for 'add': a: expected an integer; b: missing",
+    ]
+    assert "  .. many 50% half of it\n" in err
+    shown = [f"     line {number}" for number in range(1, 6)]
+    assert err.splitlines()[-9:-1] == ["  many -> line 0", *shown, "     ... 3 more lines", "     and a ImageContent"]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_modules_and_tools_print_does_not_get_into_the_answer(bot, started, options):
+    loud = '\nprint("Loading")\n@tool\ndef loud() -> str:\n    "Prints."\n    print("Working")\n    return "well"\n'
+    path = bot('ToolCall("loud"), "Done."', more=loud)
+    for printed, *words in (
+        ("Loading", "tools", path),
+        ("Working", "call", f"{path}:loud"),
+        ("Working", "ask", "q", "-m", f"{path}:model", "-t", f"{path}:loud"),
+    ):
+        code, out, err = started(*words, *options)
+        assert (code, printed in out, printed in err) == (0, False, True)
+
+
+def test_an_immediate_result_is_the_answer(bot, started):
+    path = bot('ToolCall("show", {"text": "hello"})')
+    assert started("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "shown: hello\n", "")
+
+
+@pytest.mark.parametrize(
+    ("approve", "told"),
+    [
+        ("always", "  ok delete: approved\n  -> deleted old.log\n"),
+        (
+            "never",
+            (
+                "  no delete: refused: nothing that needs approval may run (--approve never)\n"
+                "  -> Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n"
+            ),
+        ),
+        (
+            "ask",
+            (
+                "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in "
+                "a terminal, or with --approve always\n"
+                "  no delete: refused: standard input is not a terminal, so nobody can be asked\n"
+                "  -> Error: Rejected by reviewer: standard input is not a terminal, so nobody can be asked\n"
+            ),
+        ),
+    ],
+)
+def test_approval_is_given_as_the_option_says(bot, started, monkeypatch, approve, told):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    path = bot('ToolCall("delete", {"path": "old.log"}), "Done."')
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve)
+    assert (code, out) == (0, "Done.\n")
+    assert err == f'delete {{"path":"old.log"}}\n{told}1 call, N s, 2,000 tokens in, 40 out\n'
+
+
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
+    path = bot(TWICE)
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
+    assert (code, out) == (3, "It is three.\n")
+    assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
+    assert "the answer had to be given early: its calls were used up (--max-calls)\n" in err
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "line"),
+    [
+        ('ModelError("no such model")', 1, "toolsemble: no such model\n"),
+        ('add_1_2(), ""', 3, "Maximum tool iterations (0) reached, and the model gave no answer even then\n"),
+    ],
+)
+def test_a_run_that_fails_says_so_in_one_line_after_what_was_done(bot, started, script, code, line):
+    path = bot(script)
+    ended, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
+    assert (ended, out) == (code, "")
+    assert re.search(r"^failed after (1 call, )?N s", err, re.MULTILINE)
+    assert err.endswith(line)
+
+
+def test_a_model_that_is_asked_again_is_told_of(bot, started):
+    path = bot('ModelError("busy", retryable=True, retry_after=0), "Here."')
+    code, out, err = started("ask", "q", "-m", f"{path}:model")
+    assert (code, out) == (0, "Here.\n")
+    assert "the model failed and is asked again in N s: busy\n" in err
+
+
+def test_an_interrupted_run_ends_cleanly_and_loses_nothing(bot, started):
+    path = bot("add_1_2(), interrupted")
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    assert (code, out) == (130, "")
+    assert err.endswith("  -> 3\ninterrupted after 1 call, N s, 1,000 tokens in, 20 out\n")
+
+
+def test_the_text_of_an_answer_that_is_interrupted_is_kept(bot, started, tmp_path):
+    path = bot("", SLOW_MODEL)
+    memory = str(tmp_path / "talk.db")
+    assert started("ask", "q", "-m", f"{path}:model", "-q", "--memory", memory) == (130, "Half an\n", "")
+    kept = ConversationMemory(memory)
+    assert [message.text for message in kept.load("default")] == ["q", "Half an (interrupted)"]
+    kept.close()
+    again = write_bot(tmp_path, 'lambda messages: " / ".join(message.text for message in messages)', "again.py")
+    assert started("ask", "Go on.", "-m", f"{again}:model", "-q", "--memory", memory) == (
+        0,
+        "q / Half an (interrupted) / Go on.\n",
+        "",
+    )
+
+
+SLOW_MODEL = """
+class Slow(FunctionModel):
+    async def stream(self, request):
+        async for chunk in super().stream(request):
+            if chunk.text == "answer":
+                signal.raise_signal(signal.SIGINT)
+                await asyncio.sleep(60)
+            yield chunk
+
+model = Slow(lambda request: "Half an answer")
+"""
+
+
+def test_events_can_be_read_as_lines_of_json(bot, started):
+    calls = '[add_1_2(), ToolCall("delete", {"path": "x"}), ToolCall("many", {"input": "1"})]'
+    path = bot(f'ModelError("busy", retryable=True, retry_after=0), {calls}, "caf\\u00e9 \\x1b[2J"')
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", "always", "--json")
+    assert (code, err) == (0, "")
+    assert out.isascii()
+    assert out.isprintable() is False
+    assert "\x1b" not in out
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {line["kind"] for line in lines} == {
+        "model_retried",
+        "call_delta",
+        "arguments_delta",
+        "call_requested",
+        "call_progress",
+        "review_requested",
+        "review_decided",
+        "call_replied",
+        "turn_ended",
+        "text_delta",
+        "final",
+    }
+    assert [line["fraction"] for line in lines if line["kind"] == "call_progress"] == [0.5, None, None]
+    final = lines[-1]
+    assert (final["text"], final["stop_reason"]) == ("café \x1b[2J", "answer")
+    assert [(each["call"]["name"], each["text"]) for each in final["tool_calls"]] == [
+        ("add", "3"),
+        ("delete", "deleted x"),
+        ("many", "line 0"),
+    ]
+    assert final["tool_calls"][2]["contents"] == [{"kind": "ImageContent", "size": 3}]
+    assert final["usage"]["input_tokens"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("approve", "decided"),
+    [
+        ("always", {"decision": "continue"}),
+        (
+            "never",
+            {
+                "decision": "reject",
+                "reason": "nothing that needs approval may run (--approve never)",
+                "timed_out": False,
+            },
+        ),
+    ],
+)
+def test_decisions_can_be_read_as_json(bot, started, approve, decided):
+    path = bot('ToolCall("delete", {"path": "x"}), "Done."')
+    _, out, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve, "--json")
+    line = next(json.loads(line) for line in out.splitlines() if "review_decided" in line)
+    assert {name: line[name] for name in decided} == decided
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "last"),
+    [
+        ('ModelError("down")', 1, {"kind": "error", "message": "down", "exit_code": 1}),
+        ("interrupted", 130, {"kind": "interrupted", "text": ""}),
+    ],
+)
+def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, last):
+    path = bot(script)
+    ended, out, _ = started("ask", "q", "-m", f"{path}:model", "--json")
+    line = json.loads(out.splitlines()[-1])
+    assert ended == code
+    assert {name: line[name] for name in last} == last
+    assert line["usage"]["model_calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["ask", " "], "There is no question: write it after 'ask', or '-' to read it from the input"),
+        (["ask"], "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
+        (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
+        (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
+        (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
+        (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
+        (["ask", "q", "-m", "os:path"], "'os:path' is a module and no model: write os:path.NAME for a model in it"),
+        (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
+        (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),
+        (["tools", "--provider", "nobody"], "Invalid value for '-p' / '--provider'"),
+        (["--show-completion", "cmd"], "There is no completion for the shell 'cmd'; say one of bash, zsh, fish"),
+    ],
+)
+def test_misuse_is_told_in_one_line(started, words, line):
+    code, out, err = started(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"toolsemble: {line}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["ask", " "], 2, "There is no question: write it after 'ask', or '-' to read it from the input"),
+        (["ask", "q", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
+        (["ask", "q", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        (["ask", "q", "-m", "BOT:model", "--memory", "BOT/x"], 2, "The conversation memory 'BOT/x' cannot be used: "),
+        (["ask", "q", "--nothing"], 2, "No such option"),
+        (["ask"], 2, "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
+        (["chat", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
+        (["chat", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        (["chat", "--max-calls", "x"], 2, "Invalid value for '--max-calls': 'x' is not a valid integer"),
+    ],
+)
+def test_what_fails_before_a_run_is_a_line_of_json_too(bot, started, words, code, message):
+    path = bot()
+    ended, out, err = started(*(word.replace("BOT", path) for word in words), "--json")
+    line = json.loads(out)
+    assert (ended, line["kind"], line["exit_code"]) == (code, "error", code)
+    assert line["message"].startswith(message.replace("BOT", path))
+    assert (line["text"], line["tool_calls"], line["usage"]["model_calls"]) == ("", [], 0)
+    assert err == f"toolsemble: {line['message']}\n"
+
+
+def test_ctrl_c_before_a_run_is_a_line_of_json_too(bot, started):
+    path = bot("", "signal.raise_signal(signal.SIGINT)")
+    code, out, _ = started("ask", "q", "-m", f"{path}:model", "--json")
+    assert (code, kinds(out)) == (130, ["interrupted"])
+
+
+def test_other_commands_have_no_events(started):
+    assert started("tools", "--json", "--nothing")[:2] == (2, "")
+
+
+def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
+    path = bot('ValueError("\\x1b[2J")')
+    for words in (["--debug", "ask"], ["ask", "--debug"]):
+        code, _, err = started(*words, "q", "-m", f"{path}:model")
+        assert code == 1
+        assert "Traceback (most recent call last)" in err
+        assert err.endswith("toolsemble: \\x1b[2J\n") or "used up" in err
+        assert "\x1b" not in err
+
+
+def test_what_a_model_chooses_by_itself_says_in_the_log_is_told(started, monkeypatch):
+    import logging  # noqa: PLC0415 - only here
+
+    from toolsemble.cli import model  # noqa: PLC0415 - as above
+    from toolsemble.testing import ScriptedModel  # noqa: PLC0415 - as above
+
+    def chosen(_):
+        logging.getLogger("toolsemble.models.environment").info("Taking local, as there is no key")
+        return ScriptedModel(["Hello."])
+
+    monkeypatch.setattr(model, "model_of", chosen)
+    code, out, err = started("ask", "hi")
+    assert (code, out, err) == (0, "Hello.\n", "Taking local, as there is no key\nN s\n")
+
+
+# --- at a terminal
+
+
+def test_a_person_sees_the_text_as_it_comes_and_is_asked_about_calls(bot, person):
+    calls = 'ChatReply("I look.", (ToolCall("delete", {"path": "a\\x1b[2J"}), add_1_2()), TokenUsage(1, 1))'
+    path = bot(f'{calls}, "Done \\x1b[31m.\\nBye."')
+    actor = person.answers(("[c]ontinue", "c\n"))
+    assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
+    actor.join(60)
+    text = person.plain()
+    assert text.startswith('I look.\ndelete {"path":"a\\u001b[2J"}\nadd {"a":1,"b":2}\n')
+    assert "  ok delete: approved\n  delete -> deleted a\\x1b[2J\n" in text
+    assert "  add -> 3\n" in text
+    assert SPENT.sub("N s", text).endswith("Done \\x1b[31m.\nBye.\n2 calls, N s, 1,001 tokens in, 21 out\n")
+    assert "\x1b[1;36mdelete\x1b[0m" in person.seen
+
+
+def test_an_edit_of_a_person_is_told(bot, person, monkeypatch):
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = bot('ToolCall("delete", {"path": "a"}), "Done."')
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
+    actor.join(60)
+    assert '  ok delete: approved with {"path": "b"}\n  -> deleted b\n' in person.plain()
+
+
+def test_edits_can_be_read_as_json(bot, person, monkeypatch):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.delenv("EDITOR", raising=False)
+    path = bot('ToolCall("delete", {"path": "a"}), "Done."')
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path, "--json"]) == 0
+    actor.join(60)
+    line = next(line for line in person.plain().splitlines() if '"review_decided"' in line)
+    assert json.loads(line)["revised"] == '{"path": "b"}'
+
+
+def test_the_status_shows_what_goes_on_and_gives_way(bot, person, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    path = bot("", PATIENT_MODEL)
+    assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
+    text = person.plain()
+    assert "0 s thinking" in person.seen
+    assert 's add {"a":' in person.seen
+    assert text.startswith('add {"a":1,"b":2}\n  -> 3\nDone.\n')
+
+
+PATIENT_MODEL = """
+class Patient(ScriptedModel):
+    async def stream(self, request):
+        async for chunk in super().stream(request):
+            await asyncio.sleep(0.25)
+            yield chunk
+
+model = Patient([add_1_2(), "Done."])
+"""
+
+
+def test_a_narrow_terminal_never_breaks_a_line_of_a_result(bot, monkeypatch, person):
+    long = '@tool\ndef show_long() -> str:\n    "Long."\n    return "x" * 500\n'
+    path = bot('ToolCall("show_long"), "Done."', long)
+    assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", f"{path}:show_long"]) == 0
+    assert f"  -> {'x' * 92}...\n" in person.plain()
+
+
+def test_an_immediate_result_is_shown_at_a_terminal_although_no_model_said_it(bot, person):
+    path = bot('ToolCall("show", {"text": "hello"})')
+    assert person.runs(["ask", "q", "-q", "-m", f"{path}:model", "-t", path]) == 0
+    assert person.plain() == "shown: hello\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "colored"),
+    [
+        ({}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "dumb", "FORCE_COLOR": "1"}, True),
+    ],
+)
+def test_colors_are_shown_where_people_want_them(person, monkeypatch, given, colored):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert person.runs(["tools", "calculator"]) == 0
+    person.plain()
+    assert ("\x1b[" in person.seen) is colored
+
+
+@pytest.mark.parametrize("columns", [1, 20])
+def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatch, columns):
+    monkeypatch.setenv("TERM", "xterm")
+    sitting = Person(columns)
+    assert sitting.runs(["tools", "calculator", "--no-color"]) == 0
+    assert {"tool", "parameters", "calculator", "expression"} <= set(sitting.plain().split())
+    sitting.leaves()
+
+
+def test_no_color_as_an_option_stands_above_the_rest(person, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert person.runs(["tools", "--no-color"]) == 0
+    assert "calculator" in person.plain()
+    assert "\x1b[" not in person.seen
+
+
+# --- conversations
+
+
+def test_a_conversation_of_lines_is_answered_line_by_line(bot, started, monkeypatch):
+    said = "lambda messages: ' / '.join(message.text for message in messages)"
+    path = bot(f'{said}, {said}, "Slash.", {said}')
+    lines = ["hello", "", "bye", "/tools", "/hlep", "/help", "//slash", "/new", "again", "/quit", "never read"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    code, out, err = started("chat", "-q", "-m", f"{path}:model", "-t", f"{path}:add")
+    assert (code, out) == (0, "hello\nhello / hello / bye\nSlash.\nagain\n")
+    assert err.startswith("add\nThere is no command /hlep; did you mean /help?\n/help   what you can write here\n")
+    assert err.endswith("//text  says a text that begins with a slash\nA new conversation.\n")
+
+
+def test_a_conversation_goes_on_after_a_failure_and_says_so_in_the_end(bot, started, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n/tools\n"))
+    path = bot('ModelError("down"), "Up."')
+    code, out, err = started("chat", "-q", "-m", f"{path}:model")
+    assert (code, out, err) == (1, "Up.\n", "down\nnone; name some with --tools\n")
+
+
+def test_a_budget_in_a_conversation_is_its_exit_code(bot, started, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
+    path = bot(f'{TWICE}, "Fine."')
+    assert started("chat", "-q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")[0] == 3
+
+
+def test_ctrl_c_ends_a_conversation_that_nobody_types(bot, started, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
+    path = bot('interrupted, "Never."')
+    assert started("chat", "-q", "-m", f"{path}:model") == (130, "", "")
+
+
+def test_ctrl_c_stops_an_answer_and_not_the_conversation(bot, person):
+    path = bot("interrupted, lambda messages: ' / '.join(message.text for message in messages)")
+    actor = person.answers(
+        ("> ", "hello\n"), ("interrupted after", ""), ("> ", "go on\n"), ("tokens in", ""), ("> ", "/quit\n")
+    )
+    assert person.runs(["chat", "-m", f"{path}:model"]) == 0
+    actor.join(60)
+    assert "hello / (interrupted) / go on\n" in person.plain()
+
+
+def test_the_end_of_the_input_leaves_a_conversation(bot, person):
+    actor = person.answers(("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
+    actor.join(60)
+    assert person.plain().startswith("/help tells what you can write; Ctrl-C stops an answer.\n> ")
+
+
+def test_ctrl_c_at_the_prompt_only_empties_the_line(bot, person, monkeypatch):
+    told = iter([KeyboardInterrupt, EOFError])
+
+    def interrupted(prompt):
+        raise next(told)
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
+
+
+# --- looking at tools
+
+
+def test_the_built_in_tools_are_listed_with_their_settings(started):
+    code, out, err = started("tools")
+    assert (code, err) == (0, "")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [entry.form for entry in BUILT_INS.values()]
+
+
+def test_a_built_in_tool_whose_packages_are_missing_says_what_to_install(started, monkeypatch):
+    monkeypatch.setitem(sys.modules, "whenever", None)
+    _, out, _ = started("tools")
+    assert (
+        "datetime\tnot available: DateTimeTool needs the package 'whenever': pip install 'toolsemble[datetime]'" in out
+    )
+    assert "datetime" not in started("tools", "--json")[1]
+
+
+def test_the_tools_of_a_file_are_listed_with_their_parameters(bot, started):
+    assert started("tools", bot()) == (
+        0,
+        (
+            "add\ta: integer, b: integer\tAdd two numbers.\ndelete\tpath: string\tDelete a file.\n"
+            "many\tinput: string\tGives many lines.\nshow\ttext: string\tShow a text.\n"
+        ),
+        "",
+    )
+
+
+def test_parameters_of_every_kind_are_shown_in_one_line(tmp_path, started):
+    file = tmp_path / "kinds.py"
+    file.write_text(
+        "from typing import Any, Literal\nfrom toolsemble import tool\n@tool\ndef find(which: Literal['a', 'b'], "
+        "tags: list[str], what: Any, size: int | str = 3, other: list = None) -> str:\n    return ''\n"
+    )
+    _, out, _ = started("tools", str(file))
+    assert out == 'find\twhich: "a"|"b", tags: string[], what: any, [size: integer|string], [other: any[]|null]\t\n'
+
+
+def test_specifications_and_wire_forms_are_json(bot, started):
+    path = bot()
+    lines = started("tools", path, "--json")[1].splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["add", "delete", "many", "show"]
+    wire = json.loads(started("tools", f"{path}:add", "--provider", "openai")[1])
+    assert wire[0]["function"]["name"] == "add"
+    assert json.loads(started("tools", f"{path}:add", "--provider", "openai", "--json")[1]) == wire
+    assert {each["function"]["name"] for each in json.loads(started("tools", "-p", "openai")[1])} == set(BUILT_INS)
+
+
+def test_explain_says_what_a_provider_does_not_see(started):
+    code, out, _ = started("explain", "file_read", "--provider", "google")
+    assert code == 0
+    assert "file_read\tgoogle\t$.offset\tminimum\tmoved into the description: at least 0\n" in out
+    line = json.loads(started("explain", "file_read", "--provider", "google", "--json")[1].splitlines()[0])
+    assert line == {
+        "tool": "file_read",
+        "provider": "google",
+        "path": "$.offset",
+        "keyword": "minimum",
+        "action": "moved",
+        "detail": "at least 0",
+    }
+    assert {row.split("\t")[1] for row in started("explain", "file_read")[1].splitlines()} >= {"google", "openai"}
+    assert started("explain", "calculator", "-p", "mcp") == (0, "", "Nothing is lost: mcp sees it as it is declared.\n")
+
+
+# --- calling by hand
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["calculator", "2 + 2"], (0, "4\n", "")),
+        (["calculator", "2", "+", "2"], (0, "4\n", "")),
+        (["calculator", '{"input": "2 + 2"}'], (0, "4\n", "")),
+        (["calculator", "input=2 + 2"], (0, "4\n", "")),
+        (["BOT:add", "a=1", "b=2"], (0, "3\n", "")),
+        (["BOT:add", '{"a": 1, "b": 2}'], (0, "3\n", "")),
+        (["BOT:add", "--approve", "never", "b=2"], (1, "Error: Missing required parameter(s) for 'add': a\n", "")),
+        (["BOT:add"], (1, "Error: Missing required parameter(s) for 'add': a, b\n", "")),
+        (["BOT:show", "a=b"], (0, "shown: a=b\n", "")),
+        (["BOT:show", "text=a=b"], (0, "shown: a=b\n", "")),
+        (["BOT:show", "\x1b[2J\u202e"], (0, "shown: \\x1b[2J\\u202e\n", "")),
+        (["BOT:delete", "path=x", "--approve", "always"], (0, "deleted x\n", "")),
+        (
+            ["BOT:delete", "path=x", "--approve", "never"],
+            (3, "Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n", ""),
+        ),
+        (["BOT:add", "1", "2"], (2, "", "toolsemble: Arguments are JSON text or pairs such as a=value, not '1 2'\n")),
+        (["BOT:add", "a=1", "b=2", "a=3"], (2, "", "toolsemble: 'a' is given 2 times; give it once, or write JSON\n")),
+        (["BOT:show", "a=1", "a=2"], (0, "shown: a=1 a=2\n", "")),
+        (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which only programs can get\n")),
+    ],
+)
+def test_a_tool_is_called_by_hand(bot, started, words, expected):
+    path = bot()
+    assert started("call", *(word.replace("BOT", path) for word in words)) == expected
+
+
+def test_arguments_can_come_from_the_input_and_the_reply_be_json(bot, started, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"a": 1, "b": 2}'))
+    code, out, _ = started("call", f"{bot()}:add", "-", "--json")
+    reply = json.loads(out)
+    assert (code, reply["text"], reply["is_error"], reply["call"]["name"]) == (0, "3", False, "add")
+
+
+def test_a_file_with_several_tools_asks_which_one_is_meant(bot, started):
+    path = bot()
+    code, _, err = started("call", path)
+    assert code == 2
+    assert err.endswith("NAME: add, delete, many, show\n")
+
+
+def test_the_progress_of_a_call_by_hand_is_shown_at_a_terminal(bot, person):
+    assert person.runs(["call", f"{bot()}:many", "1"]) == 0
+    assert person.plain().startswith("line 0\n")
+    assert "50% half of it" in person.seen
+
+
+LEAVING = "@tool\ndef leave() -> str:\n    raise {}\n"
+
+
+@pytest.mark.parametrize(("error", "line"), [("SystemExit(7)", "SystemExit: 7"), ("GeneratorExit", "GeneratorExit")])
+def test_a_tool_that_wants_to_end_the_program_fails_the_command_alone(bot, started, error, line):
+    path = bot('ToolCall("leave"), ToolCall("leave")', LEAVING.format(error))
+    assert started("call", f"{path}:leave") == (1, "", f"toolsemble: {line}\n")
+    run = ("ask", "q", "-m", f"{path}:model", "-t", f"{path}:leave")
+    code, _, err = started(*run)
+    assert (code, err.splitlines()[-1]) == (1, f"toolsemble: {line}")
+    code, out, _ = started(*run, "--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last["kind"], last["message"], len(last["tool_calls"])) == (1, "error", line, 1)
+    assert "Traceback" in started("--debug", "call", f"{path}:leave")[2]
+
+
+def test_a_call_by_hand_can_be_interrupted(tmp_path, started):
+    file = tmp_path / "stop.py"
+    file.write_text(
+        "import signal\nfrom toolsemble import tool\n\n@tool\ndef stop() -> None:\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+    )
+    assert started("call", str(file))[0] == 130
+
+
+# --- the program itself
+
+
+def test_help_version_and_completion_need_nothing_of_the_library(started):
+    assert started("--version") == (0, f"toolsemble {toolsemble.__version__}\n", "")
+    assert started("version")[1].startswith(f"toolsemble {toolsemble.__version__} (Python ")
+    code, out, _ = started()
+    assert code == 0
+    assert out == started("--help")[1]
+    for shell in completion.SHELLS:
+        assert "_TOOLSEMBLE_COMPLETE" in started("--show-completion", shell)[1]
+
+
+def test_what_the_declarations_repeat_to_be_quick_is_so():
+    assert app.PROVIDERS == PROVIDERS
+    assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
+    assert (app.PROGRAM, app.VARIABLE) == (completion.PROGRAM, completion.VARIABLE)
+
+
+def test_completion_is_set_up_once(started, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    (tmp_path / ".bashrc").write_text("alias ll='ls -l'")
+    assert started("--install-completion", "auto")[1].startswith("Added one line to ")
+    assert started("--install-completion", "bash")[1].endswith("sets it up already.\n")
+    hook = 'eval "$(toolsemble --show-completion bash)"'
+    assert (tmp_path / ".bashrc").read_text() == f"alias ll='ls -l'\n{hook}\n"
+    assert started("--install-completion", "fish")[0] == 0
+    assert (tmp_path / ".config/fish/config.fish").read_text() == "toolsemble --show-completion fish | source\n"
+
+
+def test_the_shell_completes_commands_and_tools(capsys, monkeypatch):
+    monkeypatch.setenv("_TOOLSEMBLE_COMPLETE", "bash_complete")
+    for words, expected in {
+        "toolsemble ex": ["plain,explain"],
+        "toolsemble ask -t calculator,file": ["plain,calculator,file_read:", "plain,calculator,file_write:"],
+    }.items():
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        with pytest.raises(SystemExit):
+            main([])
+        assert capsys.readouterr().out.split() == expected
+
+
+def test_without_the_extra_the_program_says_what_to_install(monkeypatch, started):
+    for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "click", None)
+    told = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    assert started("version") == (2, "", told)
+
+
+def test_an_installation_that_is_broken_otherwise_is_not_hushed_up(monkeypatch):
+    monkeypatch.setitem(sys.modules, "toolsemble.cli.app", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["version"])
+
+
+def test_a_table_without_rich_says_what_to_install(person, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert person.runs(["tools"]) == 2
+    assert "A table needs the package 'rich.console': pip install 'toolsemble[cli]'" in person.plain()
+
+
+def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["toolsemble", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("toolsemble", run_name="__main__")
+    assert ended.value.code == 2
+
+
+def test_bytes_that_are_no_text_do_not_end_a_conversation(bot, monkeypatch, capsys):
+    path = bot("lambda messages: messages[-1].text, lambda messages: messages[-1].text")
+    monkeypatch.setattr(sys, "argv", ["toolsemble", "chat", "-q", "-m", f"{path}:model"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nRome\n"), encoding="utf-8"))
+    with pytest.raises(SystemExit) as ended:
+        program()
+    assert (ended.value.code, *capsys.readouterr()) == (0, "caf\\udce9\nRome\n", "")
+
+
+def test_a_program_that_is_interrupted_while_it_starts_says_nothing(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolsemble.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        program(lambda code: None)
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
+
+
+def test_an_interrupted_program_does_not_wait_for_a_tool_that_works_on(bot, monkeypatch, capsys):
+    path = bot("interrupted")
+    monkeypatch.setattr(sys, "argv", ["toolsemble", "ask", "q", "-m", f"{path}:model"])
+    left, free = [], threading.Event()
+    worker = threading.Thread(target=free.wait, args=(60,))
+    worker.start()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            program(left.append)
+    finally:
+        free.set()
+        worker.join()
+    assert (left, ended.value.code) == ([130], 130)
+
+
+def test_an_interrupt_before_anything_is_done_is_one_too(monkeypatch, started):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("platform.python_version", interrupted)
+    assert started("version")[0] == 130
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ToolDefinitionError("a\n b"), Exit.MISUSED, "a; b"),
+        (ExitEarlyError("enough"), Exit.STOPPED, "enough"),
+        (MaxIterationsExceededError("25"), Exit.STOPPED, "25"),
+        (AgentExecutionError(""), Exit.FAILED, "AgentExecutionError"),
+        (KeyError("x"), Exit.FAILED, "KeyError: 'x'"),
+        (FileNotFoundError(2, "No such file", "x"), Exit.FAILED, "[Errno 2] No such file: 'x'"),
+    ],
+)
+def test_every_error_has_an_exit_code_and_a_line(error, code, line):
+    assert (exit_of(error), line_of(error)) == (code, line)
+
+
+# --- what is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("café\t☕\n", "café\t☕\n"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\r\nb\rc\x08\x7f\x9b2J", "a\nb\\rc\\x08\\x7f\\x9b2J"),
+        ("\u202eevil\u2066 \u2028\ud800", "\\u202eevil\\u2066 \\u2028\\ud800"),
+        ("👩\u200d👧 क\u200cष ❤\ufe0f\xa0", "👩\u200d👧 क\u200cष ❤\ufe0f\xa0"),
+    ],
+)
+def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "shown"),
+    [("abc", 3, "abc"), ("abcd", 3, "..."), ("a\nb", None, "a\\nb"), ("\n\n\n", 5, "\\n..."), ("a\tb", 9, "a\\tb")],
+)
+def test_a_line_stays_one_line_of_its_length(text, limit, shown):
+    assert one_line(text, limit) == shown
+
+
+def test_what_an_encoding_does_not_have_is_escaped():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Pane(stream).write("café")
+    assert stream.buffer.getvalue() == b"caf\\xe9"
+    assert Pane(stream).width == 80
+    stream.close()
+    assert Pane(stream).is_terminal is False
+
+
+def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards(person):
+    with person.sits():
+        screen = Screen(colors=False)
+        screen.status("working")
+        screen.answer("half a line", end="")
+        with screen.lent(), screen.lent():
+            person.until("half a line\r\n")
+            screen.tell("later")
+            screen.status("never shown")
+            sys.stdout.write("[question]\n")
+            sys.stdout.flush()
+        screen.status("working")
+        screen.status("working")
+        screen.clear_status()
+        screen.clear_status()
+    assert person.plain() == "half a line\n[question]\nlater\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
+)
+def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(words) == 141
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_process_without_its_streams_is_served_all_the_same(monkeypatch, bot, name):
+    monkeypatch.setattr(sys, name, None)
+    assert main(["call", "calculator", "1 + 1"]) == 0
+    assert getattr(sys, name) is None
+    if name == "stdin":
+        assert main(["ask", "-", "-m", f"{bot()}:model"]) == 2
+        assert main(["chat", "-m", f"{bot()}:model"]) == 0
+
+
+def test_an_answer_of_any_length_takes_time_in_proportion(bot, started):
+    path = bot('"word " * 20_000')
+    code, out, _ = started("ask", "q", "-q", "-m", f"{path}:model")
+    assert (code, len(out)) == (0, 100_001)
+
+
+def test_help_loads_neither_rich_nor_asyncio_nor_the_library():
+    program = "import sys; from toolsemble.cli import main; main(sys.argv[1:]); print(*sys.modules, sep='\\n')"
+    for words in (["--help"], ["version"], ["ask", "--help"]):
+        run = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+        loaded = set(run.stdout.splitlines())
+        assert not loaded & {"rich", "asyncio", "pydantic", "pydantic_core", "toolsemble.toolbox.toolbox", "typer"}
+        assert "click" in loaded
+
+
+def test_time_passes_between_progress_lines_in_a_pipe(bot, started, monkeypatch):
+    path = bot('ToolCall("many", {"input": "1"}), "Done."')
+    clock = itertools.count(time.monotonic(), 2)
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    _, _, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    assert "  .. many 50% half of it\n  .. many more\n  .. many\n" in err
+
+
+def test_several_targets_can_be_shown_at_once(started):
+    code, out, _ = started("tools", "calculator, json_parser", "--json")
+    assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
+    assert started("explain", "calculator,json_parser", "--json")[0] == 0
+    assert started("tools", ",")[0] == Exit.MISUSED

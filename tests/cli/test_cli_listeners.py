@@ -1,0 +1,344 @@
+"""Those who are told of a run on the command line: each takes whatever a stream can give."""
+
+import bisect
+import io
+import json
+import math
+import os
+import sys
+from functools import reduce
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+
+from helpers.terminal import forget_modules, write_bot
+from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ToolCall, ToolReply, ToolResult, agent, events
+from toolsemble.agent import AgentResult, CallReplied, CallRequested, Final, ModelRetried, ToolCallRecord, TurnEnded
+from toolsemble.cli import main
+from toolsemble.cli.ask import Setup
+from toolsemble.cli.screen import Screen
+from toolsemble.events import (
+    CacheHit,
+    CallAbandoned,
+    CallFinished,
+    CallProgress,
+    CallRepaired,
+    CallRetried,
+    CallStarted,
+    CallTimedOut,
+    ReviewDecided,
+    ReviewRequested,
+)
+from toolsemble.models import AssistantMessage
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+
+pytestmark = pytest.mark.slow
+
+TWICE = 'add_1_2(), "It is three."'
+CALL = ToolCall("add", {"a": 1}, id="c1")
+RECORD = ToolCallRecord(CALL, ToolReply(CALL, ToolResult.success("3")))
+REQUEST = ReviewRequest("Adds", "add", {"a": 1})
+REPAIRS = (
+    {"step": "text", "path": "$", "from": "{a: 1", "to": {"a": "1"}},
+    {"step": "coerce", "path": "a", "from": "1", "to": 1},
+)
+CIRCLE = []
+CIRCLE.append(CIRCLE)
+
+EARLY = {
+    "loop": "the model went in circles",
+    "max_cost": "it must not cost more",
+    "max_iterations": "its calls were used up (--max-calls)",
+    "max_seconds": "its time was up (--max-seconds)",
+    "max_tokens": "its tokens were used up (--max-tokens)",
+    "max_turns": "its turns were used up",
+    "of_another_version": "of_another_version",
+}
+
+# Each event, and what a person is told of it where the output is no terminal.
+TOLD = [
+    (TextDelta("Hm."), ""),
+    (CallDelta(0, "add", "c1"), ""),
+    (ArgumentsDelta(0, "{"), ""),
+    (CallRequested(CALL), 'add {"a":1}\n'),
+    (CallReplied(RECORD), 'add {"a":1}\n  -> 3\n'),
+    (ModelRetried("busy", 2.5), "the model failed and is asked again in 2.5 s: busy\n"),
+    (TurnEnded(AssistantMessage("Hm.")), ""),
+    (Final(AgentResult("Three.")), "0.0 s\n"),
+    *(
+        (Final(AgentResult("Three.", stop_reason=reason)), f"the answer had to be given early: {told}\n0.0 s\n")
+        for reason, told in EARLY.items()
+    ),
+    (CallStarted("add", "c1", {"a": 1}), ""),
+    (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
+    (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed and is tried again in 0.5 s: bu\\nsy\n"),
+    (CallRetried("add", "c1", 1, 0.5, ""), "  .. add: failed and is tried again in 0.5 s\n"),
+    (CallProgress("add", "c1", 0.5, "half"), "  .. add 50% half\n"),
+    (CallProgress("add", "c1", "odd", None), "  .. add\n"),
+    (CallTimedOut("add", "c1", 5.0), "  .. add: took longer than 5 s\n"),
+    (CallAbandoned("add", "c1"), "  .. add: works on, though nobody waits for it\n"),
+    (CacheHit("add", "c1"), "  .. add: answered from the cache\n"),
+    (CallFinished("add", "c1", "success", ToolResult.success("3")), ""),
+    (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), ""),
+    (ReviewRequested(REQUEST), ""),
+    (ReviewDecided(REQUEST, Continue()), "  ok add: approved\n"),
+    (ReviewDecided(REQUEST, Edit('{"a":2}')), '  ok add: approved with {"a":2}\n'),
+    (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: refused: no\n"),
+    (SimpleNamespace(kind="of_another_version", __dataclass_fields__={}), ""),
+]
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    forget_modules(tmp_path)
+
+
+@pytest.fixture
+def bot(tmp_path):
+    return lambda script="", more="": write_bot(tmp_path, script, more=more)
+
+
+@pytest.fixture
+def started(capsys):
+    def started(*words):
+        return main(words), *capsys.readouterr()
+
+    return started
+
+
+def taken(event, capsys, **setup):
+    Setup(**setup).listener(Screen(colors=False)).take(event)
+    return capsys.readouterr()
+
+
+def written(event, capsys):
+    return json.loads(taken(event, capsys, as_json=True).out, parse_constant=pytest.fail)
+
+
+def test_every_event_is_in_the_table():
+    known = {type(event) for event, _ in TOLD}
+    named = [getattr(module, name) for module in (events, agent) for name in module.__all__]
+    assert known >= {*get_args(agent.Event), *get_args(events.Event)}
+    assert known >= {each for each in named if isinstance(getattr(each, "kind", None), str)}
+
+
+@pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
+def test_a_person_is_told_of_any_event(event, told, capsys, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
+    assert taken(event, capsys).err == told
+    assert taken(event, capsys, quiet=True).err == ""
+
+
+@pytest.mark.parametrize("event", [event for event, _ in TOLD], ids=lambda each: each.kind)
+def test_any_event_is_a_line_of_json(event, capsys):
+    assert written(event, capsys)["kind"] == event.kind
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        (CallFinished("add", "c1", "success", ToolResult.success("3")), {"outcome": "success", "text": "3"}),
+        (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), {"text": "KeyError: 'a'"}),
+        (CallProgress("add", "c1", math.inf, None), {"fraction": None, "message": ""}),
+        (CallRepaired("add", "c1", REPAIRS), {"repairs": list(REPAIRS)}),
+        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": "{1}"}}),
+        (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
+    ],
+)
+def test_whatever_a_call_was_given_can_be_read_as_json(event, fields, capsys):
+    line = written(event, capsys)
+    assert {name: line[name] for name in fields} == fields
+    assert "result" not in line
+
+
+def test_a_call_whose_arguments_are_repaired_is_answered(bot, started):
+    path = bot('ToolCall("add", {"a": "1", "b": 2}), "It is three."')
+    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    assert (code, out) == (0, "It is three.\n")
+    assert err.startswith('add {"a":"1","b":2}\n  .. add: arguments repaired: a\n  -> 3\n1 call, ')
+
+
+INSIDE = """
+@tool
+def look(at: int) -> int:
+    "Look."
+    return at
+
+@tool
+def twice(at: int) -> int:
+    "Look twice."
+    box = Toolbox([look])
+    return sum(int(box.execute(ToolCall("look", {"at": at})).text) for _ in range(2))
+"""
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_calls_inside_of_calls_do_not_end_a_run(bot, started, as_json):
+    path = bot('ToolCall("twice", {"at": 2}), "Done."', INSIDE)
+    code, out, _ = started("ask", "q", "-m", f"{path}:model", "-t", f"{path}:twice", *["--json"] * as_json)
+    assert code == 0
+    assert ('"kind":"call_finished"' in out) is as_json
+
+
+def test_a_conversation_goes_on_when_telling_of_an_answer_fails(bot, started, monkeypatch):
+    def take(self, event):
+        raise KeyError("style")
+
+    monkeypatch.setattr("toolsemble.cli.text_output.Narrator.take", take)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
+    path = bot('"Never told."')
+    told = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
+    assert started("chat", "-q", "-m", f"{path}:model") == told
+
+
+def test_a_conversation_ends_when_nobody_reads_it(bot, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
+    path = bot('"One.", "Two."')
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["chat", "-q", "-m", f"{path}:model"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+ODD = """
+@tool
+def odd(context: ToolContext) -> str:
+    "Say what is no text."
+    context.progress(0.5, None)
+    context.progress("half", 5)
+    return "done"
+"""
+
+
+def test_progress_that_is_no_text_fails_no_call_by_hand(bot, started):
+    path = bot("", f"from toolsemble import ToolContext\n{ODD}")
+    assert started("call", f"{path}:odd") == (0, "done\n", "")
+
+
+SAYING = """
+from toolsemble import Continue, Edit, ExitEarly
+from toolsemble.review import CallbackReview
+
+@tool
+def says() -> ToolResult:
+    "Fail in the words of a refusal."
+    return ToolResult.failure("Rejected by reviewer: not really")
+
+@tool(requires_approval=True)
+def gated(times: int) -> ToolResult:
+    "Fail likewise, once it is approved."
+    return ToolResult.failure("Rejected by reviewer: not really")
+
+def interrupts(request):
+    raise KeyboardInterrupt
+
+def fails(request):
+    raise ValueError
+
+refusing = Toolbox([gated], review=CallbackReview(lambda request: ExitEarly("no")))
+failing = Toolbox([gated], review=CallbackReview(fails))
+interrupting = Toolbox([gated], review=CallbackReview(interrupts))
+editing = Toolbox([gated], review=CallbackReview(lambda request: Edit('{"times": 2}')))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reply"),
+    [
+        (["says"], 1, "not really"),
+        (["gated", "times=1", "--approve", "always"], 1, "not really"),
+        (["editing", "times=1"], 1, "not really"),
+        (["gated", "times=1", "--approve", "never"], 3, "nothing that needs approval may run (--approve never)"),
+        (["refusing", "times=1"], 3, "no"),
+        (["failing", "times=1"], 3, "the reviewer failed to answer"),
+        (["interrupting", "times=1"], 3, "the prompt was interrupted"),
+    ],
+)
+def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code, reply):
+    path = bot("", SAYING)
+    name, *rest = words
+    assert started("call", f"{path}:{name}", *rest) == (code, f"Error: Rejected by reviewer: {reply}\n", "")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_call_by_hand_that_nobody_can_approve_says_how_it_can_be_made(bot, started, monkeypatch, options):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, out, err = started("call", f"{bot()}:delete", "x", *options)
+    assert code == 3
+    assert "Rejected by reviewer: standard input is not a terminal, so nobody can be asked" in out
+    assert err == (
+        "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in a "
+        "terminal, or with --approve always\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ("{}", {}),
+        (None, {}),
+        ("", ""),
+        ("[1]", "[1]"),
+        ('{"a": ', '{"a": '),
+        ('{"a": NaN}', '{"a": NaN}'),
+        ('{"a": 1e999}', '{"a": 1e999}'),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_arguments_are_objects_of_json_where_they_are_objects(given, arguments, capsys):
+    call = ToolCall("add", given, id="c1")
+    expected = {"name": "add", "arguments": arguments, "id": "c1"}
+    assert written(CallRequested(call), capsys)["call"] == expected
+    assert (
+        written(CallReplied(ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))), capsys)["call"] == expected
+    )
+
+
+def test_a_call_has_one_form_in_json_whoever_makes_it(bot, started):
+    path = bot(TWICE)
+    _, asked, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
+    _, called, _ = started("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
+    final = json.loads(asked.splitlines()[-1])
+    assert final["tool_calls"][0]["call"]["arguments"] == json.loads(called)["call"]["arguments"] == {"a": 1, "b": 2}
+
+
+def nested(depth):
+    return f'{{"a": {"[" * depth}{"]" * depth}}}'
+
+
+def deepest():
+    """Give how deep a text can be for this interpreter to read it."""
+
+    def unreadable(depth):
+        try:
+            json.loads(nested(depth))
+        except RecursionError:
+            return True
+        return False
+
+    return bisect.bisect_left(range(200_000), True, key=unreadable)
+
+
+def test_arguments_of_any_depth_can_be_written(capsys):
+    limit = deepest()
+    for depth in range(limit - 40, limit + 2):
+        call = ToolCall("add", nested(depth))
+        record = ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))
+        value = reduce(lambda inner, _: [inner], range(depth), 1)
+        for event in (CallRequested(call), Final(AgentResult(tool_calls=[record])), CallStarted("add", "c1", value)):
+            assert taken(event, capsys, as_json=True).out.endswith("}\n")
+
+
+def test_a_file_is_no_model(bot, started):
+    path = bot()
+    told = f"toolsemble: {path!r} is a module and no model: write {path}:NAME for a model in it\n"
+    assert started("ask", "q", "-m", path) == (2, "", told)

@@ -1,0 +1,251 @@
+"""Which tools are meant by what a person writes."""
+
+import sys
+
+import pytest
+
+from helpers.terminal import forget_modules
+from toolsemble import Toolbox, ToolDefinitionError
+from toolsemble.cli.builtins import BUILT_INS, built_in
+from toolsemble.cli.modules import module_at, module_named, tools_in
+from toolsemble.cli.targets import split_targets, thing_at, toolbox_of, tools_of
+
+pytestmark = pytest.mark.slow
+
+TOOLS = """
+from toolsemble import Tool, Toolbox, tool
+
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+@tool(name="times")
+def multiply(a: int, b: int) -> int:
+    "Multiply."
+    return a * b
+
+class Shout(Tool):
+    name = "shout"
+    description = "Louder."
+    def run(self, input: str) -> str:
+        return input.upper()
+
+class Clock:
+    @tool
+    def now(self) -> str:
+        "The time."
+        return "noon"
+
+shout = Shout()
+clock = Clock()
+both = add | shout
+_hidden = Shout()
+listed = [add, shout]
+number = 7
+nothing = None
+
+def plain(): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.chdir(tmp_path)
+    yield
+    forget_modules(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def names(*targets):
+    return toolbox_of(targets).names
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("calculator", ["calculator"]),
+        ("datetime", ["datetime"]),
+        ("json_parser", ["json_parser"]),
+        ("file_read:.", ["file_read"]),
+        ("file_write:.", ["file_write"]),
+        ("web_search", ["web_search"]),
+        ("web_search:duckduckgo", ["web_search"]),
+        ("web_scraper", ["web_scraper"]),
+        ("web_scraper:localhost", ["web_scraper"]),
+        ("human_input", ["human_input"]),
+        ("my_tools", ["add", "times", "shout", "now", "add_then_shout"]),
+        ("my_tools:add", ["add"]),
+        ("my_tools:listed", ["add", "shout"]),
+        ("my_tools:multiply", ["times"]),
+        ("my_tools:times", ["times"]),
+        ("my_tools:_hidden", ["shout"]),
+        ("my_tools:clock", ["now"]),
+        ("my_tools:clock.now", ["now"]),
+        ("my_tools.py", ["add", "times", "shout", "now", "add_then_shout"]),
+        ("./my_tools.py:add", ["add"]),
+    ],
+)
+def test_a_target_means_these_tools(write, target, expected):
+    write("my_tools.py", TOOLS)
+    assert names(target) == expected
+
+
+def test_several_targets_are_one_toolbox():
+    assert split_targets(["calculator, datetime,", "", "human_input"]) == ["calculator", "datetime", "human_input"]
+    assert names("calculator", "human_input") == ["calculator", "human_input"]
+    with pytest.raises(ToolDefinitionError, match="Duplicate tool name: 'calculator'"):
+        toolbox_of(["calculator", "calculator"])
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("calclator", "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
+        ("xyz:abc", "There is no tool or module 'xyz:abc'. There are: calculator, datetime, file_read, "),
+        ("no-module", "There is no tool or module 'no-module'"),
+        ("my_tools.nothing", "There is no tool or module 'my_tools.nothing'"),
+        ("nothing.py", "There is no file 'nothing.py'"),
+        ("my_tools:ad", "'my_tools:ad': there is no 'ad' in it. Did you mean 'add'?"),
+        ("my_tools:xyz", "'my_tools:xyz': there is no 'xyz' in it. There are: add, add_then_shout, both, clock, "),
+        ("empty:xyz", "'empty:xyz': there is no 'xyz' in it"),
+        ("empty", "'empty' defines no tools: put @tool on a function, or name an attribute"),
+        ("my_tools:plain", "'my_tools:plain' is a plain function: put @tool on it"),
+        ("my_tools:number", "'my_tools:number': (int) is neither an AgentTool nor has @tool methods"),
+        ("my_tools:Shout", "'my_tools:Shout': (Shout) is a class; pass an instance: Shout(...)"),
+        ("calculator:x", "calculator takes no setting, but was given 'x'"),
+        ("file_read", "file_read needs a setting: write file_read:DIR, such as file_read:."),
+        ("file_read:nowhere", "base_dir must be a directory that exists, not 'nowhere'"),
+        ("web_search:nobody", "provider must have a method search"),
+        ("broken", "'broken' cannot be loaded: ZeroDivisionError: division by zero"),
+        ("broken.py", "'broken.py' cannot be loaded: ZeroDivisionError: division by zero"),
+        ("ending", "'ending' cannot be loaded: it ended the program while it was loaded"),
+        ("ending.py", "'ending.py' cannot be loaded: it ended the program while it was loaded"),
+        ("leaving", "'leaving' cannot be loaded: GeneratorExit"),
+        ("leaving.py", "'leaving.py' cannot be loaded: GeneratorExit"),
+        ("counted", "'counted': __all__ must be a list of names, not 5"),
+        ("counted:xyz", "'counted': __all__ must be a list of names, not 5"),
+        ("lettered", "'lettered': __all__ must be a list of names, not 'add'"),
+        ("numbered", "'numbered': __all__ must be a list of names, not [5]"),
+        ("my_tools:nothing", "'my_tools:nothing': 'nothing' is None in it"),
+        ("my_tools.py:nothing", "'my_tools.py:nothing': 'nothing' is None in it"),
+        ("my_tools:", "'my_tools:' names nothing after the colon: write my_tools for all of it, or my_tools:NAME"),
+        ("my_tools.py:", "'my_tools.py:' names nothing after the colon: write my_tools.py for all of it, or my_tools."),
+        ("lacking", "'lacking' cannot be loaded: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
+    ],
+)
+def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
+    write("my_tools.py", TOOLS)
+    write("empty.py", "")
+    write("broken.py", "1 / 0")
+    write("ending.py", "raise SystemExit(1)")
+    write("leaving.py", "raise GeneratorExit")
+    write("counted.py", f"{TOOLS}\n__all__ = 5")
+    write("lettered.py", f"{TOOLS}\n__all__ = 'add'")
+    write("numbered.py", f"{TOOLS}\n__all__ = [5]")
+    write("lacking.py", "import no_such_thing")
+    write("misspelled.py", "def f(:")
+    with pytest.raises(ToolDefinitionError) as refused:
+        toolbox_of([target])
+    assert str(refused.value).startswith(told)
+
+
+@pytest.mark.parametrize("target", ["stopping", "stopping.py"])
+def test_ctrl_c_while_a_module_is_loaded_is_no_fault_of_the_module(write, target):
+    write("stopping.py", "raise KeyboardInterrupt")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            toolbox_of([target])
+
+
+def test_what_a_module_imports_is_not_its_own_unless_it_says_so(write):
+    write("my_tools.py", TOOLS)
+    write(
+        "mine.py",
+        "import my_tools\nfrom my_tools import add, shout as loud\nfrom my_tools import *\n"
+        "from toolsemble.builtin import CalculatorTool\n"
+        "try:\n    from my_tools import clock\nexcept ImportError:\n    pass\n"
+        "calculator = CalculatorTool()\nmultiply = my_tools.multiply\n"
+        "def local():\n    from my_tools import add as calculator\n",
+    )
+    assert list(tools_in(module_named("mine"))) == ["multiply", "calculator"]
+    write("chosen.py", "from my_tools import add, multiply\n__all__ = ['add', 'missing']\n")
+    assert list(tools_in(module_named("chosen"))) == ["add"]
+
+
+def test_a_package_names_its_tools_by_import_and_all(write):
+    write("package/__init__.py", "from .inner import *\nfrom . import inner\n")
+    write("package/inner.py", TOOLS)
+    assert tools_in(module_named("package")) == {}
+    assert names("package.inner:add") == ["add"]
+
+
+def test_a_module_without_source_shows_all_it_has(write):
+    import types  # noqa: PLC0415 - only here
+
+    module = types.ModuleType("made_by_hand")
+    module.calculator = built_in("calculator", "")
+    assert list(tools_in(module)) == ["calculator"]
+
+
+def test_a_toolbox_stays_as_it_is_and_stands_alone(write):
+    write("boxed.py", f"{TOOLS}\nbox = Toolbox([add, shout], approve=['add'])\n")
+    box = thing_at("boxed:box")
+    assert toolbox_of(["boxed:box"]) is box
+    assert toolbox_of(["boxed:box", "boxed:add"]) is box
+    for targets in (["boxed:box", "calculator"], ["boxed"]):
+        with pytest.raises(ToolDefinitionError, match="a toolbox has rules of its own"):
+            toolbox_of(targets)
+    shown = Toolbox(tools_of("boxed", shown=True)).names
+    assert shown == ["add", "times", "shout", "now", "add_then_shout"]
+
+
+def test_a_module_whose_tools_are_all_in_its_toolbox_is_that_toolbox(write):
+    write("boxed.py", "from toolsemble import Toolbox, tool\n@tool\ndef a() -> str: ...\nbox = Toolbox([a])\n")
+    assert toolbox_of(["boxed"]) is thing_at("boxed:box")
+
+
+def test_a_file_is_run_once_and_takes_nobodys_name(write):
+    write("helper.py", "word = 'helped'")
+    path = write(
+        "json.py",
+        "import json, helper\nfrom toolsemble import tool\ncount = 0\n@tool\ndef a() -> str:\n    return ''\n",
+    )
+    module = module_at(str(path))
+    assert module_at("json.py") is module
+    assert sys.modules["json"] is not module
+    assert module.json is sys.modules["json"]
+    assert module.helper.word == "helped"
+
+
+def test_a_directory_is_no_file(tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(ToolDefinitionError, match=r"There is no file 'folder\.py'"):
+        module_at("folder.py")
+
+
+def test_files_of_the_working_directory_do_not_take_the_place_of_installed_packages(write, tmp_path):
+    write("tomllib.py", "evil = True")
+    assert not hasattr(module_named("tomllib"), "evil")
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_writing_files_needs_approval():
+    assert built_in("file_write", ".").requires_approval is True
+
+
+def test_every_built_in_tool_can_be_looked_at_without_a_setting():
+    for name in BUILT_INS:
+        assert Toolbox([built_in(name, "", shown=True)]).names == [name]

@@ -1,0 +1,118 @@
+"""The pages and the demo, as a newcomer meets them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolsemble import Toolbox
+from toolsemble.builtin import (
+    CalculatorTool,
+    DateTimeTool,
+    FileReadTool,
+    FileWriteTool,
+    HumanInputTool,
+    JsonParserTool,
+    WebScraperTool,
+    WebSearchTool,
+)
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    page for place in ("*.md", "benchmarks/*.md", "docs/**/*.md", "examples/**/*.md") for page in ROOT.glob(place)
+)
+BUILTIN = ROOT / "docs" / "builtin"
+NAMED = [
+    CalculatorTool(),
+    DateTimeTool(),
+    FileReadTool(ROOT),
+    FileWriteTool(ROOT),
+    HumanInputTool(),
+    JsonParserTool(),
+    WebScraperTool(),
+    WebSearchTool("duckduckgo"),
+]
+PROBLEMS = "query: missing; limit: expected an integer; order: expected one of 'asc', 'desc'"
+
+
+def prose_of(page):
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def parts_of(page):
+    """Give what the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def output_of(*command, folder=ROOT):
+    run = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stderr == ""
+    return run.stdout
+
+
+def test_the_first_code_of_the_readme_works_as_it_stands():
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    assert output_of("-c", code).splitlines() == [
+        '["rome 0","rome 1"]',
+        f"Error: Invalid arguments for 'search': {PROBLEMS}",
+    ]
+
+
+def test_the_programs_of_the_quickstart_run_when_they_are_saved_as_it_says(tmp_path):
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    shop, _, gated, assistant, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    written = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
+    first = shop.index("@tool\ndef order")
+    (tmp_path / "shop.py").write_text(shop[:first] + gated, encoding="utf-8")
+    (tmp_path / "assistant.py").write_text(assistant, encoding="utf-8")
+    assert output_of("assistant.py", folder=tmp_path) == written
+
+
+def test_the_demo_prints_one_reply_for_each_call():
+    replies = output_of("examples/demo.py", "examples/calls.json").splitlines()[1::2]
+    assert [reply.strip() for reply in replies] == [
+        '-> {"words":9,"characters":43}',
+        "-> AL",
+        "-> Error: Unknown tool 'wordcount'. Available tools: word_count, initials. Did you mean 'word_count'?",
+        "-> Error: Invalid JSON input for 'initials': the text is cut off; send all of it again",
+        "-> Error: '42' is not a name; pass one such as 'Ada Lovelace'",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target, part in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", prose_of(page)):
+        place = page.parent / target if target else page
+        assert place.exists(), target
+        assert not part or part in parts_of(place), f"{target}#{part}"
+
+
+@pytest.mark.parametrize("tool", NAMED, ids=lambda tool: tool.name)
+def test_the_page_of_a_built_in_tool_says_what_the_model_sees(tool):
+    page = " ".join((BUILTIN / f"{tool.name}.md").read_text(encoding="utf-8").split())
+    shown = Toolbox([tool]).to_openai()[0]["function"]
+    assert " ".join(shown["description"].split()) in page
+    for name, parameter in shown["parameters"]["properties"].items():
+        assert re.search(rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}", page), name
+
+
+def test_the_index_of_the_built_in_tools_leads_to_every_page():
+    linked = set(re.findall(r"\]\((\w+\.md)\)", (BUILTIN / "index.md").read_text(encoding="utf-8")))
+    assert linked == {page.name for page in BUILTIN.iterdir()} - {"index.md"}
+
+
+@pytest.mark.parametrize("page", sorted(set(BUILTIN.glob("*.md")) - {BUILTIN / "index.md"}), ids=lambda page: page.stem)
+def test_the_pages_of_the_built_in_tools_have_the_same_parts(page):
+    parts = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert parts == ["What the model sees", "Examples", "Limits", "Security", "Settings"]
+
+
+def test_the_architecture_page_names_everything_in_the_package():
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE))
+    there = {
+        path.stem for path in (ROOT / "src/toolsemble").iterdir() if path.suffix in {".py", ""} and path.stem[0] != "_"
+    }
+    assert listed == there

@@ -1,0 +1,47 @@
+"""The reference of the site: every public name is in it, once."""
+
+import re
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
+PACKAGES = ["", ".agent", ".builtin", ".events", ".models", ".review", ".telemetry", ".testing", ".weights"]
+ENTRY = re.compile(
+    r"^\.\. (?:currentmodule:: (?P<module>\S+)|(?:auto(?!module)|py:)\w+:: (?P<name>[\w.]+))", re.MULTILINE
+)
+
+
+def entries():
+    """Give the full name of each entry."""
+    for page in PAGES:
+        module = ""
+        for found in ENTRY.finditer(page.read_text(encoding="utf-8")):
+            module = found["module"] or module
+            if found["name"]:
+                yield found["name"] if found["name"].startswith("toolsemble.") else f"{module}.{found['name']}"
+
+
+def value_of(entry):
+    module, _, name = entry.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_has_an_entry(package):
+    described = [value_of(entry) for entry in entries()]
+    module = import_module(f"toolsemble{package}")
+    assert [name for name in module.__all__ if getattr(module, name) not in described] == []
+
+
+def test_nothing_has_two_entries():
+    assert [entry for entry, count in Counter(entries()).items() if count > 1] == []
+
+
+def test_the_index_leads_to_every_page():
+    index = (PAGES[0].parent / "index.md").read_text(encoding="utf-8")
+    assert {f"{name}.md" for name in re.findall(r"\]\((\w+)\.md\)", index)} == {page.name for page in PAGES} - {
+        "index.md"
+    }

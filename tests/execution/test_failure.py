@@ -1,0 +1,228 @@
+"""How much of an exception a model is told."""
+
+import re
+import threading
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from helpers.sample_tools import Echo, Function
+from toolsemble import (
+    Agent,
+    ExitEarlyError,
+    OnTimeout,
+    Step,
+    Tool,
+    ToolArgumentsError,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+    ToolExecutionError,
+    ToolPipeline,
+    ToolResult,
+    fan_out,
+    tool,
+)
+from toolsemble.review import AutoReject
+from toolsemble.testing import CallbackReview, ScriptedModel
+
+INNER = "connection to db-7.internal as admin failed"
+HIDDEN = re.compile(r"Error: (Step '\w+' threw: )?internal error \(reference ([0-9a-f]{16})\)")
+
+
+def fail(_):
+    raise ConnectionError(INNER)
+
+
+def chained(_):
+    try:
+        fail(_)
+    except ConnectionError as error:
+        raise RuntimeError("wrapped: " + INNER) from error
+
+
+def declared(_):
+    try:
+        fail(_)
+    except ConnectionError as error:
+        raise ToolExecutionError("The archive is down; try later", error_code=503) from error
+
+
+class UnpicklableError(Exception):
+    def __init__(self, message):
+        super().__init__(message)
+        self.hook = lambda: None
+
+
+class Raises(Tool):
+    """A tool that a worker process can have."""
+
+    name = "function"
+    description = "Fails"
+
+    def run(self, input):
+        raise UnpicklableError(INNER)
+
+
+def execute(*tools, **settings):
+    box = Toolbox(tools, expose_errors="declared", **settings)
+    return box.execute(ToolCall(box.names[0], {"input": "x"}, "c1"))
+
+
+def assert_hidden(reply, log):
+    found = HIDDEN.fullmatch(reply.text)
+    assert found, reply.text
+    assert INNER not in repr(reply)
+    assert f"(reference {found[2]})" in log
+    assert INNER in log
+
+
+class Nested(Tool):
+    name = "nested"
+    description = "Uses a tool that fails"
+
+    def run(self, input):
+        return Function(fail).execute(input)
+
+
+class Boxed(Tool):
+    name = "boxed"
+    description = "Uses a box of its own"
+
+    def run(self, input):
+        return Toolbox([Function(fail)]).execute(ToolCall("function", {"input": input})).result
+
+
+class Grouped(Tool):
+    name = "grouped"
+    description = "Fails twice"
+
+    def run(self, input):
+        raise ExceptionGroup(INNER, [ValueError(INNER), ToolExecutionError(INNER)])
+
+
+def failing_agent():
+    return Agent(ScriptedModel([ConnectionError(INNER)])).as_tool("agent", "Fails")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Function(fail),
+        Function(chained),
+        Nested(),
+        Boxed(),
+        Grouped(),
+        failing_agent(),
+        ToolPipeline("line", "Fails", [Function(fail), Echo()]),
+        ToolPipeline("line", "Fails", [Echo(), Function(fail)]),
+        ToolPipeline("line", "Fails", [Step(Echo(), fail), Echo()]),
+        fan_out(Echo(), Function(str.upper, "shout"), merge=fail, name="fan"),
+        ToolPipeline("line", "Fails", [ToolPipeline("inner", "Fails", [Function(fail)])]),
+    ],
+    ids=lambda source: f"{type(source).__name__}_{source.name}",
+)
+def test_what_nobody_declared_is_a_reference_and_in_the_log(source, caplog):
+    assert_hidden(execute(source), caplog.text)
+
+
+def test_so_it_is_when_it_comes_from_another_process(caplog):
+    with ProcessPoolExecutor(1) as pool:
+        reply = execute(Function(str.upper, "other"), Raises(), executor=pool)
+        assert reply.text == "X"
+        (_, reply) = Toolbox([Raises()], expose_errors="declared", executor=pool).execute_all(
+            [ToolCall("function", {"input": "x"})] * 2
+        )
+    assert_hidden(reply, caplog.text)
+
+
+@pytest.mark.parametrize("hook", ["before_call", "after_call"])
+def test_so_it_is_when_a_hook_raised_it(hook, caplog):
+    assert_hidden(execute(Echo(), **{hook: lambda *_: fail(_)}), caplog.text)
+
+
+def test_an_undo_that_fails_is_a_reference_too(caplog):
+    line = ToolPipeline("line", "Fails", [Step(Echo(), compensate=lambda *_: fail(_)), Function(fail)])
+    reply = execute(line)
+    assert_hidden(reply, caplog.text)
+    (undone,) = reply.result.attributes["undone"]
+    assert undone.result.error_message.startswith("internal error (reference ")
+    assert undone.result.attributes["reference"] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (Function(declared), "Error: The archive is down; try later"),
+        (Function(lambda _: ToolResult.failure("no such city")), "Error: no such city"),
+        (Function(lambda _: iter(())), "Error: The tool returned a tuple_iterator; return a list instead"),
+    ],
+)
+def test_what_was_declared_is_told(source, text):
+    assert execute(source).text == text
+
+
+def test_arguments_that_do_not_fit_and_unknown_tools_are_told():
+    def refuse(_):
+        raise ToolArgumentsError("city: unknown")
+
+    box = Toolbox([Function(refuse)], expose_errors="declared")
+    assert box.execute(ToolCall("function", {"input": "x"})).text == "Error: city: unknown"
+    assert box.execute(ToolCall("function", "{")).text.startswith("Error: Invalid JSON input for 'function'")
+    assert box.execute(ToolCall("nothing")).text.startswith("Error: Unknown tool 'nothing'")
+
+
+def test_refusals_and_the_silence_of_reviewers_are_told():
+    assert execute(Echo(), approve=["echo"], review=AutoReject("no")).text == "Error: Rejected by reviewer: no"
+    silent = CallbackReview(lambda _: threading.Event().wait(5))
+    terms = {"approve": ["echo"], "approval_timeout": 0.01, "approval_on_timeout": OnTimeout.FAIL}
+    assert execute(Echo(), review=silent, **terms).text.startswith("Error: Nobody answered the review of 'echo'")
+
+
+def test_the_code_of_a_declared_error_stays_and_there_is_no_reference():
+    assert dict(execute(Function(declared)).result.attributes) == {"error_code": 503}
+
+
+def test_programs_find_the_reference_among_the_attributes():
+    reply = execute(Function(fail))
+    assert reply.text == f"Error: internal error (reference {reply.result.attributes['reference']})"
+
+
+def test_each_failure_has_a_reference_of_its_own():
+    assert execute(Function(fail)).text != execute(Function(fail)).text
+
+
+def test_by_default_the_message_is_told():
+    assert Toolbox([Function(fail)]).execute(ToolCall("function", {"input": "x"})).text == f"Error: {INNER}"
+
+
+def test_sinks_are_told_the_cause():
+    seen = []
+    execute(Function(fail), sinks=[seen.append])
+    assert (seen[-1].error_type, seen[-1].error) == ("ConnectionError", INNER)
+
+
+def test_an_agent_inside_a_call_hides_as_much_as_the_call():
+    @tool
+    def broken() -> str:
+        """Fail."""
+        raise ConnectionError(INNER)
+
+    model = ScriptedModel([ToolCall("broken"), "done"])
+    inner = Agent(model, [broken]).as_tool("inner", "Tries")
+    assert execute(inner).text == "done"
+    assert INNER not in str(model.requests)
+
+
+def test_what_must_reach_the_caller_is_found_in_groups_of_groups():
+    def leave(_):
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("a"), ExitEarlyError("enough")])])
+
+    with pytest.raises(ExitEarlyError, match="enough"):
+        execute(Function(leave))
+
+
+@pytest.mark.parametrize("said", ["none", None, True, ["all"]])
+def test_an_unknown_exposure_is_refused(said):
+    with pytest.raises(ToolDefinitionError, match="Toolbox expose_errors must be 'all' or 'declared', not"):
+        Toolbox([], expose_errors=said)

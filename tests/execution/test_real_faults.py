@@ -1,0 +1,420 @@
+"""Real faults in the middle of a turn: its replies stay one for each call, in order, and siblings are right."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.isolated_tools import fork, hang, wait_for, where
+from helpers.wait import LONG, alive, until
+from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
+from toolsemble.locks.claims import Claim
+from toolsemble.locks.holds import TABLE
+from toolsemble.locks.table import Table
+from toolsemble.processes.pool import WORKERS
+from toolsemble.runtime.concurrency import sweep
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
+
+
+@tool
+def echo(text: str) -> str:
+    return text
+
+
+@tool(inline=False, max_concurrency=1)
+def shout(text: str) -> str:
+    return text.upper()
+
+
+@tool(resources=lambda arguments: "faults:file")
+async def later(text: str) -> str:
+    await asyncio.sleep(0)
+    return f"later {text}"
+
+
+@tool
+def broken() -> str:
+    raise ValueError("broken")
+
+
+SIBLINGS = (echo, shout, later, broken, where)
+
+
+def among_siblings(*calls, more=()):
+    """Give the calls of a turn, each with siblings of every kind before and behind it, and more calls at the end."""
+    turn = []
+    for made in (*calls, None):
+        turn += [
+            ToolCall("echo", {"text": "a"}),
+            ToolCall("broken"),
+            ToolCall("shout", {"text": "b"}),
+            ToolCall("where", {"text": "c"}),
+            ToolCall("later", {"text": "d"}),
+            ToolCall("missing"),
+            *([] if made is None else [made]),
+        ]
+    return [ToolCall(made.name, made.arguments, id=f"c{index}") for index, made in enumerate([*turn, *more])]
+
+
+def told(replies, calls):
+    """Give what the calls in question were told; the siblings' replies are as ever."""
+    assert [reply.call for reply in replies] == calls
+    odd = []
+    for reply in replies:
+        match reply.call.name:
+            case "echo":
+                assert reply.text == "a"
+            case "broken":
+                assert reply.text == "Error: broken"
+            case "shout":
+                assert reply.text == "B"
+            case "where":
+                assert reply.result.structured_output["text"] == "c"
+            case "later":
+                assert reply.text == "later d"
+            case "missing":
+                assert reply.text.startswith("Error: Unknown tool 'missing'")
+            case _:
+                odd.append(reply.text)
+    return odd
+
+
+def sync(box, calls):
+    return box.execute_all(calls)
+
+
+def in_a_loop(box, calls):
+    return asyncio.run(box.aexecute_all(calls))
+
+
+both_ways = pytest.mark.parametrize("way", [sync, in_a_loop])
+
+
+@pytest.fixture(autouse=True)
+def nothing_held():
+    """See that nothing is held any more when a test has ended."""
+    yield
+    sweep()
+    until(lambda: not TABLE._held)
+    assert TABLE.waiting == 0
+
+
+@both_ways
+def test_workers_that_are_killed_fail_their_own_calls_alone(way, tmp_path):
+    files = [tmp_path / "first", tmp_path / "second"]
+
+    def kill():
+        for file in files:
+            until(lambda file=file: file.exists() and file.read_text())
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    calls = among_siblings(*(ToolCall("wait_for", {"file": str(file)}) for file in files))
+    replies = way(Toolbox([*SIBLINGS, wait_for]), calls)
+    killer.join(LONG)
+    died = "Error: The worker process was killed by SIGKILL before the tool had ended"
+    assert told(replies, calls) == [died, died]
+    assert not any(alive(int(file.read_text())) for file in files)
+
+
+@both_ways
+def test_what_a_tool_forks_holds_up_nobody_and_goes_with_its_worker(way, tmp_path):
+    file, hung = tmp_path / "child", tmp_path / "hung"
+    calls = among_siblings(ToolCall("fork", {"file": str(file)}), ToolCall("hang", {"file": str(hung)}))
+    replies = way(Toolbox([*SIBLINGS, fork, hang]), calls)
+    assert told(replies, calls) == [file.read_text(), "Error: Tool 'hang' timed out after 0.5 s"]
+    until(lambda: not WORKERS._busy)
+    WORKERS.close()
+    pids = [file.read_text(), *(hung.read_text().split() if hung.exists() else ())]
+    until(lambda: not any(map(alive, pids)))
+
+
+@both_ways
+@pytest.mark.usefixtures("impatient")
+def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
+    opened, late, seen = threading.Event(), [], []
+
+    def blocks(event):
+        assert opened.wait(LONG)
+        late.append(event)
+
+    box = Toolbox(SIBLINGS, sinks=[blocks, seen.append])
+    calls = among_siblings()
+    try:
+        assert told(way(box, calls), calls) == []
+        until(lambda: len(seen) == 2 * len(calls))
+        assert late == []
+    finally:
+        opened.set()
+    assert box.flush(LONG)
+    assert late == seen
+    kinds = {
+        kind: sorted(event.call_id for event in seen if event.kind == kind)
+        for kind in ("call_started", "call_finished")
+    }
+    assert kinds == dict.fromkeys(kinds, sorted(call.id for call in calls))
+
+
+@both_ways
+def test_tools_that_ignore_their_cancellation_are_left_behind_alone(way):
+    opened = threading.Event()
+
+    @tool(timeout=0.05)
+    async def stubborn() -> str:
+        while not opened.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LONG)
+        return "late"
+
+    @tool(timeout=0.05, inline=False)
+    def stuck() -> str:
+        assert opened.wait(LONG)
+        return "late"
+
+    metrics = InMemoryMetrics()
+    box = Toolbox([*SIBLINGS, stubborn, stuck], metrics=metrics, max_concurrency=4)
+    calls = among_siblings(ToolCall("stubborn"), ToolCall("stuck"))
+    try:
+        replies = way(box, calls)
+    finally:
+        opened.set()
+    assert told(replies, calls) == [f"Error: Tool '{name}' timed out after 0.05 s" for name in ("stubborn", "stuck")]
+    assert (metrics.count("stubborn", "failure"), metrics.count("stuck", "failure")) == (1, 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks are POSIX's")
+@both_ways
+def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
+    printed = in_a_process(
+        f"""
+        import os, signal, sys, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+        from toolsemble import EffectLedger, Toolbox, ToolCall, tool
+        from test_real_faults import SIBLINGS, among_siblings, told, {way.__name__}
+
+        held, forked = threading.Event(), threading.Event()
+
+        @tool(inline=False, max_concurrency=1, resources=lambda arguments: "faults:held")
+        def hold() -> str:
+            held.set()
+            assert forked.wait(60)
+            return "held"
+
+        @tool(inline=False, max_concurrency=1, resources=lambda arguments: "faults:held")
+        def same() -> str:
+            return "same"
+
+        @tool(effects="read", cache=True)
+        def look() -> str:
+            return "looked"
+
+        @tool(effects="write", idempotency=True)
+        def pay(order: int) -> str:
+            return f"paid {{order}}"
+
+        @tool(inline=False, max_concurrency=2)
+        def split() -> str:
+            assert held.wait(60)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)  # a child that stands still must end, too
+                calls = among_siblings(ToolCall("same"), ToolCall("look"), ToolCall("pay", {{"order": 1}}))
+                right = told({way.__name__}(box, calls), calls) == ["same", "looked", "paid 1"]
+                os._exit(7 if right else 8)
+            status = os.waitpid(child, 0)[1]
+            forked.set()
+            return f"child {{os.waitstatus_to_exitcode(status)}}"
+
+        if __name__ == "__main__":
+            with EffectLedger(sys.argv[1]) as ledger:
+                tools = [*SIBLINGS, hold, same, look, pay, split]
+                box = Toolbox(tools, max_concurrency=4, ledger=ledger, sinks=[[].append])
+                more = [ToolCall("look"), ToolCall("pay", {{"order": 2}})]
+                calls = among_siblings(ToolCall("hold"), ToolCall("split"), more=more)
+                print(told({way.__name__}(box, calls), calls))
+        """,
+        tmp_path / "effects.db",
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+    assert printed == ["['held', 'child 7', 'looked', 'paid 2']"]
+
+
+def test_in_a_fork_nothing_is_held_and_nobody_waits():
+    table = Table()
+    held, waits = Claim(["file"]), Claim(["file"])
+    assert (table.ask(held), table.ask(waits), table.waiting) == (True, False, 1)
+    table.forget()
+    assert (table.waiting, table.ask(Claim(["file"]))) == (0, True)
+    table.give_back(held)  # the call in which the fork was made ends there, too
+    assert not table.ask(Claim(["file"]))
+
+
+@pytest.mark.parametrize("kind", ["limit", "disk"])
+@both_ways
+def test_a_full_disk_under_all_stores_at_once_leaves_siblings_and_old_results_alone(way, kind, tmp_path):
+    printed = on_a_full_disk(
+        kind,
+        f"""
+        import os, sys
+        sys.path.insert(0, {str(TESTS)!r})
+        from toolsemble import Cache, EffectLedger, Toolbox, ToolCall, tool
+        from toolsemble.telemetry import TraceFile, read_trace
+        from test_real_faults import SIBLINGS, among_siblings, told, {way.__name__}
+        folder, made = sys.argv[1], []
+        cache = Cache(store=folder + "/cache.db")
+
+        @tool(effects="read", cache=cache)
+        def look(what: str) -> str:
+            made.append(what)
+            return what * 40_000
+
+        @tool(effects="write", idempotency=True)
+        def pay(order: int, note: str = "x" * 1500) -> str:
+            made.append(order)
+            return f"paid {{order}}"
+
+        def turn(*calls, more=()):
+            turn = among_siblings(*calls, more=more)
+            return told(box.execute_all(turn, run_id="1") if {way is sync} else run(turn), turn)
+
+        def run(calls):
+            import asyncio
+            return asyncio.run(box.aexecute_all(calls, run_id="1"))
+
+        with EffectLedger(folder + "/effects.db") as ledger:
+            trace = folder + "/trace.jsonl"
+            box = Toolbox([*SIBLINGS, look, pay], ledger=ledger, sinks=[TraceFile(trace)])
+            old = [ToolCall("look", {{"what": "a"}}), ToolCall("pay", {{"order": -1}})]
+            print([len(text) for text in turn(*old)], sorted(map(str, made)))
+            fill(folder)
+            new = [ToolCall("pay", {{"order": order}}) for order in range(100)]
+            first, second, third, *paid = turn(*old, ToolCall("look", {{"what": "b"}}), more=new)
+            print(len(first), second, len(third), made.count("a"), made.count(-1), made.count("b"))
+            done = [f"paid {{order}}" for order in range(100) if order in made]
+            print([text for text in paid if text.startswith("paid")] == done, len(done) < 100)
+            print(len(made) == len(set(made)))
+            print({{text[:30] for text in paid if not text.startswith("paid")}})
+            print(len(read_trace(trace).events) > 0, read_trace(trace).unreadable)
+        cache.close()
+        """,
+        tmp_path,
+    )
+    assert printed == [
+        "[40000, 7] ['-1', 'a']",
+        "40000 paid -1 40000 1 1 1",
+        "True True",
+        "True",
+        "{'Error: The call was not made: '}",
+        "True ()",
+    ]
+
+
+LEAKS = """
+    import asyncio, gc, os, sys, threading, time
+    from pathlib import Path
+    from toolsemble import Cache, EffectLedger, InMemoryMetrics, Toolbox, ToolCall, tool
+    from toolsemble.processes.pool import WORKERS
+    from toolsemble.telemetry import TraceFile
+    from helpers.isolated_tools import die, where
+
+    folder = Path(sys.argv[1])
+
+    def children():
+        found = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                found.append(int(file.read_text().rpartition(")")[2].split()[1]))
+            except OSError:
+                pass
+        return found.count(os.getpid())
+
+    def counted():
+        gc.collect()
+        return threading.active_count(), children(), len(os.listdir("/proc/self/fd"))
+
+    def settled(enough):
+        ends = time.monotonic() + 30
+        while not enough(*(now := counted())) and time.monotonic() < ends:
+            time.sleep(0.05)  # threads that have nothing to do are about to end
+        return now
+
+    @tool
+    def echo(text: str) -> str:
+        return text
+
+    @tool(inline=False)
+    def shout(text: str) -> str:
+        return text.upper()
+
+    @tool
+    async def later(text: str) -> str:
+        await asyncio.sleep(0)
+        return text
+
+    @tool(timeout=0.01)
+    async def late() -> str:
+        await asyncio.Event().wait()
+
+    @tool(timeout=0.01, inline=False)
+    def stuck() -> str:
+        time.sleep(0.03)  # its thread goes on when its time is up
+
+    @tool(effects="write", idempotency=True)
+    def pay(order: int) -> str:
+        return "paid"
+
+    def plain(box, count):
+        calls = [ToolCall(name, {"text": "a"}) for name in ("echo", "shout", "later", "echo", "missing") * 2]
+        failed = 0
+        for _ in range(count // 20):
+            failed += sum(reply.is_error for reply in box.execute_all(calls))
+            failed += sum(reply.is_error for reply in asyncio.run(box.aexecute_all(calls)))
+        return failed
+
+    def odd(box, count):
+        calls = [ToolCall("late"), ToolCall("stuck"), ToolCall("where"), ToolCall("look", {"page": 1})]
+        for number in range(count):
+            box.execute_all([*calls, ToolCall("pay", {"order": number})])
+            box.execute(ToolCall("look", {"page": number}))
+        return box.execute(ToolCall("die", {"how": "exit"})).is_error
+
+    def round(count, some):
+        cache = Cache(store=folder / "cache.db")
+
+        @tool(effects="read", cache=cache)
+        def look(page: int) -> str:
+            return str(page)
+
+        with EffectLedger(folder / "effects.db") as ledger:
+            tools = [echo, shout, later, late, stuck, pay, look, where, die]
+            failed = plain(Toolbox(tools, ledger=ledger), count)
+            sinks = [TraceFile(folder / "trace.jsonl"), [].append]
+            box = Toolbox(tools, ledger=ledger, sinks=sinks, metrics=InMemoryMetrics(), max_concurrency=20)
+            assert odd(box, some)
+            assert box.flush(60)
+        cache.close()
+        WORKERS.close()
+        return failed
+
+    if __name__ == "__main__":
+        alone = threading.active_count()
+        round(40, 4)
+        before = settled(lambda threads, *_: threads == alone)
+        print(round(10_000, 60))
+        print(settled(lambda *now: now == before) == before or (before, counted()))
+    """
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what a process has open is counted in /proc")
+def test_ten_thousand_calls_leave_no_thread_process_or_file_behind(tmp_path):
+    printed = in_a_process(LEAKS, tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)}, timeout=100)
+    assert printed == ["2000", "True"]

@@ -1,0 +1,1 @@
+"""Tools, servers, processes and clocks that the tests share."""

@@ -1,0 +1,194 @@
+"""Event loops that are stopped and closed in the middle of calls: nothing stays held for them."""
+
+import asyncio
+import gc
+import logging
+import threading
+from concurrent.futures import Executor, Future
+
+import pytest
+
+from helpers.wait import LONG, auntil, until
+from toolsemble import Cache, EffectLedger, Idempotency, RateLimit, Toolbox, ToolCall, ToolExecutionError, tool
+from toolsemble.locks.holds import TABLE
+
+CLOSED = 20
+
+# What is dropped in the middle of an await says so when it is collected.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
+    yield
+    gc.collect()
+    logging.disable(logging.NOTSET)
+
+
+class Bodies:
+    """Bodies of a tool, which hang when they are called with 1."""
+
+    def __init__(self):
+        self.begun = 0
+        self.opened = threading.Event()
+
+    def sync(self, x: int) -> str:
+        if x == 1:
+            self.begun += 1
+            assert self.opened.wait(LONG)
+        return "done"
+
+    async def asynchronous(self, x: int) -> str:
+        if x == 1:
+            self.begun += 1
+            await asyncio.get_running_loop().create_future()
+        return "done"
+
+
+KINDS = {
+    "async": ("asynchronous", {}),
+    "timed async": ("asynchronous", {"timeout": LONG}),
+    "blocking": ("sync", {}),
+    "timed blocking": ("sync", {"timeout": LONG}),
+}
+LIMITS = {
+    "places of a tool": (3, {"max_concurrency": 3}, {}),
+    "places of a toolbox": (3, {}, {"max_concurrency": 3}),
+    "resources": (1, {"resources": lambda _: {"file:a"}}, {}),
+    "rate": (3, {"rate_limit": RateLimit(1000, per=60), "max_concurrency": 3}, {}),
+    "cache": (1, {"effects": "read", "cache": Cache(key=lambda _: "same")}, {}),
+    "idempotency": (1, {"effects": "write", "idempotent": True, "idempotency": Idempotency(lambda _: "same")}, {}),
+}
+
+
+def call(x=1):
+    return ToolCall("work", {"x": x})
+
+
+def closed_in_the_middle(box, bodies):
+    """Begin a call in an event loop, closed when the body has begun or the call waits; give the task."""
+    loop, before = asyncio.new_event_loop(), bodies.begun
+    task = loop.create_task(box.aexecute(call(), run_id="run"))
+    task._log_destroy_pending = False
+    waits = lambda: any(not claim.seats for claim in TABLE._loops.get(loop, ()))  # noqa: E731 - said once
+    loop.run_until_complete(auntil(lambda: bodies.begun > before or waits()))
+    for each in asyncio.all_tasks(loop):
+        each._log_destroy_pending = False
+    loop.close()
+    return task
+
+
+def executed(box, **settings):
+    """Give the reply to one more call, from another thread; fail when it hangs."""
+    replies = []
+    thread = threading.Thread(
+        target=lambda: replies.append(box.execute(call(2), run_id="run", **settings)), daemon=True
+    )
+    thread.start()
+    thread.join(LONG)
+    assert replies, "it hangs"
+    return replies[0]
+
+
+@pytest.mark.parametrize(("name", "timed"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("count", "settings", "of_box"), LIMITS.values(), ids=LIMITS)
+def test_calls_of_closed_loops_hold_nothing_and_get_nothing(count, settings, of_box, name, timed):
+    bodies = Bodies()
+    box = Toolbox([tool(name="work", **settings, **timed)(getattr(bodies, name))], **of_box)
+    kept = [closed_in_the_middle(box, bodies) for _ in range(CLOSED)]
+    assert bodies.begun >= count
+    bodies.opened.set()
+    assert executed(box).text == "done"
+    TABLE.sweep()
+    until(lambda: not TABLE._claims)
+    assert len(kept) == CLOSED  # nobody has collected them
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_concurrency": 1}])
+def test_a_closed_loop_does_not_keep_the_turn_of_a_rate(settings):
+    bodies, rate = Bodies(), RateLimit(1, per=36_000)
+    box = Toolbox([tool(name="work", rate_limit=rate, **settings)(bodies.asynchronous)])
+    assert executed(box).text == "done"
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(box.aexecute(call()))
+    task._log_destroy_pending = False
+    loop.run_until_complete(auntil(lambda: rate in TABLE._held))
+    loop.close()
+    late = Toolbox([tool(name="work", rate_limit=rate, timeout=LONG, **settings)(bodies.asynchronous)])
+    assert executed(late).text.startswith("Error: The rate limit of 1 calls in 36000 s is used up")
+    assert not task.done()
+
+
+def test_a_body_that_never_begins_in_a_closed_loop_uses_up_no_rate():
+    bodies, rate = Bodies(), RateLimit(1, per=36_000)
+    pool = NoThreads()
+    box = Toolbox([tool(name="work", rate_limit=rate)(bodies.sync)], executor=pool)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(box.aexecute(call()))
+    task._log_destroy_pending = False
+    loop.run_until_complete(auntil(lambda: pool.jobs))
+    loop.close()
+    assert executed(box).text == "done"
+    assert isinstance(pool.jobs[0]()[1], ToolExecutionError)  # its place is another call's
+    assert bodies.begun == 0
+
+
+class NoThreads(Executor):
+    """An executor that never comes to its jobs."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, job, /, *_, **__):
+        self.jobs.append(job)
+        return Future()
+
+
+def test_a_thread_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
+    monkeypatch.setattr("toolsemble.work.wait._LOOK", 0.01)
+    bodies = Bodies()
+    box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
+    loop, replies = asyncio.new_event_loop(), []
+    task = loop.create_task(box.aexecute(call()))
+    task._log_destroy_pending = False
+    loop.run_until_complete(auntil(lambda: bodies.begun))
+    thread = threading.Thread(target=lambda: replies.append(box.execute(call(2))), daemon=True)
+    thread.start()
+    until(lambda: TABLE.waiting)
+    loop.close()
+    thread.join(LONG)
+    assert [reply.text for reply in replies] == ["done"]
+    assert not task.done()
+
+
+async def test_a_task_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
+    monkeypatch.setattr("toolsemble.work.wait._LOOK", 0.01)
+    bodies, kept = Bodies(), []
+    box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
+
+    def hold():
+        loop = asyncio.new_event_loop()
+        kept.extend([loop, loop.create_task(box.aexecute(call()))])
+        kept[1]._log_destroy_pending = False
+        loop.run_until_complete(auntil(lambda: bodies.begun))
+
+    await asyncio.to_thread(hold)
+    waiting = asyncio.create_task(box.aexecute(call(2)))
+    await auntil(lambda: TABLE.waiting)
+    kept[0].close()
+    async with asyncio.timeout(LONG):
+        assert (await waiting).text == "done"
+
+
+def test_what_a_closed_loop_left_in_a_ledger_is_of_unknown_outcome_at_once():
+    bodies, ledger = Bodies(), EffectLedger()
+    once = Idempotency(lambda _: "same", scope="ledger")
+    box = Toolbox([tool(name="work", effects="write", idempotency=once)(bodies.asynchronous)], ledger=ledger)
+    kept = closed_in_the_middle(box, bodies)
+    assert executed(box).text.startswith("Error: Unknown outcome")
+    assert [effect.state for effect in ledger.entries()] == ["unknown"]
+    assert not kept.done()

@@ -1,0 +1,236 @@
+"""Which model an agent takes when it is given none."""
+
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from helpers.openai_wire import CHAT, completion, sent, whole
+from helpers.web_server import serving
+from toolsemble import Agent, ToolConfigurationError
+from toolsemble.models import Offer, OpenAIModel, environment, found, model_of, offers, probe, registry
+from toolsemble.models.openai.compatible import SERVERS
+
+NOWHERE = "127.0.0.1:9"
+LOCAL = ["ollama", "lmstudio", "llamacpp", "vllm"]
+KEYS = [
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_BEARER_TOKEN_BEDROCK", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "TOOLSEMBLE_CHAT_MODEL", *(server.key_variable for server in SERVERS.values()),
+]  # fmt: skip
+SECRET = "sk-very-secret"  # noqa: S105 - it opens nothing
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    """Take everything away that a machine may offer."""
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    for name in LOCAL:
+        monkeypatch.setenv(SERVERS[name].host_variable, NOWHERE)
+    monkeypatch.setattr(probe, "SECONDS", 30.0)  # this machine may be busy
+    weights(monkeypatch, None)
+
+
+def weights(monkeypatch, path, package="xllamacpp"):
+    """Let the weights of the embedded model be at a path, and its program be there."""
+    monkeypatch.setitem(sys.modules, "toolsemble.local.weights.cache", SimpleNamespace(located=lambda name: path))
+    spec = SimpleNamespace(__spec__=SimpleNamespace(name=package))
+    monkeypatch.setitem(sys.modules, package, spec)
+
+
+def missing(name, why):
+    return Offer(name, available=False, why=why)
+
+
+def there(name, why):
+    return Offer(name, available=True, why=why)
+
+
+NOTHING = [
+    missing("openai:gpt-6-luna", "OPENAI_API_KEY is not set"),
+    missing("anthropic:claude-haiku-5-5", "ANTHROPIC_API_KEY is not set"),
+    missing("google:gemini-3.5-flash-lite", "GEMINI_API_KEY and GOOGLE_API_KEY are not set"),
+    missing("mistral:mistral-small-latest", "MISTRAL_API_KEY is not set"),
+    missing(
+        "bedrock:global.amazon.nova-2-lite-v1:0",
+        "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set",
+    ),
+    *(missing(name, "nothing answers at http://127.0.0.1:9/v1") for name in LOCAL),
+    missing("local", "its weights are not here: run `toolsemble models pull`"),
+]
+
+
+def test_everything_is_looked_at_in_order_with_the_reason_against_it():
+    assert offers() == NOTHING
+
+
+def test_when_there_is_nothing_everything_is_named_with_its_reason_and_the_next_step():
+    with pytest.raises(ToolConfigurationError) as caught:
+        Agent()
+    said = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
+    assert str(caught.value) == (
+        f"The agent has no model, and none was found: {said}. Set one of the keys, start a server, or name a model: "
+        "Agent('openai:gpt-6-luna'), or TOOLSEMBLE_CHAT_MODEL=openai:gpt-6-luna"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "place", "why"),
+    [
+        (["OPENAI_API_KEY"], 0, "OPENAI_API_KEY is set"),
+        (["ANTHROPIC_API_KEY"], 1, "ANTHROPIC_API_KEY is set"),
+        (["GEMINI_API_KEY"], 2, "GEMINI_API_KEY is set"),
+        (["GOOGLE_API_KEY"], 2, "GOOGLE_API_KEY is set"),
+        (["GOOGLE_API_KEY", "GEMINI_API_KEY"], 2, "GEMINI_API_KEY is set"),
+        (["MISTRAL_API_KEY"], 3, "MISTRAL_API_KEY is set"),
+        (["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"], 4, "AWS credentials and a region are set"),
+        (["AWS_BEARER_TOKEN_BEDROCK", "AWS_DEFAULT_REGION"], 4, "AWS credentials and a region are set"),
+    ],
+)
+def test_a_key_makes_its_provider_available(monkeypatch, variables, place, why):
+    for name in variables:
+        monkeypatch.setenv(name, SECRET)
+    name = NOTHING[place].name
+    assert offers() == [*NOTHING[:place], there(name, why), *NOTHING[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "a"}, NOTHING[4].why),
+        ({"AWS_REGION": "r"}, NOTHING[4].why),
+        (
+            {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
+            "there are AWS credentials, but AWS_REGION is not set",
+        ),
+    ],
+)
+def test_half_of_what_amazon_needs_is_not_enough(monkeypatch, variables, why):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert offers()[4] == missing(NOTHING[4].name, why)
+
+
+def test_a_blank_key_is_none(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", " \n")
+    assert offers() == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("variable", "package", "absent", "place", "extra"),
+    [
+        ("OPENAI_API_KEY", "openai", "openai", 0, "openai"),
+        ("ANTHROPIC_API_KEY", "anthropic", "anthropic", 1, "anthropic"),
+        ("GEMINI_API_KEY", "google.genai", "google.genai", 2, "google"),
+        ("GEMINI_API_KEY", "google.genai", "google", 2, "google"),
+        ("MISTRAL_API_KEY", "mistralai", "mistralai", 3, "mistral"),
+        ("AWS_BEARER_TOKEN_BEDROCK", "boto3", "boto3", 4, "bedrock"),
+    ],
+)
+def test_a_key_without_its_package_says_what_to_install(monkeypatch, variable, package, absent, place, extra):
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv("AWS_REGION", "r")
+    monkeypatch.delitem(sys.modules, package, raising=False)  # an earlier test may have loaded it
+    monkeypatch.setitem(sys.modules, absent, None)
+    offer = offers()[place]
+    why = "AWS credentials and a region are" if extra == "bedrock" else f"{variable} is"
+    problem = f"{why} set, but the package '{package}' is not installed: pip install 'toolsemble[{extra}]'"
+    assert offer == missing(NOTHING[place].name, problem)
+
+
+def test_the_embedded_model_is_available_with_its_program_and_its_weights(monkeypatch):
+    weights(monkeypatch, Path("small.gguf"))
+    assert offers()[-1] == there("local", "its weights are at small.gguf")
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert offers()[-1] == missing("local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
+
+
+def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monkeypatch):
+    def refused(name):
+        raise ToolConfigurationError("TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
+
+    monkeypatch.setattr(sys.modules["toolsemble.local.weights.cache"], "located", refused)
+    assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
+
+
+def test_a_host_that_is_none_is_a_reason_against_its_server(monkeypatch):
+    monkeypatch.setenv("VLLM_HOST", "box:port")
+    assert offers()[8] == missing("vllm", "VLLM_HOST must be a host, with a port or a whole URL, not 'box:port'")
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_local_server_that_answers_is_taken_with_its_first_model(monkeypatch, caplog, name):
+    with serving() as web:
+        monkeypatch.setenv(SERVERS[name].host_variable, web.url())
+        web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}, {"id": "other"}]})
+        web.answers[CHAT] = whole(completion({"content": "hi"}))
+        with caplog.at_level(logging.INFO, "toolsemble.models"):
+            assert Agent().run_sync("hello").text == "hi"
+        assert sent(web)["model"] == "qwen3:8b"
+        assert caplog.messages == [f"Taking the model {name}:qwen3:8b: it is served at {web.url('/v1')}"]
+
+
+def test_a_server_without_the_package_for_it_says_what_to_install(monkeypatch):
+    with serving() as web:
+        monkeypatch.setenv("OLLAMA_HOST", web.url())
+        web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}]})
+        monkeypatch.setitem(sys.modules, "openai", None)
+        why = f"it is served at {web.url('/v1')}, but the package 'openai' is not installed"
+        why += ": pip install 'toolsemble[openai]'"
+        assert offers()[5] == missing("ollama:qwen3:8b", why)
+
+
+def test_the_first_that_is_available_is_taken_and_the_log_says_why_without_the_key(monkeypatch, caplog):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, SECRET)
+    weights(monkeypatch, Path("small.gguf"))
+    with caplog.at_level(logging.DEBUG):
+        model = model_of(None)
+    assert repr(model) == "OpenAIModel('gpt-6-luna', api='responses')"
+    assert caplog.record_tuples == [
+        ("toolsemble.models", logging.INFO, "Taking the model openai:gpt-6-luna: OPENAI_API_KEY is set")
+    ]
+    assert SECRET not in caplog.text
+
+
+def test_whoever_has_a_key_does_not_wait_for_servers(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with serving() as web:
+        monkeypatch.setenv("OLLAMA_HOST", web.url())
+        assert isinstance(found(), OpenAIModel)
+        assert web.requests == []
+
+
+def test_the_embedded_model_is_the_last_to_be_taken(monkeypatch, caplog):
+    weights(monkeypatch, Path("small.gguf"))
+    monkeypatch.setitem(registry.PROVIDERS, "local", "operator:concat")
+    with caplog.at_level(logging.INFO, "toolsemble.models"):
+        assert found() == "local"
+    assert caplog.messages == ["Taking the model local: its weights are at small.gguf"]
+
+
+def test_a_model_that_is_named_stands_above_everything_else(monkeypatch, caplog):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
+    assert offers()[:2] == [
+        there("vllm:qwen3", "TOOLSEMBLE_CHAT_MODEL is set"),
+        there("openai:gpt-6-luna", "OPENAI_API_KEY is set"),
+    ]
+    with caplog.at_level(logging.INFO, "toolsemble.models"):
+        assert found().name == "qwen3"
+    assert caplog.messages == ["Taking the model vllm:qwen3: TOOLSEMBLE_CHAT_MODEL is set"]
+
+
+def test_a_model_that_is_named_wrongly_is_not_replaced_by_another(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", "nobody:nothing")
+    with pytest.raises(ToolConfigurationError, match="Unknown model 'nobody:nothing'"):
+        Agent()
+
+
+def test_each_default_is_a_name_that_an_agent_takes():
+    defaults = [environment.OPENAI, environment.ANTHROPIC, environment.GOOGLE, environment.MISTRAL, environment.BEDROCK]
+    assert [offer.name for offer in offers()[:5]] == defaults

@@ -1,0 +1,1025 @@
+import asyncio
+import base64
+import json
+import threading
+from contextlib import contextmanager
+from email.utils import formatdate
+
+import httpx2
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from google import genai
+
+from helpers.agent_scripts import add
+from helpers.provider_checks import (
+    HELLO,
+    IMAGE,
+    Waiting,
+    asked,
+    assert_hangs_up_when_cancelled,
+    assert_hangs_up_when_closed,
+    assert_hangs_up_with_its_loop,
+    replied,
+    result_of,
+)
+from helpers.web_server import serving
+from toolsemble import (
+    Agent,
+    ChatModel,
+    FileContent,
+    ImageContent,
+    ModelError,
+    Retry,
+    ToolCall,
+    ToolConfigurationError,
+    ToolReply,
+    ToolResult,
+    ToolSpecification,
+)
+from toolsemble.models import (
+    ArgumentsDelta,
+    AssistantMessage,
+    CallDelta,
+    ChatReply,
+    ChatRequest,
+    GoogleModel,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    TokenUsage,
+    ToolMessage,
+    UserMessage,
+    message_from_json,
+    message_to_json,
+    model_of,
+)
+
+pytestmark = pytest.mark.slow
+
+OLD, NEW = "gemini-2.5-flash", "gemini-3-flash"
+KEY = "AIza-secret-key"
+IMAGE_PART = {"inlineData": {"data": "AP8=", "mimeType": "image/png"}}
+ADD = ToolSpecification("add", "Adds", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+ADD_TOOL = {
+    "functionDeclarations": [
+        {
+            "name": "add",
+            "description": "Adds",
+            "parameters": {"type": "OBJECT", "properties": {"a": {"type": "INTEGER"}}, "required": ["a"]},
+        }
+    ]
+}
+CALL = ToolCall("add", {"a": 1}, id="c1")
+SIGNATURE = "+/8="
+OWNER = f"google:{NEW}"
+SKIPPED = base64.urlsafe_b64encode(b"skip_thought_signature_validator").decode()
+
+
+def candidate(*parts, finish="STOP", usage=None, **more):
+    """Give a response as Gemini writes it."""
+    ended = {"finishReason": finish} if finish else {}
+    counted = {"usageMetadata": usage} if usage else {}
+    return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, **ended, **more}], **counted}
+
+
+def text(words, **more):
+    return {"text": words, **more}
+
+
+def call(name="add", args=None, id=None, **more):
+    named_by = {"id": id} if id else {}
+    return {"functionCall": {"name": name, **({} if args is None else {"args": args}), **named_by}, **more}
+
+
+class Gemini:
+    """Answers as Gemini does: the next of its answers to each request."""
+
+    def __init__(self, web):
+        self._web = web
+        self.answers = []
+        for version in ("v1/models", "v1beta1/projects/p/locations/l/publishers/google/models"):
+            for name in (OLD, NEW):
+                web.answers[f"/{version}/{name}:generateContent"] = self._next
+                web.answers[f"/{version}/{name}:streamGenerateContent"] = self._next
+
+    def _next(self, handler):
+        answer = self.answers.pop(0)
+        answer(handler) if callable(answer) else handler.send(
+            200, {"Content-Type": "application/json"}, json.dumps(answer)
+        )
+
+    @property
+    def bodies(self):
+        return [json.loads(body) for _, _, _, body in self._web.requests]
+
+    @property
+    def headers(self):
+        return [{name.lower(): value for name, value in headers.items()} for _, _, headers, _ in self._web.requests]
+
+    def model(self, name=NEW, **settings):
+        return GoogleModel(name, **{"api_key": KEY, "base_url": self._web.url(), **settings})
+
+
+@pytest.fixture
+def gemini(monkeypatch):
+    for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as web:
+        yield Gemini(web)
+
+
+def events(*responses, ending=b"0\r\n\r\n"):
+    """Give an answer that streams its responses; the ending tells whoever reads that it is whole."""
+
+    def answer(handler):
+        begin(handler)
+        for response in responses:
+            write(handler, response)
+        handler.wfile.write(ending)
+
+    return answer
+
+
+def begin(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+
+
+def write(handler, response):
+    data = b"data: " + json.dumps(response).encode() + b"\r\n\r\n"
+    handler.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+    handler.wfile.flush()
+
+
+def refusing(status, body, headers=None):
+    return lambda handler: handler.send(status, headers or {}, body if isinstance(body, str) else json.dumps(body))
+
+
+async def chunks(model, request=HELLO):
+    return [chunk async for chunk in model.stream(request)]
+
+
+# --- what is sent
+
+
+USER = {"role": "user", "parts": [{"text": "hello"}]}
+REQUESTS = {
+    "text": (NEW, HELLO, {"contents": [USER], "generationConfig": {}}),
+    "system": (
+        NEW,
+        ChatRequest([SystemMessage("Be brief."), SystemMessage(""), UserMessage("hello"), SystemMessage("Be kind.")]),
+        {
+            "contents": [USER],
+            "systemInstruction": {"role": "user", "parts": [{"text": "Be brief.\n\nBe kind."}]},
+            "generationConfig": {},
+        },
+    ),
+    "images": (
+        NEW,
+        ChatRequest(
+            [
+                UserMessage("what?", (IMAGE, ImageContent(b"...", "image/gif"))),
+                UserMessage(""),
+                UserMessage("", (IMAGE,)),
+            ]
+        ),
+        {
+            "contents": [
+                {
+                    "role": "user",
+                    "parts": [{"text": "what?"}, IMAGE_PART, {"text": "[image/gif, 3 bytes, not shown]"}],
+                },
+                {"role": "user", "parts": [IMAGE_PART]},
+            ],
+            "generationConfig": {},
+        },
+    ),
+    "tools": (
+        NEW,
+        ChatRequest([UserMessage("hello")], [ADD]),
+        {"contents": [USER], "tools": [ADD_TOOL], "generationConfig": {}},
+    ),
+    "tools that must be used": (
+        NEW,
+        ChatRequest([UserMessage("hello")], [ADD], "required"),
+        {
+            "contents": [USER],
+            "tools": [ADD_TOOL],
+            "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+            "generationConfig": {},
+        },
+    ),
+    "tools that must not be used": (
+        NEW,
+        ChatRequest([UserMessage("hello")], [ADD], "none"),
+        {
+            "contents": [USER],
+            "tools": [ADD_TOOL],
+            "toolConfig": {"functionCallingConfig": {"mode": "NONE"}},
+            "generationConfig": {},
+        },
+    ),
+    "no tools to forbid": (
+        NEW,
+        ChatRequest([UserMessage("hello")], (), "none"),
+        {"contents": [USER], "generationConfig": {}},
+    ),
+    "a schema": (
+        OLD,
+        ChatRequest([UserMessage("hello")], output_schema={"type": "object", "properties": {"n": {"type": "integer"}}}),
+        {
+            "contents": [USER],
+            "generationConfig": {
+                "responseMimeType": "application/json",
+                "responseJsonSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+            },
+        },
+    ),
+    "a schema beside tools": (
+        NEW,
+        ChatRequest([UserMessage("hello")], [ADD], output_schema={"type": "object"}),
+        {
+            "contents": [USER],
+            "tools": [ADD_TOOL],
+            "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": {"type": "object"}},
+        },
+    ),
+    "settings": (
+        NEW,
+        ChatRequest(
+            [UserMessage("hello")],
+            [ADD],
+            "required",
+            settings={
+                "temperature": 0,
+                "max_output_tokens": 9,
+                "thinking_config": {"include_thoughts": True},
+                "tools": [{"google_search": {}}],
+                "tool_config": {"include_server_side_tool_invocations": True},
+            },
+        ),
+        {
+            "contents": [USER],
+            "tools": [{"googleSearch": {}}, ADD_TOOL],
+            "toolConfig": {"functionCallingConfig": {"mode": "ANY"}, "includeServerSideToolInvocations": True},
+            "generationConfig": {
+                "temperature": 0,
+                "maxOutputTokens": 9,
+                "thinkingConfig": {"include_thoughts": True},
+            },
+        },
+    ),
+    "replies of an older model": (
+        OLD,
+        ChatRequest(
+            [
+                UserMessage("hello"),
+                AssistantMessage("Let me see.", (CALL, ToolCall("now"), ToolCall("now"))),
+                replied(CALL, "1", contents=[IMAGE, FileContent(b"a", "application/zip", "a.zip")]),
+                replied(ToolCall("now"), "noon"),
+                ToolMessage(ToolReply(ToolCall("now"), ToolResult.failure("no clock"))),
+                UserMessage("go on"),
+            ]
+        ),
+        {
+            "contents": [
+                USER,
+                {
+                    "role": "model",
+                    "parts": [
+                        {"text": "Let me see."},
+                        {"functionCall": {"id": "c1", "name": "add", "args": {"a": 1}}},
+                        {"functionCall": {"name": "now", "args": {}}},
+                        {"functionCall": {"name": "now", "args": {}}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "parts": [
+                        {
+                            "functionResponse": {
+                                "id": "c1",
+                                "name": "add",
+                                "response": {"output": "1\n[a.zip, application/zip, 1 bytes, not shown]"},
+                            }
+                        },
+                        {"functionResponse": {"name": "now", "response": {"output": "noon"}}},
+                        {"functionResponse": {"name": "now", "response": {"error": "Error: no clock"}}},
+                        IMAGE_PART,
+                    ],
+                },
+                {"role": "user", "parts": [{"text": "go on"}]},
+            ],
+            "generationConfig": {},
+        },
+    ),
+    "replies of a newer model, with calls of somebody else's": (
+        NEW,
+        ChatRequest(
+            [
+                UserMessage("hello"),
+                AssistantMessage(
+                    "",
+                    (CALL, ToolCall("rm -rf /", "not JSON")),
+                    {"google:gemini-2.5-flash": [{"type": "tool_use", "signature": "abc"}]},
+                ),
+                replied(CALL, "1", contents=[IMAGE]),
+                replied(ToolCall("rm -rf /", "not JSON"), "no"),
+            ]
+        ),
+        {
+            "contents": [
+                USER,
+                {
+                    "role": "model",
+                    "parts": [
+                        {
+                            "functionCall": {"id": "c1", "name": "add", "args": {"a": 1}},
+                            "thoughtSignature": SKIPPED,
+                        },
+                        {"functionCall": {"name": "rm_-rf__", "args": {"unreadable_arguments": "not JSON"}}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "parts": [
+                        {
+                            "functionResponse": {
+                                "id": "c1",
+                                "name": "add",
+                                "response": {"output": "1"},
+                                "parts": [{"inline_data": {"data": "AP8=", "mime_type": "image/png"}}],
+                            }
+                        },
+                        {"functionResponse": {"name": "rm_-rf__", "response": {"output": "no"}}},
+                    ],
+                },
+            ],
+            "generationConfig": {},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("name", "request_", "body"), REQUESTS.values(), ids=REQUESTS.keys())
+async def test_a_request_is_written_as_gemini_wants_it(gemini, name, request_, body, streamed):
+    gemini.answers = [events(candidate(text("hi"))) if streamed else candidate(text("hi"))]
+    assert (await asked(gemini.model(name), streaming=streamed, request=request_)).text == "hi"
+    assert normal(gemini.bodies) == normal([body])
+    assert gemini.headers[0]["x-goog-api-key"] == KEY
+
+
+def normal(value):
+    """Give JSON with keys in one spelling: the SDK sends some in snake case, and Google takes both."""
+    if isinstance(value, dict):
+        return {_camel(key): normal(each) for key, each in value.items() if each is not None}
+    return [normal(each) for each in value] if isinstance(value, list) else value
+
+
+def _camel(key):
+    first, *rest = key.split("_")
+    return "".join([first, *map(str.capitalize, rest)])
+
+
+# --- what comes back
+
+
+USAGE = {
+    "promptTokenCount": 10,
+    "toolUsePromptTokenCount": 1,
+    "candidatesTokenCount": 5,
+    "thoughtsTokenCount": 7,
+    "cachedContentTokenCount": 4,
+    "totalTokenCount": 23,
+}
+REPLIES = {
+    "text": (candidate(text("Rome"), usage=USAGE), ChatReply("Rome", usage=TokenUsage(11, 12, 4))),
+    "nothing counted": (candidate(text("Rome"), usage={"totalTokenCount": 0}), ChatReply("Rome")),
+    "texts": (candidate(text("All "), text("roads")), ChatReply("All roads")),
+    "thoughts are not told": (candidate(text("Hm.", thought=True), text("Rome")), ChatReply("Rome")),
+    "a call": (
+        candidate(call(args={"a": 1}, id="c1")),
+        ChatReply("", (ToolCall("add", '{"a":1}', "c1"),), stop_reason="calls"),
+    ),
+    "a call without an id and arguments": (
+        candidate(call("now")),
+        ChatReply("", (ToolCall("now", "{}"),), stop_reason="calls"),
+    ),
+    "several calls": (
+        candidate(text("Let me"), call(args={"a": 1}), call(args={"a": None})),
+        ChatReply("Let me", (ToolCall("add", '{"a":1}'), ToolCall("add", '{"a":null}')), stop_reason="calls"),
+    ),
+    "a signed call": (
+        candidate(text("Let me"), call(args={"a": 1}, thoughtSignature=SIGNATURE), call(args={"a": 2})),
+        ChatReply(
+            "Let me",
+            (ToolCall("add", '{"a":1}'), ToolCall("add", '{"a":2}')),
+            stop_reason="calls",
+            details={
+                OWNER: [
+                    {"type": "text", "length": 6},
+                    {"type": "tool_use", "signature": SIGNATURE},
+                    {"type": "tool_use"},
+                ]
+            },
+        ),
+    ),
+    "signed text": (
+        candidate(text("Rome"), text("", thoughtSignature=SIGNATURE)),
+        ChatReply(
+            "Rome",
+            details={OWNER: [{"type": "text", "length": 4}, {"type": "text", "length": 0, "signature": SIGNATURE}]},
+        ),
+    ),
+    "other parts": (
+        candidate(
+            {"executableCode": {"code": "1 + 1", "language": "PYTHON"}},
+            text("Hm.", thought=True, thoughtSignature=SIGNATURE),
+            text("2"),
+        ),
+        ChatReply(
+            "2",
+            details={
+                OWNER: [
+                    {"type": "part", "part": {"executable_code": {"code": "1 + 1", "language": "PYTHON"}}},
+                    {"type": "part", "part": {"text": "Hm.", "thought": True, "thought_signature": "-_8="}},
+                    {"type": "text", "length": 1},
+                ],
+            },
+        ),
+    ),
+    "the first candidate": (
+        {"candidates": [*candidate(text("Rome"))["candidates"], *candidate(text("Paris"))["candidates"]]},
+        ChatReply("Rome"),
+    ),
+    "no more room": (candidate(text("All ro"), finish="MAX_TOKENS"), ChatReply("All ro", stop_reason="length")),
+    "no more room for a call": (
+        candidate(call(args={"a": 1}), finish="MAX_TOKENS"),
+        ChatReply("", (ToolCall("add", '{"a":1}'),), stop_reason="length"),
+    ),
+    "a refusal": (candidate(text("I ca"), finish="SAFETY"), ChatReply("I ca", stop_reason="refusal")),
+    "another reason": (candidate(text("Rome"), finish="OTHER"), ChatReply("Rome", stop_reason="other")),
+    "a call beside one that was lost": (
+        candidate(call(args={"a": 1}), finish="MALFORMED_FUNCTION_CALL"),
+        ChatReply("", (ToolCall("add", '{"a":1}'),), stop_reason="calls"),
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("response", "reply"), REPLIES.values(), ids=REPLIES.keys())
+async def test_a_reply_is_read_whole_and_in_pieces(gemini, response, reply, streamed):
+    gemini.answers = [events(response) if streamed else response]
+    assert await asked(gemini.model(), streaming=streamed) == reply
+
+
+async def test_a_stream_gives_pieces_as_they_come(gemini):
+    gemini.answers = [
+        events(
+            candidate(text("Hm.", thought=True), finish=None),
+            candidate(text("All "), finish=None, usage={"promptTokenCount": 3, "candidatesTokenCount": 1}),
+            {"usageMetadata": {"promptTokenCount": 3}},
+            candidate(text("roads"), finish=None),
+            candidate(call(args={"a": 1}, id="c1", thoughtSignature=SIGNATURE), call("now"), finish=None),
+            {
+                "candidates": [{"finishReason": "STOP"}],
+                "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 9},
+            },
+        )
+    ]
+    assert await chunks(gemini.model()) == [
+        TextDelta("All "),
+        TextDelta("roads"),
+        CallDelta(0, "add", "c1"),
+        ArgumentsDelta(0, '{"a":1}'),
+        CallDelta(1, "now"),
+        ArgumentsDelta(1, "{}"),
+        StreamEnd(
+            TokenUsage(3, 9),
+            "calls",
+            {
+                OWNER: [
+                    {"type": "text", "length": 9},
+                    {"type": "tool_use", "signature": SIGNATURE},
+                    {"type": "tool_use"},
+                ]
+            },
+        ),
+    ]
+
+
+async def test_what_gemini_signed_goes_back_to_it_as_it_was(gemini):
+    parts = [
+        text("Let me"),
+        {"executableCode": {"code": "1 + 1", "language": "PYTHON"}},
+        call(args={"a": 1}, thoughtSignature=SIGNATURE),
+        text("and", thoughtSignature="AAAA"),
+        call(args={"a": 2}),
+    ]
+    gemini.answers = [candidate(*parts), candidate(text("done"))]
+    model = gemini.model()
+    reply = await model.reply(HELLO)
+    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
+    assert normal(gemini.bodies[1]["contents"][1]) == {
+        "role": "model",
+        "parts": [
+            text("Let me"),
+            {"executableCode": {"code": "1 + 1", "language": "PYTHON"}},
+            call(args={"a": 1}, thoughtSignature="-_8="),  # the same bytes in the other alphabet
+            text("and", thoughtSignature="AAAA"),
+            call(args={"a": 2}),
+        ],
+    }
+
+
+ERRORS = {
+    "blocked": (
+        {"promptFeedback": {"blockReason": "SAFETY"}},
+        "Gemini blocked the prompt (SAFETY)",
+        False,
+    ),
+    "blocked, with a reason": (
+        {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "not that"}},
+        "Gemini blocked the prompt (PROHIBITED_CONTENT): not that",
+        False,
+    ),
+    "no candidates": ({"promptFeedback": {}}, "Gemini's answer was cut off before its end", True),
+    "nothing": ({}, "Gemini's answer was cut off before its end", True),
+    "no end": (candidate(text("Ro"), finish=None), "Gemini's answer was cut off before its end", True),
+    "a call without an end": (
+        candidate(call("now"), finish=None),
+        "Gemini's answer was cut off before its end",
+        True,
+    ),
+    "safety": (
+        {"candidates": [{"finishReason": "SAFETY"}]},
+        "Gemini refused to answer (SAFETY)",
+        False,
+    ),
+    "recitation": (candidate(finish="RECITATION"), "Gemini refused to answer (RECITATION)", False),
+    "only thoughts": (
+        candidate(text("Hm.", thought=True), finish="MAX_TOKENS"),
+        "Gemini used up its room before it said anything (MAX_TOKENS); allow more tokens, or send less",
+        False,
+    ),
+    "silence": (candidate(text("")), "Gemini said nothing at all (STOP)", True),
+    "a call that was lost": (
+        candidate(text("Let me"), finish="MALFORMED_FUNCTION_CALL"),
+        "Gemini wrote a call that cannot be read (MALFORMED_FUNCTION_CALL)",
+        True,
+    ),
+    "a call in pieces": (
+        candidate({"functionCall": {"name": "add", "willContinue": True}}),
+        "Gemini sent a call in pieces, which cannot be read here; leave stream_function_call_arguments off",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("response", "message", "retryable"), ERRORS.values(), ids=ERRORS.keys())
+async def test_a_reply_with_nothing_to_go_on_with_is_an_error(gemini, response, message, retryable, streamed):
+    gemini.answers = [events(response) if streamed else response]
+    with pytest.raises(ModelError) as caught:
+        await asked(gemini.model(), streaming=streamed)
+    assert (str(caught.value), caught.value.retryable) == (message, retryable)
+
+
+async def test_a_reason_that_the_sdk_does_not_know_is_another_one(gemini):
+    gemini.answers = [candidate(text("Rome"), finish="TIRED")]
+    with pytest.warns(UserWarning, match="TIRED is not a valid FinishReason"):
+        assert await gemini.model().reply(HELLO) == ChatReply("Rome", stop_reason="other")
+
+
+# --- what goes wrong
+
+
+def said(code, status, message, *details):
+    return {"error": {"code": code, "status": status, "message": message, "details": list(details)}}
+
+
+WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+HINT = "; set GOOGLE_API_KEY, or pass api_key="
+REFUSALS = {
+    "400": (
+        400,
+        {},
+        said(400, "INVALID_ARGUMENT", "No such field"),
+        "Gemini refused the request (400, INVALID_ARGUMENT): No such field",
+        False,
+        None,
+    ),
+    "wrong key": (
+        400,
+        {},
+        said(400, "INVALID_ARGUMENT", f"API key not valid: {KEY}"),
+        f"Gemini refused the request (400, INVALID_ARGUMENT): API key not valid: ***{HINT}",
+        False,
+        None,
+    ),
+    "403": (
+        403,
+        {},
+        said(403, "PERMISSION_DENIED", "No"),
+        f"Gemini refused the request (403, PERMISSION_DENIED): No{HINT}",
+        False,
+        None,
+    ),
+    "404": (
+        404,
+        {},
+        said(404, "NOT_FOUND", "No such model"),
+        "Gemini refused the request (404, NOT_FOUND): No such model",
+        False,
+        None,
+    ),
+    "409": (409, {}, said(409, "ABORTED", "Again"), "Gemini refused the request (409, ABORTED): Again", True, None),
+    "429": (
+        429,
+        {},
+        said(429, "RESOURCE_EXHAUSTED", "Slow", "?", {}, WAIT),
+        "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
+        True,
+        34.5,
+    ),
+    "429 with a header": (
+        429,
+        {"Retry-After": "7"},
+        said(429, "RESOURCE_EXHAUSTED", "Slow", WAIT),
+        "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
+        True,
+        7.0,
+    ),
+    "429 in milliseconds": (
+        429,
+        {"retry-after-ms": "1500"},
+        said(429, "RESOURCE_EXHAUSTED", "Slow"),
+        "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
+        True,
+        1.5,
+    ),
+    "429 with a date of the past": (
+        429,
+        {"Retry-After": formatdate(0, usegmt=True)},
+        said(429, "RESOURCE_EXHAUSTED", "Slow"),
+        "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
+        True,
+        0.0,
+    ),
+    "500": (500, {}, said(500, "INTERNAL", "Oops"), "Gemini refused the request (500, INTERNAL): Oops", True, None),
+    "503": (
+        503,
+        {},
+        said(503, "UNAVAILABLE", "Overloaded"),
+        "Gemini refused the request (503, UNAVAILABLE): Overloaded",
+        True,
+        None,
+    ),
+    "a page": (
+        502,
+        {},
+        "<html>Bad Gateway</html>",
+        "Gemini refused the request (502, Bad Gateway): <html>Bad Gateway</html>",
+        True,
+        None,
+    ),
+    "a list": (
+        500,
+        {},
+        [said(500, "INTERNAL", "Oops")],
+        "Gemini refused the request (500, INTERNAL): Oops",
+        True,
+        None,
+    ),
+    "another list": (500, {}, [1, 2], "Gemini refused the request (500, None): no reason is given", True, None),
+    "a redirect": (
+        302,
+        {"Location": "/elsewhere"},
+        "gone",
+        "Gemini refused the request (302, Found): gone",
+        False,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "message", "retryable", "wait"), REFUSALS.values(), ids=REFUSALS.keys()
+)
+async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, body, message, retryable, wait, streamed):
+    gemini.answers = [refusing(status, body, headers)]
+    with pytest.raises(ModelError) as caught:
+        await asked(gemini.model(), streaming=streamed)
+    error = caught.value
+    assert (str(error), error.retryable, error.retry_after) == (message, retryable, wait)
+    assert error.__cause__ is None
+
+
+async def test_an_error_in_the_middle_of_a_stream_is_told(gemini):
+    gemini.answers = [events(candidate(text("Ro"), finish=None), said(503, "UNAVAILABLE", "Overloaded"))]
+    stream = gemini.model().stream(HELLO)
+    assert await anext(stream) == TextDelta("Ro")
+    with pytest.raises(ModelError, match=r"\(503, UNAVAILABLE\): Overloaded") as caught:
+        await anext(stream)
+    assert caught.value.retryable
+
+
+def hang_up(handler):
+    handler.connection.close()
+
+
+def half(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"candidates": [')
+
+
+BROKEN = {
+    "hung up": (hang_up, "The connection to Gemini failed"),
+    "half an answer": (half, "The connection to Gemini failed"),
+    "no JSON": (lambda handler: handler.send(200, {}, b"not JSON"), "Gemini's answer cannot be read"),
+    "no response": (
+        lambda handler: handler.send(200, {}, b'{"candidates": 7}'),
+        "Gemini's answer cannot be read",
+    ),
+    "a call of no kind": (
+        lambda handler: handler.send(200, {}, json.dumps(candidate(call(args="not an object")))),
+        "Gemini's answer cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("answer", "message"), BROKEN.values(), ids=BROKEN.keys())
+async def test_a_broken_answer_is_worth_another_try(gemini, answer, message, streamed):
+    gemini.answers = [answer]
+    with pytest.raises(ModelError, match=message) as caught:
+        await asked(gemini.model(), streaming=streamed)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("ending", [b"", b"20\r\ndata: "])
+async def test_a_stream_that_is_cut_is_worth_another_try(gemini, ending):
+    gemini.answers = [events(candidate(text("Ro"), finish=None), ending=ending)]
+    with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
+        await chunks(gemini.model())
+    assert caught.value.retryable
+
+
+async def test_nobody_there_is_worth_another_try(gemini):
+    with serving() as web:
+        url = web.url()
+    with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
+        await gemini.model(base_url=url).reply(HELLO)
+    assert caught.value.retryable
+
+
+async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
+    def silent(handler):
+        with clock.running():  # from now on: it is connected
+            handler.server.web.closing.wait(30)
+
+    gemini.answers = [silent]
+    with pytest.raises(ModelError, match=r"The connection to Gemini failed: .*ReadTimeout") as caught:
+        await gemini.model(timeout=0.05).reply(HELLO)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "problem"),
+    [
+        (NEW, ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Gemini cannot be told this: .*heat"),
+        (
+            NEW,
+            ChatRequest([UserMessage("hi")], settings={"audio_timestamp": True}),
+            "Gemini cannot be told this: audio_timestamp",
+        ),
+        (
+            OLD,
+            ChatRequest([UserMessage("hi")], [ADD], output_schema={"type": "object"}),
+            "takes no schema for its answer beside tools",
+        ),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_gemini_cannot_be_told_is_refused(gemini, name, request_, problem, streamed):
+    with pytest.raises(ToolConfigurationError, match=problem):
+        await asked(gemini.model(name), streaming=streamed, request=request_)
+    assert gemini.bodies == []
+
+
+# --- loops and connections
+
+
+def stopping(*responses):
+    """Give an answer that comes to a stop after these responses; after none, it never begins."""
+
+    def start(handler):
+        begin(handler)
+        for response in responses:
+            write(handler, response)
+
+    return Waiting(start if responses else None)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_whoever_is_cancelled_hangs_up(gemini, streamed):
+    waiting = stopping(*([candidate(text("Ro"), finish=None)] if streamed else []))
+    gemini.answers = [waiting]
+    await assert_hangs_up_when_cancelled(gemini.model(), waiting, streaming=streamed)
+
+
+async def test_a_stream_that_is_closed_hangs_up(gemini):
+    waiting = stopping(candidate(text("Ro"), finish=None), candidate(text("me"), finish=None))
+    gemini.answers = [waiting]
+    await assert_hangs_up_when_closed(gemini.model(), waiting, "Ro")
+
+
+def test_a_stream_that_is_left_is_closed_with_its_loop(gemini):
+    waiting = stopping(candidate(text("Ro"), finish=None))
+    gemini.answers = [waiting]
+    assert_hangs_up_with_its_loop(gemini.model(), waiting, "Ro")
+
+
+def kept_alive(answer):
+    def keep(handler):
+        handler.close_connection = False
+        handler.send(200, {"Content-Type": "application/json"}, json.dumps(answer))
+        handler.server.web.ports.add(handler.client_address[1])
+
+    return keep
+
+
+def test_one_model_serves_one_loop_after_another_and_keeps_connections_within_each(gemini):
+    gemini._web.ports = set()
+    gemini.answers = [kept_alive(candidate(text("hi")))] * 6
+    model = gemini.model()
+
+    async def thrice():
+        return [(await model.reply(HELLO)).text for _ in range(3)]
+
+    assert [asyncio.run(thrice()), asyncio.run(thrice())] == [["hi"] * 3] * 2
+    assert len(gemini._web.ports) == 2
+
+
+async def test_one_model_serves_many_at_once(gemini):
+    meeting = threading.Barrier(30)
+
+    def together(handler):
+        meeting.wait(30)
+        handler.send(200, {}, json.dumps(candidate(text("hi"))))
+
+    gemini.answers = [together] * 30
+    model = gemini.model()
+    replies = await asyncio.wait_for(asyncio.gather(*(model.reply(HELLO) for _ in range(30))), 60)
+    assert replies == [ChatReply("hi")] * 30
+
+
+def test_one_model_serves_loops_in_several_threads_at_once(gemini):
+    gemini.answers = [events(candidate(text("hi")))] * 8
+    model, got = gemini.model(), []
+    threads = [threading.Thread(target=lambda: got.append(asyncio.run(asked(model, streaming=True)))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert got == [ChatReply("hi")] * 8
+
+
+# --- agents
+
+
+def two_turns(streamed):
+    turns = [
+        candidate(call(args={"a": 1, "b": 2}, thoughtSignature=SIGNATURE), usage={"promptTokenCount": 5}),
+        candidate(text("It is 3."), usage={"promptTokenCount": 9, "candidatesTokenCount": 3}),
+    ]
+    return [events(turn) if streamed else turn for turn in turns]
+
+
+@pytest.mark.parametrize("way", ["run", "run_sync", "stream"])
+def test_an_agent_runs_on_it(gemini, way):
+    gemini.answers = two_turns(way == "stream")
+    agent = Agent(gemini.model(), [add], goal="Add.")
+    result = result_of(agent, "1 + 2?", way)
+    assert (result.text, result.usage.input_tokens, result.usage.output_tokens) == ("It is 3.", 14, 3)
+    assert normal(gemini.bodies[1]["contents"]) == [
+        {"role": "user", "parts": [{"text": "1 + 2?"}]},
+        {"role": "model", "parts": [call(args={"a": 1, "b": 2}, thoughtSignature="-_8=")]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": {"output": "3"}}}]},
+    ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_agent_asks_again_after_a_rate_limit_and_a_cut(gemini, streamed):
+    cut = events(candidate(text("Ro"), finish=None), ending=b"") if streamed else half
+    gemini.answers = [refusing(429, said(429, "RESOURCE_EXHAUSTED", "Slow")), cut, *two_turns(streamed)]
+    agent = Agent(gemini.model(), [add], retry=Retry(wait=0))
+    if streamed:
+        result = [event async for event in agent.stream("1 + 2?")][-1].result
+    else:
+        result = await agent.run("1 + 2?")
+    assert result.text == "It is 3."
+
+
+@pytest.mark.parametrize(("name", "answer"), [(NEW, text('{"answer": 3}')), (OLD, call("final_answer", {"answer": 3}))])
+async def test_an_answer_has_a_type_by_schema_or_by_tool(gemini, name, answer):
+    gemini.answers = [candidate(answer)]
+    result = await Agent(gemini.model(name), [add], output_type=int).run("1 + 2?")
+    assert result.output == 3
+    assert ("responseJsonSchema" in gemini.bodies[0]["generationConfig"]) is (name == NEW)
+
+
+# --- how it is made
+
+
+def test_it_is_a_model_with_a_name(gemini):
+    model = gemini.model()
+    assert (isinstance(model, ChatModel), repr(model)) == (True, "GoogleModel('gemini-3-flash')")
+
+
+@pytest.mark.parametrize("provider", ["google", "gemini"])
+def test_its_name_makes_one(gemini, monkeypatch, provider):
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    assert repr(model_of(f"{provider}:{NEW}")) == "GoogleModel('gemini-3-flash')"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "native"), [(OLD, None, False), (NEW, None, True), (OLD, True, True), (NEW, False, False)]
+)
+def test_whether_it_takes_a_schema_goes_by_its_name_unless_it_is_said(gemini, name, given, native):
+    assert gemini.model(name, native_output=given).native_output is native
+
+
+def test_without_a_key_it_says_what_to_set(gemini):
+    with pytest.raises(ToolConfigurationError, match=r"No API key was provided.*set GOOGLE_API_KEY, or pass api_key="):
+        GoogleModel(NEW)
+    with pytest.raises(ToolConfigurationError, match="'gemini' needs the name of a model behind it, such as 'gemini:"):
+        model_of("gemini:")
+
+
+@pytest.mark.parametrize("name", ["api_key", "base_url", "project", "location"])
+def test_a_client_and_an_address_are_one_too_many(gemini, name):
+    with pytest.raises(TypeError, match="takes a client, or api_key, base_url, project and location, not both"):
+        GoogleModel(NEW, client=object(), **{name: "x"})
+
+
+async def test_what_nobody_expects_is_told_as_it_is(gemini):
+    client = genai.Client(api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": Odd()})
+    with pytest.raises(ModelError, match="Google's package says: odd") as caught:
+        await GoogleModel(NEW, client=client).reply(HELLO)
+    assert not caught.value.retryable
+
+
+class Odd(httpx2.AsyncClient):
+    async def send(self, request, **options):
+        raise RuntimeError("odd")
+
+
+async def test_a_client_of_ones_own_is_used_as_it_is(gemini):
+    gemini.answers = [candidate(text("hi")), events(candidate(text("hi")))]
+    client = genai.Client(api_key="another", http_options={"base_url": gemini._web.url()})
+    model = GoogleModel(NEW, client=client)
+    assert [await asked(model, streaming=False), await asked(model, streaming=True)] == [ChatReply("hi")] * 2
+    assert [headers["x-goog-api-key"] for headers in gemini.headers] == ["another"] * 2
+    await client.aio.aclose()
+    client.close()
+
+
+@contextmanager
+def service_account(tmp_path, monkeypatch, token_uri):
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    fields = {"type": "service_account", "client_email": "me@p", "private_key": pem, "token_uri": token_uri}
+    path = tmp_path / "account.json"
+    path.write_text(json.dumps(fields))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    yield
+
+
+async def test_vertex_is_asked_with_the_credentials_of_the_environment(gemini, tmp_path, monkeypatch):
+    token = {"access_token": "ya29", "expires_in": 3600, "token_type": "Bearer"}
+    gemini._web.answers["/token"] = (200, {"Content-Type": "application/json"}, json.dumps(token))
+    gemini.answers = [candidate(text("hi"))]
+    with service_account(tmp_path, monkeypatch, gemini._web.url("/token")):
+        model = gemini.model(api_key=None, project="p", location="l")
+        assert await model.reply(HELLO) == ChatReply("hi")
+    assert gemini.headers[-1]["authorization"] == "Bearer ya29"
+
+
+async def test_credentials_that_are_not_accepted_say_what_to_set(gemini, tmp_path, monkeypatch):
+    gemini._web.answers["/token"] = (400, {"Content-Type": "application/json"}, '{"error": "invalid_grant"}')
+    with service_account(tmp_path, monkeypatch, gemini._web.url("/token")):
+        model = gemini.model(api_key=None, project="p", location="l")
+        with pytest.raises(ModelError, match=r"refused the credentials: .*invalid_grant.*gcloud auth") as caught:
+            await model.reply(HELLO)
+    assert not caught.value.retryable

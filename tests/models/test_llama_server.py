@@ -1,0 +1,97 @@
+"""A real model behind llama.cpp's own server, asked by OpenAI's two APIs and by Anthropic's."""
+
+import json
+from contextlib import aclosing
+
+import pytest
+
+from helpers.llama_server import MODEL, llama_server
+from helpers.provider_checks import result_of
+from toolsemble import Agent, ModelError, ToolCall, ToolReply, ToolResult, tool
+from toolsemble.models import (
+    AnthropicModel,
+    AssistantMessage,
+    ChatRequest,
+    OpenAIModel,
+    TextDelta,
+    ToolMessage,
+    UserMessage,
+    model_of,
+    probe,
+)
+from toolsemble.models.openai.compatible import SERVERS
+
+pytestmark = pytest.mark.timeout(600)  # a real model on a busy machine
+APIS = ["chat", "responses", "anthropic"]
+WEATHER = "What is the weather in Rome?"
+
+
+@pytest.fixture(scope="module")
+def llama():
+    with llama_server() as address:
+        yield address
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return "sunny, 21 degrees"
+
+
+def model_at(address, api="chat"):
+    if api == "anthropic":
+        return AnthropicModel(MODEL, base_url=address)
+    return OpenAIModel(MODEL, base_url=f"{address}/v1", api=api)
+
+
+@pytest.mark.parametrize(
+    ("api", "way"), [("chat", "stream"), ("responses", "run_sync"), ("anthropic", "run_sync"), ("anthropic", "stream")]
+)
+def test_an_agent_calls_a_tool_and_answers_with_what_came_of_it(llama, api, way):
+    result = result_of(Agent(model_at(llama, api), [weather]), WEATHER, way)
+    assert [(record.call.name, json.loads(record.call.json)) for record in result.tool_calls] == [
+        ("weather", {"city": "Rome"})
+    ]
+    assert "21" in result.text
+    assert result.usage.input_tokens > result.usage.output_tokens > 0
+
+
+async def test_a_stream_that_is_left_ends_the_generation(llama):
+    model = model_at(llama)
+    request = ChatRequest([UserMessage("Count from one to a hundred.")])
+    async with aclosing(model.stream(request)) as pieces:
+        assert isinstance(await anext(pieces), TextDelta)
+    # Nobody has to wait for the rest of it.
+    assert (await model.reply(ChatRequest([UserMessage("Say hello.")], settings={"max_tokens": 2}))).text
+
+
+async def test_an_answer_is_held_to_a_schema(llama):
+    schema = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}}
+    request = ChatRequest([UserMessage("What is the capital of Italy?")], output_schema=schema)
+    assert json.loads((await model_at(llama).reply(request)).text) == {"city": "Rome"}
+
+
+async def test_an_answer_that_is_too_long_says_so(llama):
+    request = ChatRequest([UserMessage("Count from one to a hundred.")], settings={"max_tokens": 3})
+    assert (await model_at(llama).reply(request)).stop_reason == "length"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_question_that_is_too_long_is_refused_for_good(llama, api):
+    with pytest.raises(ModelError, match=r"400.*exceeds the available context size") as caught:
+        await model_at(llama, api).reply(ChatRequest([UserMessage("x " * 6000)]))
+    assert not caught.value.retryable
+
+
+async def test_the_conversation_goes_on_after_arguments_that_were_no_json(llama):
+    call = ToolCall("weather?", '{"city": ')
+    told = ToolMessage(ToolReply(call, ToolResult.failure("no JSON")))
+    request = ChatRequest([UserMessage(WEATHER), AssistantMessage("", (call,)), told], settings={"max_tokens": 5})
+    assert (await model_at(llama).reply(request)).text
+
+
+def test_it_is_found_where_it_usually_is(llama, monkeypatch):
+    monkeypatch.setenv("LLAMACPP_HOST", llama)
+    monkeypatch.setattr(probe, "SECONDS", 60.0)  # this machine may be busy
+    assert model_of("llamacpp").name == MODEL
+    assert SERVERS["llamacpp"].address == f"{llama}/v1"

@@ -1,0 +1,442 @@
+"""Sinks that are slow, broken, full or forked: calls go on, and order is kept."""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+
+from helpers.sample_tools import AsyncEcho, Echo
+from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
+from toolsemble.observers import sinks as sinks_module
+from toolsemble.observers.watchers import tell
+
+pytestmark = pytest.mark.slow
+impatient = pytest.mark.usefixtures("impatient")
+
+CALL = ToolCall("echo", {"input": "x"}, "c1")
+BOTH = ["call_started", "call_finished"]
+
+
+def own_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "toolsemble-sink"]
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def wait_until(true, seconds=30):
+    """Wait for something that another thread does, for which there is no event."""
+    ready = threading.Event()
+    for _ in range(int(seconds * 100)):
+        if true():
+            return
+        ready.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+class Blocking:
+    """A sink that waits until it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.reached = threading.Event()
+        self.seen = []
+
+    def emit(self, event):
+        self.reached.set()
+        assert self.go.wait(60)
+        self.seen.append(event)
+
+
+@pytest.fixture
+def blocking():
+    sink = Blocking()
+    yield sink
+    sink.go.set()
+
+
+def test_a_program_that_looks_right_after_the_call_sees_all_events():
+    seen = []
+    box = Toolbox([Echo()], sinks=[seen.append])
+    for number in range(50):
+        box.execute(CALL)
+        assert [event.kind for event in seen] == BOTH * (number + 1)
+
+
+async def test_so_does_an_async_program():
+    seen = []
+    box = Toolbox([AsyncEcho()], sinks=[seen.append])
+    await box.aexecute(ToolCall("async_echo", {"input": "x"}))
+    await box.aexecute_all([ToolCall("async_echo", {"input": "x"})] * 3)
+    assert sorted(event.kind for event in seen) == sorted(BOTH * 4)
+
+
+def test_so_does_a_sync_program_with_several_calls():
+    seen = []
+    Toolbox([Echo()], sinks=[seen.append]).execute_all([CALL, CALL])
+    assert sorted(event.kind for event in seen) == sorted(BOTH * 2)
+
+
+def test_sinks_of_every_form_are_told():
+    seen = []
+
+    class Object:
+        def emit(self, event):
+            seen.append("object")
+
+    class Called:
+        def __call__(self, event):
+            seen.append("called")
+
+    async def later(event):
+        await asyncio.sleep(0)
+        seen.append("later")
+
+    box = Toolbox([Echo()], sinks=[Object(), Called(), later, lambda _: seen.append("function")])
+    box.execute(CALL)
+    assert box.flush(60)
+    assert sorted(seen) == sorted(["object", "called", "later", "function"] * 2)
+
+
+def test_a_sink_is_told_in_a_thread_of_its_own_and_in_order():
+    threads, seen = set(), []
+
+    def sink(event):
+        threads.add(threading.current_thread().name)
+        seen.append(event)
+
+    class Chatty(Tool):
+        name = "chatty"
+        description = "Says a lot"
+
+        def run(self, input):
+            for number in range(100):
+                self.progress(None, str(number))
+
+    Toolbox([Chatty()], sinks=[sink]).execute(ToolCall("chatty", {"input": "x"}))
+    assert [event.message for event in seen[1:-1]] == [str(number) for number in range(100)]
+    assert threads == {"toolsemble-sink"}
+
+
+def test_an_inline_sink_is_told_in_the_thread_of_the_call():
+    class Inline:
+        inline = True
+
+        def __init__(self):
+            self.threads = []
+
+        def emit(self, event):
+            self.threads.append(threading.current_thread())
+
+    sink = Inline()
+    Toolbox([Echo()], sinks=[sink]).execute(CALL)
+    assert sink.threads == [threading.current_thread()] * 2
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_sink_that_raises_disturbs_nothing_and_is_told_of_once(inline, caplog):
+    class Broken:
+        def __init__(self):
+            self.inline = inline
+            self.calls = 0
+
+        def emit(self, event):
+            self.calls += 1
+            raise ValueError("no")
+
+    sink, seen = Broken(), []
+    box = Toolbox([Echo()], sinks=[sink, seen.append])
+    for _ in range(3):
+        assert box.execute(CALL).text == "x"
+    assert (sink.calls, len(seen)) == (6, 6)
+    assert caplog.text.count("A sink failed") == 1
+
+
+@impatient
+def test_a_sink_that_blocks_holds_up_no_call_for_long(blocking):
+    seen = []
+    box = Toolbox([Echo()], sinks=[blocking, seen.append])
+    for _ in range(200):  # each would wait in vain, were the sink not known to be late
+        assert box.execute(CALL).text == "x"
+    wait_until(lambda: len(seen) == 400)
+    assert (blocking.seen, box.flush(0.01)) == ([], False)
+    blocking.go.set()
+    assert box.flush(60)
+    assert [event.kind for event in blocking.seen] == BOTH * 200
+
+
+@impatient
+async def test_a_sink_that_blocks_holds_up_no_event_loop(blocking):
+    box = Toolbox([AsyncEcho()], sinks=[blocking])
+    call, ticks = ToolCall("async_echo", {"input": "x"}), 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    await box.aexecute(call)
+    await box.aexecute_all([call, call])
+    ticking.cancel()
+    assert ticks > 0
+    assert blocking.seen == []
+
+
+@impatient
+def test_a_late_sink_is_waited_for_again_when_it_has_caught_up(blocking):
+    box = Toolbox([Echo()], sinks=[blocking])
+    box.execute(CALL)
+    assert blocking.seen == []
+    blocking.go.set()
+    assert box.flush(60)
+    wait_until(lambda: len(blocking.seen) == 2)
+    box.execute(CALL)
+    box.execute(CALL)
+    assert box.flush(60)
+    assert len(blocking.seen) == 6
+
+
+@impatient
+def test_what_a_slow_sink_cannot_take_is_lost_and_counted(blocking, monkeypatch, caplog):
+    monkeypatch.setattr(sinks_module, "CAPACITY", 3)
+    box = Toolbox([Echo()], sinks=[blocking])
+    for _ in range(10):
+        box.execute(CALL)
+    lost = box.lost_events
+    blocking.go.set()
+    assert box.flush(60)
+    assert len(blocking.seen) + lost == 20
+    assert lost > 0
+    assert caplog.text.count("A sink is too slow, events are lost") == 1
+
+
+def test_a_box_without_sinks_has_nothing_to_wait_for():
+    box = Toolbox([Echo()])
+    assert (box.flush(0), box.lost_events) == (True, 0)
+
+
+def test_the_thread_of_a_sink_ends_when_there_is_nothing_to_tell():
+    seen = []
+    box = Toolbox([Echo()], sinks=[seen.append])
+    box.execute(CALL)
+    wait_until(lambda: not own_threads())
+    box.execute(CALL)
+    assert len(seen) == 4
+
+
+def test_nothing_keeps_a_sink_alive_after_its_box():
+    class Sink:
+        def emit(self, event):
+            pass
+
+    sink = Sink()
+    gone = weakref.ref(sink)
+    Toolbox([Echo()], sinks=[sink]).execute(CALL)
+    del sink
+    wait_until(lambda: gc.collect() is not None and gone() is None)
+
+
+def test_many_calls_leave_no_threads_and_no_files_behind():
+    wait_until(lambda: not own_threads())
+    before = threading.active_count(), open_files()
+    box = Toolbox([Echo()], sinks=[lambda _: None, lambda _: None])
+    for _ in range(2000):
+        box.execute(CALL)
+    # Fewer than before is as good: what earlier tests left may end meanwhile.
+    wait_until(lambda: threading.active_count() <= before[0] and open_files() <= before[1])
+
+
+@impatient
+def test_calls_that_a_sink_makes_are_told_to_nobody():
+    seen = []
+
+    def sink(event):
+        seen.append(event)
+        box.execute(CALL)
+
+    class Inline:
+        inline = True
+
+        def emit(self, event):
+            seen.append(event)
+            box.execute(CALL)
+
+    for each in (sink, Inline()):
+        seen.clear()
+        box = Toolbox([Echo()], sinks=[each])
+        box.execute(CALL)
+        assert box.flush(60)
+        assert len(seen) == 2
+
+
+def test_the_methods_of_one_object_are_the_same_sink():
+    seen = []
+
+    class Sink:
+        def take(self, event):
+            seen.append(event)
+
+    sink = Sink()
+    Toolbox([Echo()], sinks=[sink.take, sink.take, seen.append, seen.append]).execute(CALL)
+    assert len(seen) == 4
+
+
+def test_threads_that_call_at_once_lose_nothing():
+    seen = []
+    box = Toolbox([Echo()], sinks=[seen.append])
+
+    def work():
+        for _ in range(100):
+            box.execute(CALL)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert box.flush(60)
+    assert len(seen) == 1600
+
+
+def _forked(box, seen, pipe):
+    before = len(seen)
+    box.execute(CALL)
+    flushed = box.flush(30)
+    pipe.send((before, [event.kind for event in seen[before:]], flushed))
+    pipe.close()
+
+
+@impatient
+def test_a_fork_has_a_thread_of_its_own_and_nothing_of_what_waited(blocking):
+    seen = []
+    box = Toolbox([Echo()], sinks=[seen.append, blocking])
+    box.execute(CALL)
+    wait_until(lambda: len(seen) == 2)
+    blocking.go.set()  # the child's copy is open, too
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_forked, args=(box, seen, theirs))
+    child.start()
+    theirs.close()
+    assert ours.poll(60)
+    assert ours.recv() == (2, BOTH, True)
+    child.join(60)
+    ours.close()
+    child.close()
+    assert box.flush(60)
+    assert len(seen) == 2
+
+
+def test_a_program_ends_although_a_sink_never_does():
+    program = (
+        "import threading; from toolsemble import Tool, Toolbox, ToolCall\n"
+        "class Echo(Tool):\n    name = 'echo'; description = ''\n    def run(self, input): return input\n"
+        "box = Toolbox([Echo()], sinks=[lambda _: threading.Event().wait()])\n"
+        "print(box.execute(ToolCall('echo', {'input': 'x'})).text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("x\n", "")
+
+
+@impatient
+def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch):
+    seen, start = [], threading.Thread.start
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    box = Toolbox([Echo()], sinks=[seen.append])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert box.execute(CALL).text == "x"
+    assert seen == []
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert box.flush(60)
+    assert len(seen) == 2
+
+
+def test_a_sink_that_ends_the_thread_loses_only_that_event():
+    seen = []
+
+    def sink(event):
+        seen.append(event)
+        raise SystemExit
+
+    Toolbox([Echo()], sinks=[sink]).execute(CALL)
+    assert len(seen) == 2
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_sink_leaves_the_sink_served(blocking):
+    box = Toolbox([AsyncEcho()], sinks=[blocking])
+    task = asyncio.create_task(box.aexecute(ToolCall("async_echo", {"input": "x"})))
+    await asyncio.to_thread(blocking.reached.wait, 30)
+    task.cancel()
+    await asyncio.wait([task], timeout=30)
+    blocking.go.set()
+    assert await asyncio.to_thread(box.flush, 60)
+    assert [event.kind for event in blocking.seen] == BOTH
+
+
+@impatient
+def test_an_interrupted_program_is_interrupted_while_it_waits_for_a_sink(blocking):
+    box = Toolbox([Echo()], sinks=[blocking])
+    box.execute(CALL)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        box.flush(60)
+
+
+async def _async(event):
+    """Take an event, later."""
+
+
+async def _emit(self, event):
+    """Take an event, later."""
+
+
+NO_SINKS = [
+    (print, r"Toolbox sinks must be a list of sinks, not <built-in function print>"),
+    ("sink", r"Toolbox sinks must be a list of sinks, not 'sink'"),
+    ([None], r"Toolbox sinks\[0\] must be a function of an event, or have emit\(event\), not None"),
+    ([print, 3], r"Toolbox sinks\[1\] must be a function of an event, or have emit\(event\), not 3"),
+    ([Blocking], r"Toolbox sinks\[0\] \(Blocking\) is a class; pass an instance: Blocking\(...\)"),
+    ([type("Late", (), {"inline": True, "emit": _emit})()], r"cannot be inline, for it is async: leave inline out"),
+    ([type("Late", (), {"inline": True, "__call__": _emit})()], r"cannot be inline, for it is async: leave inline out"),
+]
+
+
+@pytest.mark.parametrize(("sinks", "problem"), NO_SINKS)
+def test_what_is_no_sink_is_refused(sinks, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        Toolbox([Echo()], sinks=sinks)
+
+
+def test_a_sink_with_an_attribute_inline_that_is_not_true_is_served():
+    class Odd:
+        inline = "yes"
+
+        def __init__(self):
+            self.threads = []
+
+        def emit(self, event):
+            self.threads.append(threading.current_thread().name)
+
+    sink = Odd()
+    Toolbox([Echo()], sinks=[sink]).execute(CALL)
+    assert sink.threads == ["toolsemble-sink"] * 2
+
+
+def test_outside_of_calls_nobody_is_told():
+    seen = []
+    Toolbox([Echo()], sinks=[seen.append])
+    tell("nobody hears this")
+    assert seen == []

@@ -1,0 +1,560 @@
+"""Bodies in worker processes: killed, renewed, and never left behind."""
+
+import asyncio
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from helpers import isolated_tools as isolated
+from helpers.isolated_tools import (
+    Counter,
+    Given,
+    Heavy,
+    Method,
+    Unreadable,
+    die,
+    eat,
+    eat_freely,
+    fail,
+    hang,
+    limits_of_memory,
+    sign_in,
+    start_daemon,
+    surroundings,
+    wait_for,
+    where,
+)
+from helpers.sample_tools import AsyncFunction, Function
+from helpers.stopped_clock import stop_time
+from helpers.wait import LONG, alive, until
+from toolsemble import (
+    ExitEarlyError,
+    InMemoryMetrics,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolContext,
+    ToolDefinitionError,
+    ToolPipeline,
+    tool,
+)
+from toolsemble.processes.pool import WORKERS, Errand, Worker, WorkerDiedError, Workers
+from toolsemble.processes.supervisor import descendants
+from toolsemble.processes.worker import answered
+from toolsemble.work.body import Job
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
+
+
+def pid_of(result):
+    assert result.is_success, result
+    return result.structured_output["pid"]
+
+
+def supervisor_of(result):
+    """Return the number of the process that supervises the one in which a body ran."""
+    assert result.is_success, result
+    return result.structured_output["parent"]
+
+
+def test_a_body_runs_in_another_process_which_is_used_again():
+    first, second = pid_of(where.execute("{}")), pid_of(asyncio.run(where.aexecute("{}")))
+    assert first == second != os.getpid()
+    assert alive(first)
+    assert where.execute('{"text": "hello"}').structured_output["text"] == "hello"
+
+
+def test_a_process_finds_modules_that_became_known_after_its_start(tmp_path, monkeypatch):
+    where.execute("{}")  # a process that has started
+    (tmp_path / "later_module.py").write_text(
+        "from toolsemble import tool\n@tool(isolation='process')\ndef late() -> str:\n    return 'found'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("later_module").late.execute("{}").text == "found"
+    del sys.modules["later_module"]
+
+
+def test_objects_and_methods_go_with_their_state():
+    assert Counter(40).execute("2").output == "42"
+    assert Counter(40).execute("2").attributes == {"start": 40}
+    box = Toolbox([Method(), Counter(1)])
+    replies = box.execute_all([ToolCall("ask", {"number": 1}), ToolCall("counter", {"input": "1"})])
+    assert [reply.text for reply in replies] == ["2", "2"]
+
+
+def test_a_body_knows_its_call_but_nothing_live_of_it():
+    metrics = InMemoryMetrics()
+    result = surroundings.execute("{}", ToolContext(agent_role="writer", metrics=metrics))
+    assert result.structured_output == {"tool": "surroundings", "role": "writer", "deadline": None}
+    assert metrics.count("surroundings", "success") == 1
+    assert metrics.counter("seen", "surroundings") == 0
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_when_time_is_up_the_process_is_killed_with_its_children(way, tmp_path):
+    where.execute("{}")  # a process that has started
+    file = tmp_path / "pids"
+    arguments = {"file": str(file)}
+    box = Toolbox([hang])
+    while not file.exists():  # on a slow machine its time may be up before it has begun
+        call = ToolCall("hang", arguments)
+        reply = box.execute(call) if way == "sync" else asyncio.run(box.aexecute(call))
+        assert reply.text == "Error: Tool 'hang' timed out after 0.5 s"
+    pids = [int(pid) for pid in file.read_text().split()]
+    until(lambda: not any(map(alive, pids)))
+    assert pid_of(where.execute("{}")) not in pids
+
+
+async def test_when_the_call_is_cancelled_the_process_is_killed(tmp_path):
+    file = tmp_path / "pid"
+    task = asyncio.create_task(wait_for.aexecute({"file": str(file)}))
+    async with asyncio.timeout(LONG):
+        while not (file.exists() and file.read_text()):
+            await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    pid = int(file.read_text())
+    await asyncio.to_thread(until, lambda: not alive(pid))
+
+
+def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
+    file = tmp_path / "pid"
+
+    def interrupt(*_):
+        until(lambda: file.exists() and file.read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolsemble.work.process.wait_until", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        wait_for.execute({"file": str(file)})
+    until(lambda: not alive(int(file.read_text())))
+
+
+def daemon_of(file):
+    """Return the number of the daemon that a body has started, once it is there."""
+    until(lambda: file.exists() and file.read_text())
+    return int(file.read_text())
+
+
+def hang_with_daemon(file):
+    """Return the result of a body that starts a daemon and does not end in time."""
+    while True:  # on a slow machine its time may be up before it has begun
+        context = ToolContext(deadline=time.monotonic() + 0.5)
+        result = start_daemon.execute({"file": str(file), "then": "stay"}, context)
+        if file.exists():
+            return result
+
+
+def test_daemons_of_a_body_that_is_late_are_killed(tmp_path):
+    assert hang_with_daemon(tmp_path / "pid").error_message.startswith("Tool 'start_daemon' timed out after")
+    pid = daemon_of(tmp_path / "pid")
+    until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("exit", "The worker process exited with 3 before the tool had ended"),
+        ("SIGKILL", "The worker process was killed by SIGKILL before the tool had ended"),
+        ("raise", "no more"),
+    ],
+)
+def test_daemons_of_a_body_end_with_its_process(then, told, tmp_path):
+    result = start_daemon.execute({"file": str(tmp_path / "pid"), "then": then})
+    assert result.error_message == told
+    if then == "raise":
+        WORKERS.close()
+    pid = daemon_of(tmp_path / "pid")
+    until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_daemons_of_a_body_end_with_the_calling_program(number, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        from helpers.isolated_tools import start_daemon
+
+        if __name__ == "__main__":
+            start_daemon.execute({"file": __file__ + ".pid", "then": "stay"})
+        """)
+    )
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"}
+    with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, env=env) as program:
+        pid = daemon_of(Path(f"{script}.pid"))
+        program.send_signal(number)
+        program.communicate(timeout=LONG)
+    until(lambda: not alive(pid))
+
+
+def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
+    done = run_script(
+        """
+        import threading
+        from pathlib import Path
+        from test_isolation import hang_with_daemon
+
+        threading.Thread(target=threading.Event().wait, daemon=True).start()  # in the worker, too
+        if __name__ == "__main__":
+            print(hang_with_daemon(Path(__file__ + ".pid")).text)
+        """,
+        tmp_path,
+    )
+    assert done.stdout.startswith("Error: Tool 'start_daemon' timed out after"), done
+    pid = daemon_of(tmp_path / "script.py.pid")
+    until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("SIGKILL", "The worker process was killed by SIGKILL before the tool had ended"),
+        ("SIGSEGV", "The worker process was killed by SIGSEGV before the tool had ended"),
+        ("exit", "The worker process exited with 3 before the tool had ended"),
+        ("fork", "The worker process exited with 7 before the tool had ended"),
+        ("close", "The worker process was cut off before the tool had ended"),
+    ],
+)
+def test_a_process_that_dies_is_a_failed_call_and_the_next_gets_another(how, told):
+    assert die.execute({"how": how}).error_message == told
+    assert where.execute("{}").is_success
+
+
+def test_an_idle_process_that_died_is_replaced():
+    pid = pid_of(where.execute("{}"))
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
+    assert pid_of(where.execute("{}")) != pid
+
+
+def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
+    assert fail.execute({"kind": "value"}).error_message == "boom"
+    assert "In the worker process:" in caplog.text
+    assert fail.execute({"kind": "odd"}).error_message == "very odd"
+    with pytest.raises(ExitEarlyError, match="enough"):
+        fail.execute({"kind": "exit_early"})
+    assert where.execute("{}").is_success
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("system_exit", "The tool raised SystemExit(5) in its worker process"),
+        ("interrupt", "The tool raised KeyboardInterrupt in its worker process"),
+    ],
+)
+def test_what_would_end_a_program_is_a_failed_call(kind, told):
+    assert fail.execute({"kind": kind}).error_message == told
+    assert asyncio.run(fail.aexecute({"kind": kind})).error_message == told
+    assert where.execute("{}").is_success
+
+
+def test_a_body_that_needs_too_much_memory_is_a_failed_call():
+    told = "The tool needs more memory than its max_memory of 500000000 bytes"
+    assert eat.execute({"size": 2_000_000_000}).error_message == told
+    assert eat.execute({"size": 1_000_000}).output == "1000000"
+    assert eat_freely.execute({"size": 600_000_000}).output == "600000000"  # the same process, without the limit
+
+
+def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
+    limits = limits_of_memory.execute({"lower": False}).structured_output
+    assert limits["soft"] == 500_000_000
+    lowered = limits_of_memory.execute({"lower": True}).structured_output
+    assert lowered["soft"] == lowered["hard"] == 400_000_000
+    again = limits_of_memory.execute({"lower": False}).structured_output
+    assert again["soft"] == 400_000_000
+    WORKERS.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
+        ({"max_memory": 0, "isolation": "process"}, "max_memory must be a whole number from 1 on, not 0"),
+        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be a whole number from 1 on, not '1G'"),
+    ],
+)
+def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
+    with pytest.raises(ToolDefinitionError, match=told):
+        Toolbox([Function(str, **settings)])
+
+
+def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
+    monkeypatch.setattr("toolsemble.processes.memory_limit.SUPPORTED", False)
+    with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes; leave it out"):
+        Toolbox([Function(str, max_memory=10, isolation="process")])
+
+
+def test_what_cannot_be_sent_is_a_failed_call():
+    message = fail.execute({"kind": "lock"}).error_message
+    assert message.startswith("The result cannot be sent back from the worker process: ")
+    given = Given()._define()
+    for value, told in (
+        (Heavy(), "cannot be sent to a worker process: too heavy"),
+        (Unreadable(), "cannot read the call"),
+    ):
+        context = ToolContext(parameters=value)
+        assert told in Given().execute("x", context).error_message
+    assert given.policy.isolation == "process"
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            lambda: AsyncFunction(str, isolation="process"),
+            "isolation='process' is for blocking bodies, and this one is async",
+        ),
+        (lambda: Function(str, isolation="process", inline=True), "and this one is inline"),
+        (lambda: Function(lambda _: _, isolation="process"), "needs a tool that can be pickled"),
+        (lambda: tool(isolation="process")(lambda: ""), "Invalid tool name"),
+        (lambda: tool("lambda", isolation="process")(lambda: ""), "needs a tool that can be pickled"),
+        (lambda: isolated.shares, "isolation='process' and InvocationParameters do not go together"),
+        (
+            lambda: ToolPipeline("line", "", [Counter()], isolation="process"),
+            "isolation is for a body; it is made of tools, so declare it on those",
+        ),
+    ],
+)
+def test_what_cannot_run_apart_is_refused_when_it_is_defined(made, told):
+    with pytest.raises(ToolDefinitionError, match=told):
+        Toolbox([made()])
+
+
+def test_a_function_inside_a_function_is_refused():
+    @tool(isolation="process")
+    def local() -> str:
+        return ""
+
+    class Local(Tool):
+        name = "local"
+        description = ""
+        isolation = "process"
+
+        def run(self, input):
+            return input
+
+    for made in (local, Local()):
+        with pytest.raises(
+            ToolDefinitionError, match="needs a tool that can be pickled, such as a function of a module"
+        ):
+            Toolbox([made])
+
+
+def test_only_some_processes_are_kept():
+    workers = Workers(idle=1)
+    try:
+        first, second = workers.take(), workers.take()
+        assert sorted(workers.pids()) == sorted([first.pid, second.pid])
+        workers.give_back(first)
+        workers.give_back(second)
+        assert workers.pids() == [first.pid]
+        until(lambda: not alive(second.pid))
+        again = workers.take()
+        assert again is first
+    finally:
+        workers.close()
+    until(lambda: not alive(first.pid))
+    workers.drop(first)
+    workers.close()
+
+
+def test_a_fork_forgets_the_processes_of_its_parent():
+    workers = Workers()
+    worker, other = workers.take(), workers.take()
+    workers.give_back(other)
+    workers._forget()
+    assert workers.pids() == []
+    until(lambda: not alive(worker.pid) and not alive(other.pid))  # nobody is at the other end of the line
+    worker.end()
+    other.end()
+
+
+def test_a_process_that_is_still_starting_is_left_to_the_next_call(monkeypatch):
+    begin = Worker.begin
+
+    def dawdle(worker, wanted):
+        clock.advance(0.01)
+        until(lambda: not wanted())
+        return begin(worker, wanted)
+
+    WORKERS.close()
+    with monkeypatch.context() as patch:
+        clock = stop_time(patch.setattr)
+        patch.setattr(Worker, "begin", dawdle)
+        result = where.execute("{}", ToolContext(deadline=time.monotonic() + 0.01))
+    assert result.error_message.startswith("Tool 'where' timed")
+    until(lambda: not WORKERS._busy)
+    (pid,) = WORKERS.pids()
+    assert supervisor_of(where.execute("{}")) == pid
+
+
+@pytest.mark.parametrize("state", ["starting", "ready"])
+def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
+    if state == "starting":
+        WORKERS.close()
+    else:
+        where.execute("{}")
+    errand = Errand(b"")
+    errand.call_off()
+    assert errand() == [None, None]
+    pids = WORKERS.pids()
+    assert supervisor_of(where.execute("{}")) in pids
+
+
+def test_a_worker_that_cannot_be_started_leaves_no_line_open(monkeypatch):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def refuse(_):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", refuse)
+    with pytest.raises(OSError, match="no more processes"):
+        Worker()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_line_that_breaks_is_a_dead_process():
+    worker = Worker()
+    worker.kill()
+    until(lambda: not alive(worker.pid))
+    with pytest.raises(Exception, match="a script has to start its work under if __name__ == '__main__'"):
+        worker.send(b"x" * 1_000_000)
+    worker.end()
+    worker.kill()  # nothing is there any more
+    assert not worker.alive()
+
+
+def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
+    worker = Worker()
+    worker.kill()
+    until(lambda: not alive(worker.pid))
+    line = worker._line
+    monkeypatch.setattr(worker, "_line", SimpleNamespace(poll=lambda _: False))
+    with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
+        worker.receive(lambda: True)
+    monkeypatch.setattr(worker, "_line", line)
+    worker.end()
+
+
+def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
+    worker = Worker()
+    assert worker.begin(lambda: True)
+    (inside,) = descendants(worker.pid)
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker._line.close()
+    until(lambda: not alive(inside))
+    monkeypatch.setattr("toolsemble.processes.pool._PATIENCE", 0.2)
+    worker.end()
+    assert not alive(worker.pid)
+
+
+def test_what_a_worker_does_not_understand_it_says():
+    import pickle  # noqa: PLC0415 - only here
+
+    returned, error = pickle.loads(answered(b"nonsense"))
+    assert (returned, str(error).startswith("The worker process cannot read the call: ")) == (None, True)
+    context = ToolContext(tool_name="counter")
+    job = Job(Counter(1)._define(), "2", context, None)
+    assert pickle.loads(answered(pickle.dumps(job)))[0].output == "3"
+
+
+def run_script(text, *arguments):
+    """Run a program of its own, which has to end by itself."""
+    code = textwrap.dedent(text)
+    file = Path(arguments[0]) / "script.py"
+    file.write_text(code)
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"}
+    return subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=LONG, check=False, env=env
+    )
+
+
+def test_a_program_ends_with_its_processes(tmp_path):
+    done = run_script(
+        """
+        import threading
+        from helpers.isolated_tools import where, wait_for
+
+        if __name__ == "__main__":
+            print(where.execute("{}").structured_output["pid"])
+            threading.Thread(target=wait_for.execute, args=({"file": __file__ + ".pid"},), daemon=True).start()
+            from pathlib import Path
+            import time
+            while not Path(__file__ + ".pid").exists():
+                time.sleep(0.01)
+        """,
+        tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for pid in (int(done.stdout), int((tmp_path / "script.py.pid").read_text() or 0)):
+        assert not alive(pid)
+
+
+def test_a_fork_has_processes_of_its_own(tmp_path):
+    done = run_script(
+        """
+        import os, sys
+        from helpers.isolated_tools import where
+
+        def pid():
+            return where.execute("{}").structured_output["pid"]
+
+        if __name__ == "__main__":
+            mine = pid()
+            child = os.fork()
+            if child == 0:
+                print(pid() != mine, flush=True)
+                sys.exit(0)
+            os.waitpid(child, 0)
+            print(pid() == mine)
+        """,
+        tmp_path,
+    )
+    assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
+
+
+def test_a_script_without_its_guard_is_told_what_to_do(tmp_path):
+    done = run_script(
+        """
+        from helpers.isolated_tools import where
+        result = where.execute("{}")
+        print(result.text)
+        assert result.is_success
+        """,
+        tmp_path,
+    )
+    assert "a script has to start its work under if __name__ == '__main__'" in done.stdout
+
+
+def test_many_calls_leave_nothing_behind():
+    box = Toolbox([where, die])
+    box.execute(ToolCall("where"))
+    until(lambda: not WORKERS._busy)
+    before = threading.active_count()
+    calls = [ToolCall("where") for _ in range(20)] + [ToolCall("die", {"how": "exit"}) for _ in range(3)]
+    replies = box.execute_all(calls)
+    assert [reply.is_error for reply in replies] == [False] * 20 + [True] * 3
+    until(lambda: not WORKERS._busy)
+    until(lambda: threading.active_count() <= before + 1)
+    assert len(WORKERS.pids()) <= WORKERS._most
+    WORKERS.close()
+    assert WORKERS.pids() == []
+
+
+def test_a_body_in_a_process_writes_no_secret_to_its_own_log(tmp_path):
+    file = tmp_path / "tool.log"
+    assert sign_in.execute({"password": "hunter2-and-more", "file": str(file)}).output == "done"
+    assert file.read_text() == "with **********\n"

@@ -1,0 +1,253 @@
+"""A process that ends another one with every process that it has started."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from helpers.wait import LONG, alive, ignored_signals, until
+from toolsemble.processes import supervisor
+from toolsemble.processes import worker as servant
+
+pytestmark = pytest.mark.slow
+
+context = multiprocessing.get_context("spawn")
+
+
+def in_another_process(function, *arguments):
+    """Run a function that waits for all of its children, of which only a process of its own can be sure."""
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    process.join(LONG)
+    assert process.exitcode == 0
+
+
+def sleeping_daemon(file):
+    """Become a daemon that sleeps."""
+    if os.fork() == 0:
+        os.setsid()
+        Path(f"{file}.new").write_text(str(os.getpid()))
+        Path(f"{file}.new").rename(file)
+        time.sleep(LONG)
+    os._exit(0)
+
+
+def supervised(file, then, daemons):
+    """Supervise a process that starts a daemon; it ends by itself, or when it is told to."""
+    told, line = os.pipe()
+    child = supervisor.fork()
+    if child == 0:
+        if then != "orphan":
+            os.setsid()
+        if os.fork() == 0:
+            sleeping_daemon(file)
+        until(Path(file).exists)
+        if then == "orphan":  # one that has been adopted ends before
+            os.kill(int(Path(file).read_text()), signal.SIGKILL)
+            until(lambda: not Path(f"/proc/{Path(file).read_text()}").exists())
+        if then in {"end", "orphan"}:
+            os._exit(5)
+        time.sleep(LONG)
+    if then == "told":
+        threading.Thread(target=lambda: (until(Path(file).exists), os.write(line, b"end"))).start()
+    status = supervisor.supervise(child, told, daemons=daemons)
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if then == "told" else 5)
+    assert bool(supervisor.descendants(os.getpid())) == daemons
+    supervisor.end_all()
+    os.close(told)
+    os.close(line)
+
+
+@pytest.mark.parametrize(("then", "daemons"), [("end", True), ("end", False), ("orphan", False), ("told", False)])
+def test_descendants_end_with_what_is_supervised_or_when_it_is_told(then, daemons, tmp_path):
+    file = tmp_path / "pid"
+    in_another_process(supervised, str(file), then, daemons)
+    assert not alive(int(file.read_text()))
+
+
+def stubborn(case):
+    """End descendants that cannot be killed or listed."""
+    if os.fork() == 0:
+        time.sleep(LONG)
+    patience, kill = supervisor._MOST, supervisor.kill
+    if case == "forbidden":
+        supervisor.kill = lambda family: False
+    else:
+        supervisor._MOST = 0.2
+        supervisor.kill = lambda family: True
+    assert supervisor.end_all() == 0
+    assert len(supervisor.descendants(os.getpid())) == 1
+    supervisor._MOST, supervisor.kill = patience, kill
+    supervisor.end_all()
+
+
+@pytest.mark.parametrize("case", ["forbidden", "unkillable"])
+def test_it_does_not_try_forever(case):
+    in_another_process(stubborn, case)
+
+
+def without_lists():
+    """End descendants where the kernel lists no children of a process."""
+    supervisor.adopt()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(LONG)
+        time.sleep(LONG)
+    exists, listdir = os.path.exists, os.listdir
+    os.listdir = lambda path: [*listdir(path), "999999999"]  # one that ends while it is looked at
+    os.path.exists = lambda path: not str(path).endswith("/children") and exists(path)
+    until(lambda: len(supervisor.descendants(os.getpid())) == 2)
+    assert supervisor.end_all() == 0
+    assert supervisor.descendants(os.getpid()) == []
+
+
+def test_where_no_children_are_listed_parents_are_looked_at():
+    in_another_process(without_lists)
+
+
+def test_a_process_that_has_ended_or_belongs_to_somebody_else_is_passed_over(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    assert supervisor.kill([ended.pid])
+    assert supervisor.descendants(ended.pid) == []
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    monkeypatch.setattr(os, "getpgid", lambda pid: pid + 1)
+    assert not supervisor.kill([1])
+    monkeypatch.setattr(os, "getpgid", lambda pid: 0)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not supervisor.kill([1])
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"),
+    [(0, ("exit", 0)), (3 << 8, ("exit", 3)), (signal.SIGTERM, ("kill", 15)), (signal.SIGKILL, ("kill", 9))],
+)
+def test_it_ends_as_what_it_supervised(status, ends, monkeypatch):
+    done = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: done.append(("kill", number)))
+    monkeypatch.setattr(os, "_exit", lambda code: done.append(("exit", code)))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr(supervisor._signal, "signal", lambda *_: None)
+    supervisor.leave(status)
+    assert done[0] == ends
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_where_nobody_can_adopt_nothing_is_done(supported, monkeypatch):
+    monkeypatch.setattr(supervisor, "SUPPORTED", supported)
+    assert servant._is_single_threaded() is False or supported
+    if not supported:
+        assert supervisor.adopt() is False
+
+
+class LeftError(BaseException):
+    """The process has ended, but for the test."""
+
+
+@pytest.fixture
+def still(monkeypatch):
+    """Record what would end this process, or change it, and do none of it."""
+    done = []
+
+    def end(code):
+        done.append(("exit", code))
+        raise LeftError
+
+    def execute(program, command):
+        done.append(("execute", command))
+        raise FileNotFoundError(2, "No such file or directory")
+
+    def record(name):
+        return lambda *arguments: done.append((name, *arguments))
+
+    names = ("setsid", "dup2", "set_inheritable", "write")
+    changed = dict(vars(os), execvp=execute, _exit=end, open=lambda *_: 33, **{name: record(name) for name in names})
+    monkeypatch.setattr(supervisor, "os", SimpleNamespace(**changed))  # pytest itself uses these functions
+    monkeypatch.setattr(supervisor._signal, "signal", lambda *_: None)
+    monkeypatch.setattr("resource.setrlimit", record("limit"))
+    return done
+
+
+def test_a_program_is_executed_in_a_session_of_its_own_within_its_limits(still, monkeypatch):
+    monkeypatch.setattr(supervisor, "fork", lambda: 0)
+    monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
+    with pytest.raises(LeftError):
+        supervisor.main(["9", "1000", "5", "0", "worker", "-v"])
+    assert "LC_CTYPE" not in os.environ
+    assert still == [
+        ("set_inheritable", 9, False),
+        ("setsid",),
+        ("limit", resource.RLIMIT_CORE, (0, 0)),
+        ("limit", resource.RLIMIT_AS, (1000, 1000)),
+        ("limit", resource.RLIMIT_CPU, (5, 6)),
+        ("execute", ["worker", "-v"]),
+        ("write", 2, b"Cannot start 'worker': No such file or directory"),
+        ("exit", 127),
+    ]
+
+
+@pytest.mark.parametrize(("memory", "cpu", "limits"), [("0", "0", 0), ("1000", "0", 2), ("0", "5", 2)])
+def test_limits_that_were_not_asked_for_are_not_set(memory, cpu, limits, still):
+    with pytest.raises(LeftError):
+        supervisor.main(["-1", memory, cpu, "1", "worker"])
+    assert [step for step, *_ in still] == [*["limit"] * limits, "execute", "write", "exit"]
+
+
+def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
+    monkeypatch.setattr(supervisor, "fork", lambda: 7)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and daemons) << 8)
+    with pytest.raises(LeftError):
+        supervisor.main(["9", "0", "0", "1", "worker"])
+    assert still == [("set_inheritable", 9, False), *(("dup2", 33, stream) for stream in range(3)), ("exit", 1)]
+
+
+def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
+    monkeypatch.setattr(servant, "_lead", lambda: still.append(("lead",)))
+    monkeypatch.setattr(servant.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(supervisor, "adopt", lambda: still.append(("adopt",)))
+    monkeypatch.setattr(supervisor, "fork", lambda: 7)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and not daemons) << 8)
+    for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):
+        still.clear()
+        monkeypatch.setattr(servant, "_is_single_threaded", lambda single=single: single)
+        (near, far), (told, leash) = context.Pipe(), context.Pipe(duplex=False)
+        near.close()
+        with pytest.raises(LeftError) if single else nullcontext():
+            servant.serve(far, told)
+        assert (still, far.closed) == (did, single)
+        for line in (far, told, leash):
+            line.close()
+
+
+def run_main(*arguments):
+    """Run the supervisor as a program."""
+    code = "import sys; from toolsemble import supervisor; supervisor.main(sys.argv[1:])"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=LONG, check=False, env=env
+    )
+
+
+def test_without_supervision_it_becomes_the_program():
+    done = run_main(-1, 0, 0, 0, "sh", "-c", "grep SigIgn /proc/$$/status; exit 4")
+    assert (done.stdout.split(), done.returncode) == (
+        [b"SigIgn:", ignored_signals().encode()],
+        4,
+    )
+    done = run_main(-1, 10**12, 60, 1, "sh", "-c", "ulimit -t; echo $LC_CTYPE")
+    assert done.stdout.split() == [b"60", b"C.UTF-8"]
+    done = run_main(-1, 0, 0, 0, "no-such-program")
+    assert (done.stderr, done.returncode) == (b"Cannot start 'no-such-program': No such file or directory", 127)

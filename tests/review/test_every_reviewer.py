@@ -1,0 +1,185 @@
+"""Every reviewer, every decision, sync and async: alone, in a parallel turn, and inside another tool."""
+
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+from test_console import Person
+
+from helpers.sample_tools import Function, call
+from toolsemble import Continue, Edit, ExitEarly, ReviewRefusedError, Toolbox
+from toolsemble.review import (
+    AutoApprove,
+    AutoReject,
+    CallbackReview,
+    MemoryStore,
+    QueueReview,
+    RememberReview,
+    Rule,
+    RulesReview,
+    SQLiteStore,
+    WebhookReview,
+)
+from toolsemble.review.listener import listening
+
+pytestmark = pytest.mark.slow
+
+GATED = Function(lambda text: text, requires_approval=True)
+OPEN = Function(lambda text: text, name="open")
+SECRET = "a secret of sixteen or more bytes"  # noqa: S105 - a test's own
+DECISIONS = {
+    "continue": (Continue(), "{}"),
+    "edit": (Edit("edited"), "edited"),
+    "exit": (ExitEarly("no"), "Error: Rejected by reviewer: no"),
+    "nothing": (None, "Error: Rejected by reviewer: the answer was not a decision"),
+}
+
+
+def decided(function):
+    @contextmanager
+    def made(decision, _):
+        yield function(decision)
+
+    return made
+
+
+async def later(decision):
+    return decision
+
+
+@contextmanager
+def answered(store, decision):
+    """Answer whatever comes into a store, in another thread."""
+    done = threading.Event()
+
+    def answer():
+        while not done.wait(0.005):
+            for request in store.pending():
+                with suppress(ReviewRefusedError):  # it was withdrawn meanwhile
+                    store.answer(request, decision, person="ada")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def memory(decision, _):
+    with MemoryStore() as store, answered(store, decision):
+        yield QueueReview(store, poll=0.005)
+
+
+@contextmanager
+def file(decision, folder):
+    path = folder / "reviews.db"
+    with SQLiteStore(path) as store, SQLiteStore(path) as other, answered(other, decision):
+        yield QueueReview(store, poll=0.005)
+
+
+@contextmanager
+def webhook(decision, _):
+    inbox = listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0)
+    with MemoryStore() as store, answered(store, decision), inbox as url:
+        yield WebhookReview(url, SECRET, store=store, poll=0.005)
+
+
+@contextmanager
+def console(decision, _):
+    person = Person()
+    done = threading.Event()
+    key = {Continue: "c", Edit: "e", ExitEarly: "x"}[type(decision)]
+    more = {"e": ("change): ", "edited\n"), "x": ("empty): ", "no\n")}
+
+    def sit():
+        while not done.is_set():
+            with suppress(AssertionError, OSError):
+                person.prompt(done.is_set)
+                person.types(f"{key}\n")
+                if key in more:
+                    person.until(more[key][0], done.is_set)
+                    person.types(more[key][1])
+
+    thread = threading.Thread(target=sit)
+    thread.start()
+    try:
+        yield person.console
+    finally:
+        done.set()
+        thread.join()
+        person.leaves()
+
+
+REVIEWERS = {
+    "sync callback": decided(lambda decision: CallbackReview(lambda _: decision)),
+    "async callback": decided(lambda decision: CallbackReview(lambda _: later(decision))),
+    "remember": decided(lambda decision: RememberReview(CallbackReview(lambda _: decision))),
+    "rules": decided(lambda decision: RulesReview([Rule("deny", "open")], CallbackReview(lambda _: decision))),
+    "one in another": decided(
+        lambda decision: RulesReview([], RememberReview(RulesReview([], CallbackReview(lambda _: decision))))
+    ),
+    "queue in memory": memory,
+    "queue in a file": file,
+    "webhook": webhook,
+    "console": console,
+    "approve": decided(lambda _: AutoApprove()),
+    "approve later": decided(lambda _: AutoApprove(0.001)),
+    "reject": decided(lambda decision: AutoReject(decision.reason)),
+    "allow": decided(lambda _: RulesReview([Rule("allow")])),
+    "deny": decided(lambda decision: RulesReview([Rule("deny", reason=decision.reason)])),
+}
+ONLY = {"approve": "continue", "approve later": "continue", "allow": "continue", "reject": "exit", "deny": "exit"}
+PEOPLE = {"queue in memory", "queue in a file", "webhook", "console"}
+TABLE = [
+    (reviewer, decision)
+    for reviewer in REVIEWERS
+    for decision in DECISIONS
+    if ONLY.get(reviewer, decision) == decision and not (decision == "nothing" and reviewer in PEOPLE)
+]
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch):
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.fixture(params=TABLE, ids=" ".join)
+def case(request, tmp_path):
+    reviewer, decision = request.param
+    answer, text = DECISIONS[decision]
+    with ExitStack() as stack:
+        yield stack.enter_context(REVIEWERS[reviewer](answer, tmp_path)), text
+
+
+async def test_alone(case):
+    reviewer, text = case
+    box = Toolbox([GATED], review=reviewer)
+    replies = [box.execute(call("function", "a")), await box.aexecute(call("function", "b"))]
+    replies += [*box.execute_all([call("function", "c")]), *await box.aexecute_all([call("function", "d")])]
+    assert [reply.text for reply in replies] == [text.format(*each) for each in ("a", "b", "c", "d")]
+
+
+async def test_in_a_parallel_turn(case):
+    reviewer, text = case
+    box = Toolbox([GATED, OPEN], review=reviewer)
+    turn = [call("function", "a"), call("open", "x"), call("function", "b"), call("function", "c")]
+    expected = [text.format("a"), "x", text.format("b"), text.format("c")]
+    assert [reply.text for reply in box.execute_all(turn)] == expected
+    assert [reply.text for reply in await box.aexecute_all(turn)] == expected
+
+
+async def test_inside_another_tool(case):
+    reviewer, text = case
+    inner = Toolbox([GATED])
+    through = Function(lambda input: inner.execute(call("function", input)).result, name="through")
+    direct = Function(GATED.execute, name="direct")
+    box = Toolbox([through, direct], review=reviewer)
+    turn = [call("through", "a"), call("direct", "b")]
+    expected = [text.format("a"), text.format("b")]
+    assert [box.execute(each).text for each in turn] == expected
+    assert [reply.text for reply in await box.aexecute_all(turn)] == expected

@@ -1,0 +1,304 @@
+"""Gates of a toolbox, and the tools of agents inside it."""
+
+import pytest
+
+from helpers.agent_scripts import told
+from toolsemble import (
+    Agent,
+    Continue,
+    Edit,
+    ExitEarly,
+    Toolbox,
+    ToolCall,
+    ToolConfigurationError,
+    ToolContext,
+    ToolDefinitionError,
+    tool,
+)
+from toolsemble.testing import FunctionModel, ScriptedModel
+
+
+class Reviewer:
+    """Says the same to whatever it is asked, or the next of several things, and keeps the questions."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers or [Continue()])
+        self.seen = []
+
+    def review(self, request):
+        self.seen.append((request.tool_name, request.arguments))
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    @property
+    def names(self):
+        return [name for name, _ in self.seen]
+
+
+RAN = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    RAN.clear()
+
+
+@tool
+def delete(path: str) -> str:
+    """Delete a file."""
+    RAN.append(path)
+    return f"deleted {path}"
+
+
+@tool
+def look(path: str) -> str:
+    """Look at a file."""
+    return f"looked at {path}"
+
+
+@tool(requires_approval=True)
+def drop(table: str) -> str:
+    """Drop a table."""
+    RAN.append(table)
+    return f"dropped {table}"
+
+
+DELETE = ToolCall("delete", {"path": "a"})
+LOOK = ToolCall("look", {"path": "a"})
+DROP = ToolCall("drop", {"table": "t"})
+
+
+def inner(*calls, tools=(delete, look, drop), name="helper", **settings):
+    """Give an agent as a tool that makes calls, and answers with what came of them."""
+
+    def say(request):
+        answered = told(request.messages)
+        return "; ".join(answered) if answered else list(calls)
+
+    given = tools if isinstance(tools, Toolbox) or callable(tools) else list(tools)
+    return Agent(FunctionModel(say), given, **settings).as_tool(name, "Helps")
+
+
+def helped(box, name="helper"):
+    return box.execute(ToolCall(name, {"input": "go"})).text
+
+
+async def ahelped(box):
+    (reply,) = await box.aexecute_all([ToolCall("helper", {"input": "go"})])
+    return reply.text
+
+
+GATES = {
+    "a pattern": ["del*"],
+    "a name": ["delete"],
+    "a predicate": lambda arguments, context: context.tool_name == "delete",
+}
+
+
+@pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
+def test_a_gate_of_a_toolbox_stands_before_the_tools_of_an_agent_inside_it(gate):
+    no, yes = Reviewer(ExitEarly("not that one")), Reviewer()
+    refused = helped(Toolbox([inner(DELETE, LOOK)], review=no, approve=gate))
+    assert (refused, RAN) == ("Error: Rejected by reviewer: not that one; looked at a", [])
+    assert no.seen == [("delete", {"path": "a"})]
+    assert helped(Toolbox([inner(DELETE, LOOK)], review=yes, approve=gate)) == "deleted a; looked at a"
+    assert (yes.seen, RAN) == ([("delete", {"path": "a"})], ["a"])
+
+
+async def test_a_gate_of_a_toolbox_holds_in_async_code_too():
+    no = Reviewer(ExitEarly("no"))
+    assert await ahelped(Toolbox([inner(DELETE)], review=no, approve=["del*"])) == "Error: Rejected by reviewer: no"
+    assert RAN == []
+
+
+def nested_twice(**settings):
+    worker = inner(DELETE, name="worker")
+    return inner(ToolCall("worker", {"input": "go"}), tools=[worker], **settings)
+
+
+def test_a_gate_reaches_agents_inside_of_agents():
+    no = Reviewer(ExitEarly("no"))
+    assert helped(Toolbox([nested_twice()], review=no, approve=["del*"])) == "Error: Rejected by reviewer: no"
+    assert (no.names, RAN) == (["delete"], [])
+
+
+@pytest.mark.parametrize("way", ["run", "stream"])
+async def test_a_gate_of_an_agents_toolbox_reaches_agents_inside_it(way):
+    no = Reviewer(ExitEarly("no"))
+    box = Toolbox([nested_twice()], approve=["del*"])
+    boss = Agent(ScriptedModel([ToolCall("helper", {"input": "go"}), "done"]), box, review=no)
+    if way == "run":
+        result = await boss.run("go")
+    else:
+        result = [event async for event in boss.stream("go")][-1].result
+    assert told(result.messages) == ["Error: Rejected by reviewer: no"]
+    assert (no.names, RAN) == (["delete"], [])
+
+
+def test_a_gate_reaches_pipelines_inside_of_agents():
+    no, both = Reviewer(ExitEarly("no")), look | delete
+    box = Toolbox([inner(ToolCall(both.name, {"path": "a"}), tools=[both])], review=no, approve=["delete"])
+    assert helped(box).endswith("Rejected by reviewer: no")
+    assert (no.names, RAN) == (["delete"], [])
+
+
+def test_a_gate_reaches_agents_in_pipelines():
+    no, both = Reviewer(ExitEarly("no")), inner(DELETE) | inner(LOOK, name="other")
+    box = Toolbox([both], review=no, approve=["delete"])
+    assert box.execute(ToolCall(both.name, {"input": "go"})).text == "looked at a"
+    assert (no.names, RAN) == (["delete"], [])
+
+
+def test_a_gate_of_a_toolbox_reaches_a_toolbox_that_a_tool_uses():
+    no = Reviewer(ExitEarly("no"))
+
+    @tool
+    def tidy() -> str:
+        """Tidy up."""
+        return Toolbox([delete, look]).execute_all([DELETE, LOOK])[0].text
+
+    box = Toolbox([tidy, look], review=no, approve=["del*"])
+    assert box.execute(ToolCall("tidy")).text == "Error: Rejected by reviewer: no"
+    assert RAN == []
+
+
+def test_a_gate_is_not_shaken_off_by_a_context_that_a_program_makes_inside():
+    no, worker = Reviewer(ExitEarly("no")), inner(DELETE)
+
+    @tool
+    def hand_on() -> str:
+        """Let somebody else do it."""
+        return worker.execute("go", ToolContext()).text
+
+    box = Toolbox([hand_on, worker], review=no, approve=["delete"])
+    assert box.execute(ToolCall("hand_on")).text == "Error: Rejected by reviewer: no"
+    assert (no.names, RAN) == (["delete"], [])
+
+
+def test_the_own_gate_of_a_tool_and_one_around_it_are_one_question():
+    yes = Reviewer()
+    assert helped(Toolbox([inner(DROP)], review=yes, approve=["drop"])) == "dropped t"
+    assert yes.names == ["drop"]
+    within = Toolbox([delete], approve=["delete"])
+    assert helped(Toolbox([inner(DELETE, tools=within)], review=yes, approve=["del*"])) == "deleted a"
+    assert yes.names == ["drop", "delete"]
+
+
+def test_a_gate_asks_the_reviewer_of_its_own_toolbox():
+    outer, within = Reviewer(), Reviewer()
+    assert helped(Toolbox([inner(DELETE, review=within)], review=outer, approve=["del*"])) == "deleted a"
+    assert (outer.names, within.names) == (["delete"], [])
+    assert helped(Toolbox([inner(DROP, review=within)], review=outer)) == "dropped t"
+    assert (outer.names, within.names) == (["delete"], ["drop"])
+
+
+def test_where_two_gates_ask_different_reviewers_both_have_to_agree():
+    outer, within = Reviewer(), Reviewer()
+    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == "dropped t"
+    assert (outer.names, within.names) == (["drop"], ["drop"])
+    for no, yes in ((outer, within), (within, outer)):
+        no._answers, yes._answers = [ExitEarly("no")], [Continue()]
+        refused = helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"]))
+        assert refused == "Error: Rejected by reviewer: no"
+    assert RAN == ["t"]
+
+
+def test_what_one_reviewer_has_edited_is_put_to_the_other():
+    outer, within = Reviewer(Edit('{"table": "other"}'), Continue()), Reviewer()
+    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == "dropped other"
+    assert within.seen == [("drop", {"table": "t"}), ("drop", {"table": "other"})]
+    assert outer.seen == [("drop", {"table": "t"})]
+
+
+def test_reviewers_who_edit_what_the_other_has_agreed_to_do_not_go_on_for_ever():
+    outer, within = Reviewer(Edit('{"table": "a"}')), Reviewer(Edit('{"table": "b"}'))
+    said = helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"]))
+    assert said == "Error: Rejected by reviewer: the reviewers do not agree on the arguments"
+    assert (len(outer.seen), len(within.seen), RAN) == (3, 3, [])
+
+
+def test_a_gate_around_an_agent_without_a_reviewer_is_a_mistake_of_the_programs():
+    with pytest.raises(ToolConfigurationError, match="Tool 'delete' requires approval but no ReviewHandler"):
+        helped(Toolbox([inner(DELETE)], approve=["del*"]))
+    assert RAN == []
+
+
+def test_a_gate_without_a_reviewer_of_its_own_asks_the_one_of_the_agent_inside():
+    within = Reviewer(ExitEarly("no"))
+    assert helped(Toolbox([inner(DELETE, review=within)], approve=["del*"])) == "Error: Rejected by reviewer: no"
+
+
+def test_an_agent_that_uses_itself_asks_once_for_each_call():
+    yes = Reviewer()
+    depth = iter([[ToolCall("helper", {"input": "deeper"})], [DELETE]])
+
+    def say(request):
+        answered = told(request.messages)
+        return answered[0] if answered else next(depth)
+
+    agent = Agent(FunctionModel(say), lambda view: box)
+    box = Toolbox([agent.as_tool("helper", "Helps"), delete], review=yes, approve=lambda arguments, context: True)
+    assert helped(box) == "deleted a"
+    assert yes.names == ["helper", "helper", "delete"]
+
+
+def test_names_inside_of_agents_are_names_of_tools():
+    within = nested_twice()
+    Toolbox([within], approve=["delete", "worker", "helper"])
+    with pytest.raises(ToolDefinitionError, match="approve names 'delet', but the tools are helper, worker, delete"):
+        Toolbox([within], approve=["delet"])
+
+
+def test_a_name_that_may_come_later_is_not_refused(caplog):
+    dynamic = inner(DELETE, tools=lambda view: [delete])
+    no = Reviewer(ExitEarly("no"))
+    assert helped(Toolbox([dynamic], review=no, approve=["delete"])) == "Error: Rejected by reviewer: no"
+    assert "approve: the pattern 'delete' matches none of the tools helper" in caplog.text
+
+
+def test_reading_on_in_a_result_that_was_agreed_to_needs_no_approval():
+    yes = Reviewer()
+
+    @tool
+    def read() -> str:
+        """Read something long."""
+        return "\n".join(str(number) for number in range(60))
+
+    def say(request):
+        answered = told(request.messages)
+        if len(answered) == 1:
+            return ToolCall("read_more", {"result": answered[0].split('"')[1], "page": 2})
+        return answered[-1] if answered else [ToolCall("read")]
+
+    box = Toolbox([read], max_output=100, pages=True)
+    worker = Agent(FunctionModel(say), box).as_tool("helper", "Helps")
+    said = helped(Toolbox([worker], review=yes, approve=lambda arguments, context: True))
+    assert said.endswith("59\n[page 2 of 2, the last one]")
+    assert yes.names == ["helper", "read"]
+
+
+@tool(isolation="process")
+def apart() -> str:
+    """Use a toolbox in another process."""
+    return Toolbox([delete]).execute(DELETE).text
+
+
+def test_a_gate_holds_in_a_worker_process_where_nobody_can_be_asked():
+    yes = Reviewer()
+    said = Toolbox([apart, look], review=yes, approve=["del*"]).execute(ToolCall("apart")).text
+    assert said == "Error: Rejected by reviewer: the reviewer cannot be asked from a worker process"
+
+
+def test_a_predicate_around_is_asked_about_calls_side_by_side_too():
+    asked = []
+
+    @tool
+    def tidy() -> str:
+        """Tidy up."""
+        return "; ".join(reply.text for reply in Toolbox([delete, look]).execute_all([DELETE, LOOK]))
+
+    def is_needed(arguments, context):
+        asked.append(context.tool_name)
+        return False
+
+    assert Toolbox([tidy], approve=is_needed).execute(ToolCall("tidy")).text == "deleted a; looked at a"
+    assert sorted(asked) == ["delete", "look", "tidy"]

@@ -1,0 +1,283 @@
+"""A memory: what was approved passes for the rest of its run, and nothing else does."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from helpers.sample_tools import Function, answers_of_one_turn, call
+from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
+from toolsemble.review import CallbackReview, RememberReview
+from toolsemble.runtime.concurrency import finish
+
+REQUEST = ReviewRequest("Deletes a file", "delete", {"path": "a"}, run_id="r1", schema_digest="d1", required_role="ops")
+
+
+class Person:
+    """Takes down the requests, one by one or together, and answers them by a function."""
+
+    def __init__(self, answer=lambda _: Continue()):
+        self.answer = answer
+        self.asked = []
+
+    async def review(self, request):
+        self.asked.append(request)
+        return self.answer(request)
+
+    async def review_all(self, requests):
+        self.asked.append(list(requests))
+        return {request.id: self.answer(request) for request in requests}
+
+
+def asked_again(first, second, scope="arguments", answer=None):
+    person = Person(lambda _: Continue() if answer is None else answer)
+    review = RememberReview(person, scope)
+    finish(review.review(first))
+    given = finish(review.review(second))
+    assert given == (person.answer(second) if len(person.asked) == 2 else Continue())
+    return len(person.asked) == 2
+
+
+def another(**fields):
+    return replace(REQUEST, **{"id": "another", **fields})
+
+
+@pytest.mark.parametrize("scope", ["arguments", "tool"])
+@pytest.mark.parametrize(
+    ("fields", "again"),
+    [
+        ({}, False),
+        ({"call_id": "c2"}, False),
+        ({"asked_at": 5.0}, False),
+        ({"timeout": 1.0}, False),
+        ({"run_id": "r2"}, True),
+        ({"run_id": ""}, True),
+        ({"tool_name": "destroy"}, True),
+        ({"schema_digest": "d2"}, True),
+        ({"schema_digest": ""}, True),
+        ({"required_role": "admin"}, True),
+        ({"required_role": None}, True),
+        ({"agent_role": "intern"}, True),
+        ({"timing": ReviewTiming.DURING_EXECUTION}, True),
+        ({"description": "Deletes everything"}, True),
+        ({"prompt": "The edit did not fit"}, True),
+    ],
+)
+def test_an_approval_is_for_what_was_shown(scope, fields, again):
+    assert asked_again(REQUEST, another(**fields), scope) is again
+
+
+@pytest.mark.parametrize(
+    ("scope", "answer", "again"),
+    [
+        ("arguments", Continue(), True),
+        ("tool", Continue(), False),
+        ("arguments", Continue(always="tool"), False),
+        ("tool", Continue(always="arguments"), True),
+        ("tool", Continue(always="forever"), True),
+    ],
+)
+def test_the_scope_says_whether_other_arguments_are_asked_again(scope, answer, again):
+    assert asked_again(REQUEST, another(arguments={"path": "b"}), scope, answer) is again
+
+
+@pytest.mark.parametrize(
+    ("scope", "answer", "again"),
+    [
+        ("tool", Continue(always="arguments"), False),
+        ("arguments", Continue(always="arguments"), False),
+        ("arguments", Continue(always="tool"), False),
+        ("arguments", Continue(always="forever"), True),
+        ("arguments", Edit("{}"), True),
+        ("arguments", ExitEarly("no"), True),
+        ("arguments", ExitEarly("no", timed_out=True), True),
+        ("arguments", True, True),
+        ("arguments", Continue, True),
+        ("tool", Edit("{}"), True),
+        ("tool", ExitEarly("no"), True),
+    ],
+)
+def test_only_an_approval_is_remembered(scope, answer, again):
+    assert asked_again(REQUEST, another(), scope, answer) is again
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "again"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": 1}, {"a": True}, True),
+        ({"a": "x"}, {"a": "x "}, True),
+        ("rm old", "rm old", False),
+        ("rm old", "rm  old", True),
+        ({}, {}, False),
+    ],
+)
+def test_the_same_arguments_are_the_same_values(first, second, again):
+    assert asked_again(replace(REQUEST, arguments=first), another(arguments=second)) is again
+
+
+def test_a_request_without_a_run_is_never_remembered():
+    person = Person(lambda _: Continue(always="tool"))
+    review = RememberReview(person)
+    for request in (replace(REQUEST, run_id=""), another(run_id="")):
+        assert finish(review.review(request)) == Continue(always="tool")
+    assert [request.scopes for request in person.asked] == [(), ()]
+
+
+def test_the_handler_is_told_what_can_be_remembered_and_by_which_id():
+    person = Person()
+    finish(RememberReview(person).review(REQUEST))
+    assert person.asked == [replace(REQUEST, scopes=("tool", "arguments"))]
+    assert person.asked[0].id == REQUEST.id
+
+
+def test_an_approval_of_what_was_changed_on_the_way_is_not_remembered():
+    arguments = {"path": "a"}
+
+    def change(request):
+        arguments["path"] = "b"
+        return Continue()
+
+    review = RememberReview(person := Person(change))
+    finish(review.review(replace(REQUEST, arguments=arguments)))
+    finish(review.review(another(arguments={"path": "b"})))
+    assert len(person.asked) == 2
+    finish(review.review(another(arguments={"path": "a"})))
+    assert len(person.asked) == 3
+
+
+def test_a_question_in_the_middle_of_the_work_is_remembered_only_by_an_explicit_word():
+    asked = another(timing=ReviewTiming.DURING_EXECUTION, arguments={})
+    for answer, times in ((Continue(), 2), (Continue(always="arguments"), 1)):
+        review = RememberReview(person := Person(lambda _, answer=answer: answer))
+        finish(review.review(asked))
+        finish(review.review(replace(asked, id="other")))
+        assert len(person.asked) == times
+
+
+def test_a_secret_that_nobody_is_shown_tells_two_calls_apart():
+    review = RememberReview(person := Person())
+    for secret in ("one", "two", "one"):
+        finish(review.review(another(hidden_digest=secret)))
+    assert len(person.asked) == 2
+
+
+def test_an_approval_after_an_edit_that_did_not_fit_is_remembered():
+    person = Person()
+    review = RememberReview(person)
+    for request in (another(prompt="It did not fit"), REQUEST, another(prompt="It did not fit")):
+        finish(review.review(request))
+    assert [request.prompt for request in person.asked] == ["It did not fit", "It did not fit"]
+
+
+def test_a_run_can_be_forgotten():
+    person = Person()
+    review = RememberReview(person)
+    for request in (REQUEST, replace(REQUEST, run_id="r2")):
+        finish(review.review(request))
+    review.forget("r1")
+    review.forget("never seen")
+    finish(review.review(replace(REQUEST, run_id="r2")))
+    assert len(person.asked) == 2
+    finish(review.review(REQUEST))
+    assert len(person.asked) == 3
+
+
+async def test_the_runs_that_were_not_used_for_longest_are_forgotten():
+    person = Person()
+    review = RememberReview(person)
+    for number in range(1024):
+        await review.review(replace(REQUEST, run_id=f"r{number}"))
+    await review.review(replace(REQUEST, run_id="r0"))
+    await review.review(replace(REQUEST, run_id="one more"))
+    person.asked.clear()
+    for run_id in ("r0", "r2", "one more", "r1"):
+        await review.review(replace(REQUEST, run_id=run_id))
+    assert [request.run_id for request in person.asked] == ["r1"]
+
+
+async def test_the_approvals_of_a_run_that_were_not_used_for_longest_are_forgotten():
+    person = Person()
+    review = RememberReview(person)
+    for number in (*range(1024), 0, 1024):
+        await review.review(replace(REQUEST, arguments={"n": number}))
+    person.asked.clear()
+    for number in (0, 2, 1024, 1):
+        await review.review(replace(REQUEST, arguments={"n": number}))
+    assert [request.arguments for request in person.asked] == [{"n": 1}]
+
+
+async def test_those_that_are_not_known_are_asked_together():
+    person = Person(lambda request: ExitEarly("no") if request.arguments == "c" else Continue())
+    review = RememberReview(person)
+    await review.review(replace(REQUEST, arguments="a"))
+    person.asked.clear()
+    requests = [another(arguments=each, id=each) for each in "abcd"]
+    answers = {"a": Continue(), "b": Continue(), "c": ExitEarly("no"), "d": Continue()}
+    assert await answers_of_one_turn(review, requests) == answers
+    assert await answers_of_one_turn(review, requests) == answers
+    offered = [replace(request, scopes=("tool", "arguments")) for request in requests]
+    assert person.asked == [offered[1:], [offered[2]]]
+
+
+async def test_equal_requests_of_one_turn_are_each_asked():
+    person = Person()
+    requests = [replace(REQUEST, id=each) for each in ("x", "y")]
+    assert await answers_of_one_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
+    assert [[request.id for request in asked] for asked in person.asked] == [["x", "y"]]
+
+
+@pytest.mark.parametrize("given", [None, "ada", object()])
+def test_what_cannot_review_is_no_handler(given):
+    with pytest.raises(TypeError, match=r"^RememberReview needs an object with a method 'review'; \w+ has none$"):
+        RememberReview(given)
+
+
+def test_an_unknown_scope_is_refused():
+    with pytest.raises(ToolDefinitionError, match=r"^RememberReview: unknown scope 'run'; known are tool, arguments$"):
+        RememberReview(Person(), "run")
+
+
+@pytest.mark.parametrize("handler", [Person, CallbackReview], ids=["async", "sync"])
+async def test_a_box_asks_once_in_a_run(handler):
+    asked = []
+
+    def answer(request):
+        asked.append((request.run_id, request.arguments))
+        return Continue()
+
+    box = Toolbox([Function(str.upper, requires_approval=True)], review=RememberReview(handler(answer)))
+    texts = [box.execute(call("function", text), run_id="r1").text for text in ("a", "b", "a")]
+    replies = await box.aexecute_all([call("function", text) for text in "abc"], run_id="r1")
+    other = await box.aexecute(call("function", "a"), run_id="r2")
+    assert (texts, [reply.text for reply in replies], other.text) == (["A", "B", "A"], ["A", "B", "C"], "A")
+    assert asked == [("r1", "a"), ("r1", "b"), ("r1", "c"), ("r2", "a")]
+
+
+def test_an_edit_runs_and_is_asked_again():
+    person = Person(lambda _: Edit("edited"))
+    box = Toolbox([Function(str.upper, requires_approval=True)], review=RememberReview(person))
+    assert [box.execute(call("function", "a"), run_id="r1").text for _ in range(2)] == ["EDITED", "EDITED"]
+    assert len(person.asked) == 2
+
+
+def test_event_loops_of_several_threads_share_a_memory():
+    start = threading.Barrier(8, timeout=30)
+    person = Person()
+    review = RememberReview(person, "tool")
+
+    async def rounds(number):
+        return [await review.review(replace(REQUEST, run_id=f"r{n % 50}", id=f"{number}-{n}")) for n in range(500)]
+
+    def loop(number):
+        start.wait()
+        return asyncio.run(rounds(number))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(loop, range(8))) == [[Continue()] * 500] * 8
+    person.asked.clear()
+    assert asyncio.run(rounds(8)) == [Continue()] * 500
+    assert person.asked == []

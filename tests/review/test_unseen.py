@@ -1,0 +1,1044 @@
+"""Nothing that a tool gets is left out: not for reviewers, rules and receipts, not in keys, not for other programs."""
+
+import collections
+import dataclasses
+import datetime
+import enum
+import functools
+import json
+import logging
+import sys
+import threading
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import attrs
+import msgspec
+import numpy
+import pydantic
+import pytest
+import typing_extensions
+from pydantic import AliasChoices, AliasPath, BaseModel, PrivateAttr, SecretStr, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from helpers.sample_tools import Reviewer
+from helpers.web_server import serving
+from toolsemble import (
+    Cache,
+    Continue,
+    ExitEarly,
+    Param,
+    Secret,
+    Toolbox,
+    ToolCall,
+    ToolContext,
+    ToolDefinitionError,
+    ToolResult,
+    TypedTool,
+    tool,
+)
+from toolsemble.builtin import HttpTool, ProcessTool
+from toolsemble.masking.secrets import differing
+from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.schema.attributes import names_of
+from toolsemble.schema.display import HIDDEN, presented
+from toolsemble.schema.transparent import keeps_all
+from toolsemble.testing import RecordingSink
+
+
+@attrs.define
+class Target:
+    _path: str
+    _recursive: bool = False
+
+
+@attrs.define
+class Crossed:
+    source: str = attrs.field(alias="target")
+    target: str = attrs.field(alias="source")
+
+
+@attrs.define
+class Order:
+    number: int = attrs.field(alias="order_number")
+    _title: str = ""
+
+
+class Under(Target):
+    pass
+
+
+@dataclass
+class Job:
+    name: str
+    command: dataclasses.InitVar[str] = "true"
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+@dataclass
+class Required:
+    command: dataclasses.InitVar[str]
+    argv: list[str] = dataclasses.field(init=False)
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+@pydantic_dataclass
+class CheckedJob:
+    name: str
+    command: dataclasses.InitVar[str] = "true"
+
+    def __post_init__(self, command):
+        self.argv = command.split()
+
+
+class Holder(BaseModel):
+    jobs: list[CheckedJob] = []
+
+
+class PlainHolder(BaseModel):
+    job: Job
+
+
+class TypedHolder(TypedDict):
+    job: Job | None
+
+
+INIT_ONLY = [
+    Job,
+    Required,
+    CheckedJob,
+    Holder,
+    PlainHolder,
+    TypedHolder,
+    list[Job],
+    dict[str, Job],
+    Job | int,
+    tuple[CheckedJob, ...],
+    Annotated[Job, "A job"] | None,
+]
+
+
+def taking(kind, body=lambda value: "taken", **settings):
+    def take(value):
+        return body(value)
+
+    take.__annotations__ = {"value": kind, "return": str}
+    return tool(**settings)(take)
+
+
+def request_for(kind, value, **settings):
+    reviewer = Reviewer(Continue())
+    box = Toolbox([taking(kind, requires_approval=True, **settings)], review=reviewer, repair=False)
+    reply = box.execute(ToolCall("take", {"value": value}, "c1"))
+    return reviewer.requests[0] if reviewer.requests else reply.text
+
+
+def shown(kind, value):
+    request = request_for(kind, value)
+    return request if isinstance(request, str) else request.arguments["value"]
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("kind", "sent", "seen"),
+        [
+            (Target, {"path": "/etc"}, {"path": "/etc", "recursive": False}),
+            (Under, {"path": "/etc"}, {"path": "/etc", "recursive": False}),
+            (Crossed, {"source": "a", "target": "b"}, {"source": "a", "target": "b"}),
+            (Order, {"order_number": 3}, {"order_number": 3, "title": ""}),
+        ],
+    )
+    @pytest.mark.parametrize(
+        ("around", "inside"),
+        [
+            (lambda kind: kind, lambda value: value),
+            (lambda kind: list[kind], lambda value: [value]),
+            (lambda kind: dict[str, kind], lambda value: {"k": value}),
+            (lambda kind: kind | int, lambda value: value),
+            (lambda kind: list[dict[str, kind | None]], lambda value: [{"k": value}]),
+        ],
+    )
+    def test_private_and_renamed_fields_of_attrs_classes_are_shown(self, kind, sent, seen, around, inside):
+        assert shown(around(kind), inside(sent)) == inside(seen)
+
+    def test_the_tag_of_a_struct_is_shown(self):
+        class Cat(msgspec.Struct, tag="cat"):
+            name: str
+
+        class Dog(msgspec.Struct, tag="dog"):
+            name: str
+
+        assert shown(Cat | Dog, {"type": "dog", "name": "x"}) == {"type": "dog", "name": "x"}
+
+    def test_renamed_keys_of_typed_dicts_are_shown_at_every_depth(self):
+        class Row(TypedDict, total=False):
+            left: Annotated[str, Param(name="right")]
+            right: Annotated[str, Param(name="left")]
+
+        assert shown(list[Row], [{"left": "a", "right": "b"}]) == [{"left": "a", "right": "b"}]
+        assert shown(dict[str, Row | None], {"k": {"left": "a"}}) == {"k": {"left": "a"}}
+
+        class Dated(TypedDict):
+            day: Annotated[datetime.date, Param(name="Day")]
+
+        assert shown(list[Dated], [{"Day": "2024-01-02"}]) == [{"Day": "2024-01-02"}]
+
+    def test_aliases_of_typed_dicts_inside_models_are_shown(self):
+        class Row(typing_extensions.TypedDict):
+            left: Annotated[str, pydantic.Field(alias="right")]
+            right: Annotated[str, pydantic.Field(alias="left")]
+
+        class Table(BaseModel):
+            rows: list[Row]
+
+        sent = {"rows": [{"left": "a", "right": "b"}]}
+        assert shown(Table, sent) == sent
+
+    def test_the_body_gets_a_typed_dict_by_the_names_in_the_code(self):
+        class Row(TypedDict):
+            left: Annotated[str, Param(name="right")]
+
+        seen = []
+        take = taking(list[Row], lambda value: seen.append(value) or "taken")
+        assert Toolbox([take]).execute(ToolCall("take", {"value": [{"right": "a"}]})).text == "taken"
+        assert seen == [[{"left": "a"}]]
+        assert repr(seen) == "[[{'left': 'a'}]]"
+
+    def test_names_that_only_the_place_of_the_definition_knows_are_shown(self):
+        class Inner(msgspec.Struct):
+            size: int
+
+        @attrs.define
+        class Local:
+            _inner: "Annotated[Inner, Param(name='Size')]"
+            other: "Annotated[Inner | None, Param(name='inner')]" = None
+
+        reviewer = Reviewer(Continue())
+
+        @tool(requires_approval=True)
+        def take(value: Local) -> str:
+            return "taken"
+
+        sent = {"value": {"Size": {"size": 1}, "inner": {"size": 2}}}
+        assert Toolbox([take], review=reviewer).execute(ToolCall("take", sent)).text == "taken"
+        assert reviewer.requests[0].arguments == sent
+
+    def test_fields_of_a_type_that_no_tool_takes_have_the_names_of_its_constructor(self):
+        @attrs.define
+        class Local:
+            _path: "Unknown"
+            kind: str = "x"
+
+        @dataclass
+        class Dated:
+            day: "Unknown"
+            later: "dataclasses.InitVar[Unknown]" = 3
+
+        class Struct(msgspec.Struct, rename="camel"):
+            on_day: "Unknown"
+
+        assert presented(Local(1)) == {"path": 1, "kind": "x"}
+        assert names_of(Dated) == {"day": "day"}
+        assert presented(Struct(1)) == {"onDay": 1}
+
+    @pytest.mark.parametrize("sent", [{"x": 1, "a": 2}, {"x": 1}, {"x": 1, "more": [1]}])
+    def test_a_further_key_with_the_name_of_a_field_hides_nothing(self, sent):
+        class Open(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(validation_alias=AliasChoices("x", "a"))
+
+        assert shown(Open, sent) == sent
+        assert shown(Open, {"a": 1}) == {"x": 1}
+
+    def test_a_field_at_a_path_is_shown_there(self):
+        class Deep(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(validation_alias=AliasPath("in", "a"))
+            b: int = pydantic.Field(2, validation_alias=AliasPath("in", "b"))
+
+        assert shown(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
+        assert presented(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
+
+
+class TestWhatIsMadeOfIt:
+    """Rules, receipts, remembered answers, caches, ledgers and programs: all of them see the whole."""
+
+    def delete(self):
+        return taking(Target, lambda target: f"deleted {target._path}", requires_approval=True)
+
+    def test_an_answer_is_remembered_for_these_arguments_only(self):
+        reviewer = Reviewer(Continue(), Continue())
+        box = Toolbox([self.delete()], review=RememberReview(reviewer))
+        calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a.tmp", "/etc/passwd", "a.tmp")]
+        assert [box.execute(call, run_id="r1").text for call in calls] == [
+            "deleted a.tmp",
+            "deleted /etc/passwd",
+            "deleted a.tmp",
+        ]
+        assert len(reviewer.requests) == 2
+
+    def test_rules_see_every_field(self):
+        rules = [Rule("deny", "take", {"value.path": "/etc/*"}), Rule("allow", "take")]
+        box = Toolbox([self.delete()], review=RulesReview(rules))
+        assert box.execute(ToolCall("take", {"value": {"path": "/etc/passwd"}})).text.startswith("Error: Rejected")
+        assert box.execute(ToolCall("take", {"value": {"path": "a.tmp"}})).text == "deleted a.tmp"
+
+    def test_a_receipt_is_for_these_arguments_only(self, tmp_path):
+        asked, other = (request_for(Target, {"path": path}) for path in ("a.tmp", "/etc/passwd"))
+        other = replace(asked, arguments=other.arguments)
+        with SQLiteStore(tmp_path / "reviews.db") as store:
+            store.ask([asked])
+            store.answer(asked, Continue())
+            assert store.take({asked.id: other}) == {
+                asked.id: ExitEarly("the approval is not valid: it is for other arguments")
+            }
+
+    def test_a_cache_keeps_them_apart(self):
+        read = taking(Target, lambda target: f"content of {target._path}", effects="read", cache=True)
+        box = Toolbox([read])
+        texts = [box.execute(ToolCall("take", {"value": {"path": path}})).text for path in ("public", "secret")]
+        assert texts == ["content of public", "content of secret"]
+
+    def test_a_ledger_keeps_them_apart(self):
+        pay = taking(Order, lambda order: f"paid {order.number}", effects="irreversible", idempotency=True)
+        box = Toolbox([pay])
+        calls = [ToolCall("take", {"value": {"order_number": number}}) for number in (17, 18, 17)]
+        assert [box.execute(call, run_id="r1").text for call in calls] == ["paid 17", "paid 18", "paid 17"]
+
+    def test_a_program_is_sent_every_field(self):
+        worker = ProcessTool("w", "Works", [sys.executable, "-c", "print(input())"], input_type=Order)
+        reply = Toolbox([worker]).execute(ToolCall("w", {"order_number": 3, "title": "Emma"}))
+        assert json.loads(reply.text) == {"input": {"order_number": 3, "title": "Emma"}}
+
+    def test_a_service_is_sent_every_field(self):
+        with serving() as web:
+            web.answers["/orders"] = b"done"
+            service = HttpTool("s", "Serves", web.url("/orders"), input_type=Order, allow_hosts=["127.0.0.1"])
+            assert Toolbox([service]).execute(ToolCall("s", {"order_number": 3, "title": "Emma"})).text == "done"
+            assert json.loads(web.requests[0][3]) == {"order_number": 3, "title": "Emma"}
+
+
+class TestInitOnly:
+    """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
+
+    @pytest.mark.parametrize("kind", INIT_ONLY)
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"requires_approval": True},
+            {"requires_approval": lambda arguments, context: False},
+            {"effects": "read", "cache": True},
+            {"effects": "irreversible", "idempotency": True},
+        ],
+    )
+    def test_tools_that_must_tell_their_arguments_cannot_take_it(self, kind, settings):
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?(Job|Required) is an InitVar") as raised:
+            Toolbox([taking(kind, **settings)])
+        assert "make it a field" in str(raised.value)
+
+    def test_a_gate_of_a_toolbox_is_no_way_around(self):
+        Toolbox([taking(Job)])
+        with pytest.raises(ToolDefinitionError, match="InitVar"):
+            Toolbox([taking(Job)], approve=["take"], review=Reviewer())
+
+    def test_a_cache_of_a_toolbox_leaves_it_out(self):
+        seen = []
+        box = Toolbox([taking(Job, lambda job: str(seen.append(job.argv)), effects="read")], cache=True)
+        for command in ("ls", "rm"):
+            box.execute(ToolCall("take", {"value": {"name": "x", "command": command}}))
+        assert seen == [["ls"], ["rm"]]
+
+    def test_a_typed_tool_cannot_take_it_either(self):
+        class Take(TypedTool[Job]):
+            name, description, requires_approval = "take", "", True
+
+            def run(self, input):
+                return "taken"
+
+        with pytest.raises(ToolDefinitionError, match="'command' of Job is an InitVar"):
+            Toolbox([Take()])
+
+    def test_a_key_of_ones_own_needs_no_field(self):
+        cache = Cache(key=lambda arguments: arguments.value.argv)
+        read = taking(Job, lambda job: str(job.argv), effects="read", cache=cache)
+        box = Toolbox([read])
+        texts = [box.execute(ToolCall("take", {"value": {"name": "x", "command": each}})).text for each in ("ls", "rm")]
+        assert texts == ["['ls']", "['rm']"]
+
+    @pytest.mark.parametrize("kind", [Job, CheckedJob, Holder])
+    def test_programs_and_services_cannot_be_sent_it(self, kind):
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
+            ProcessTool("w", "Works", ["cat"], input_type=kind)
+        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
+            HttpTool("s", "Serves", "https://example.com", input_type=kind)
+
+    def test_other_tools_can_take_it_and_its_calls_are_told_all_the_same(self):
+        sink = RecordingSink()
+        box = Toolbox([taking(Job, lambda job: str(job.argv))], sinks=[sink])
+        assert box.execute(ToolCall("take", {"value": {"name": "x", "command": "ls -l"}})).text == "['ls', '-l']"
+        said = "It cannot be shown: Job does not keep its 'command'"
+        assert [event.arguments for event in sink.events] == [said, said]
+
+    def test_an_object_with_one_is_not_handed_to_a_reviewer(self):
+        @tool
+        def make() -> Job:
+            return Job("x", "rm -rf /")
+
+        reviewer = Reviewer(Continue())
+        ran = []
+        run = taking(Any, lambda job: str(ran.append(job)), requires_approval=True)
+        reply = Toolbox([make | run], review=reviewer).execute(ToolCall("make_then_take", {}))
+        assert "cannot be shown" in reply.text
+        assert (ran, reviewer.requests) == ([], [])
+
+
+SECRET_KEY = "hunter2-of-ada"  # noqa: S105 - of nobody
+
+
+class TestSecretKeys:
+    """Keys of a dict are hidden and told apart as values are."""
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], dict[Secret[str], int], dict[SecretStr, int] | None])
+    def test_a_reviewer_sees_how_many_there_are_and_none_of_them(self, kind):
+        assert shown(kind, {SECRET_KEY: 1, "other": 2}) == {"**********": 1, "********** (2)": 2}
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], list[dict[SecretStr, int]]])
+    def test_other_keys_are_other_arguments(self, kind):
+        def inside(value):
+            return [value] if kind == list[dict[SecretStr, int]] else value
+
+        one, other = (request_for(kind, inside({key: 1})) for key in (SECRET_KEY, "other"))
+        assert one.arguments == other.arguments
+        assert len({one.hidden_digest, other.hidden_digest, ""}) == 3
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]]])
+    def test_caches_and_ledgers_keep_them_apart(self, kind):
+        def told(value):
+            value = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+            key = next(iter(value))
+            return str(len(getattr(key, "get_secret_value", lambda: key)()))
+
+        for settings in ({"effects": "read", "cache": True}, {"effects": "write", "idempotency": True}):
+            box = Toolbox([taking(kind, told, **settings)])
+            calls = [ToolCall("take", {"value": {key: 1}}) for key in ("a", "bcd", "a")]
+            assert [box.execute(call, run_id="r1").text for call in calls] == ["1", "3", "1"]
+
+    def test_a_key_that_looks_like_a_hidden_one_is_not_lost(self):
+        kind = dict[SecretStr, int]
+        alike = {"**********": 1, "********** (2)": 2}
+        assert shown(kind, alike) == alike
+        mixed = {SecretStr("x"): 1, "**********": 2, SecretStr("y"): 3}
+        assert presented(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
+
+    @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], dict[str, dict[SecretStr, int]]])
+    @pytest.mark.parametrize("sent", [1, "no number"])
+    def test_nobody_is_told_them(self, kind, sent, caplog):
+        def fail(value):
+            while not isinstance(value, dict) or "k" in value:
+                value = value["k"] if isinstance(value, dict) else value.get_secret_value()
+            key = next(iter(value))
+            raise ValueError(f"no {getattr(key, 'get_secret_value', lambda: key)()} here")
+
+        sink = RecordingSink()
+        inner = {SECRET_KEY: sent}
+        value = {"k": inner} if kind == dict[str, dict[SecretStr, int]] else inner
+        with caplog.at_level("DEBUG", logger="toolsemble"):
+            reply = Toolbox([taking(kind, fail)], sinks=[sink], repair=False).execute(
+                ToolCall("take", {"value": value})
+            )
+        assert not reply.result.is_success
+        assert SECRET_KEY not in f"{reply.text} {caplog.text} {sink.events}"
+
+    def test_the_names_of_fields_inside_a_secret_stay_readable(self):
+        class Login(BaseModel):
+            user: str
+            password: str
+
+        def fail(login):
+            raise ValueError(f"the user {login.get_secret_value().user} has no password")
+
+        box = Toolbox([taking(Secret[Login], fail)])
+        reply = box.execute(ToolCall("take", {"value": {"user": "ada-lovelace", "password": "hunter2"}}))
+        assert reply.text == "Error: the user ********** has no password"
+
+    def test_a_secret_that_a_constructor_takes_away_is_still_not_told(self):
+        @dataclass
+        class Login:
+            password: dataclasses.InitVar[SecretStr]
+            user: str = "ada"
+
+            def __post_init__(self, password):
+                self.raw = password.get_secret_value()
+
+        def fail(login):
+            raise ValueError(f"wrong: {login.raw}")
+
+        reply = Toolbox([taking(Login, fail)]).execute(ToolCall("take", {"value": {"password": SECRET_KEY}}))
+        assert reply.text == "Error: wrong: **********"
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Grid(enum.Enum):
+    SMALL = (1, 2)
+    LARGE = (3, 4)
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({1: "a"}, {"1": "a"}),
+            ({1: "a", "1": "b"}, {1: "b", "1": "a"}),
+            ({1: "a", "1": "b"}, {"1": "b"}),
+            ({1: "a", "1": "b"}, {"1 (int)": "a", "1": "b"}),
+            ({True: "a"}, {"true": "a"}),
+            ({True: "a"}, {"True": "a"}),
+            ({True: "a"}, {1: "a"}),
+            ({None: "a"}, {"None": "a"}),
+            ({None: "a"}, {"null": "a"}),
+            ({1.0: "a"}, {1: "a"}),
+            ({datetime.date(2024, 1, 2): "a"}, {"2024-01-02": "a"}),
+            ({Color.RED: "a"}, {"red": "a"}),
+            ({(1, 2): "a"}, {"[1, 2]": "a"}),
+            ({Decimal("1.5"): "a"}, {"1.5": "a"}),
+            ([1, 2], (1, 2)),
+            ({1, 2}, [1, 2]),
+            (Color.RED, "red"),
+            (datetime.date(2024, 1, 2), "2024-01-02"),
+            (float("nan"), "NaN"),
+            (b"ok", "b2s="),
+            (collections.deque([1]), [1]),
+            (Target("x"), {"path": "x", "recursive": False}),
+            ({"$python": "tuple", "items": [1]}, (1,)),
+        ],
+    )
+    def test_two_values_that_a_step_hands_on_are_never_shown_alike(self, one, other):
+        def shown_of(value):
+            @tool
+            def make() -> Any:
+                return {"value": value}
+
+            reviewer = Reviewer(Continue())
+            take = taking(Any, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            assert reply.text == "taken"
+            return json.dumps(reviewer.requests[0].arguments, sort_keys=True)
+
+        assert shown_of(one) != shown_of(other)
+
+    def test_a_member_of_an_enumeration_is_shown_as_a_model_writes_it(self):
+        assert shown(Grid, "LARGE") == "LARGE"
+        assert shown(dict[Grid, int], {"LARGE": 1}) == {"LARGE": 1}
+
+
+@dataclass
+class Moved:
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+@dataclass(slots=True)
+class MovedSlots:
+    path: str
+    real: str = dataclasses.field(init=False, default="")
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+@attrs.define
+class MovedAttrs:
+    path: str
+    _real: str = attrs.field(init=False, default="")
+
+    def __attrs_post_init__(self):
+        self._real, self.path = self.path, ""
+
+
+class MovedStruct(msgspec.Struct, dict=True):
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+class MovedModel(BaseModel):
+    path: str
+    _real: str = PrivateAttr("")
+
+    @model_validator(mode="after")
+    def move(self):
+        self._real, self.path = self.path, ""
+        return self
+
+
+class MovedPostInit(BaseModel):
+    path: str
+    _real: str = PrivateAttr("")
+
+    def model_post_init(self, context):
+        self._real, self.path = self.path, ""
+
+
+@pydantic_dataclass
+class MovedChecked:
+    path: str
+
+    def __post_init__(self):
+        self.real, self.path = self.path, ""
+
+
+class MovedText(str):  # noqa: SLOT000 - what it keeps is what is tested
+    def __new__(cls, text):
+        made = super().__new__(cls, "")
+        made.real = text
+        return made
+
+
+@dataclass
+class MovedIntoFunction:
+    path: str
+
+    def __post_init__(self):
+        path, self.path = self.path, ""
+        self.run = lambda: path
+
+
+@dataclass
+class Removed:
+    path: str
+
+    def __post_init__(self):
+        self.length = len(self.path)
+        del self.path
+
+
+MOVED = [
+    Moved,
+    MovedSlots,
+    MovedAttrs,
+    MovedStruct,
+    MovedModel,
+    MovedPostInit,
+    MovedChecked,
+    MovedIntoFunction,
+    Removed,
+]
+
+
+@dataclass
+class Normal:
+    """Rewrites its values in a way that changes nothing the second time, and keeps something of its own."""
+
+    path: str
+    number: int = dataclasses.field(init=False, default_factory=iter(range(10**9)).__next__)
+    depth: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.path = self.path.strip().lower()
+        self.depth = self.path.count("/")
+        self.lock = object()
+
+
+class NormalModel(BaseModel):
+    path: str
+    _lock: Any = PrivateAttr(default_factory=object)
+
+    @pydantic.field_validator("path")
+    @classmethod
+    def strip(cls, value):
+        return value.strip().lower()
+
+
+@attrs.define
+class NormalAttrs:
+    _path: str = attrs.field(converter=lambda path: path.strip().lower())
+
+
+@dataclass
+class Cents:
+    """Makes something else of its value each time."""
+
+    amount: int
+
+    def __post_init__(self):
+        self.amount *= 100
+
+
+class TestConstructors:
+    """Code of the author's between what is sent and what is kept."""
+
+    @pytest.mark.parametrize("kind", MOVED)
+    @pytest.mark.parametrize(
+        ("around", "inside"),
+        [
+            (lambda kind: kind, lambda value: value),
+            (lambda kind: list[kind], lambda value: [value]),
+            (lambda kind: dict[str, kind | None], lambda value: {"k": value}),
+        ],
+    )
+    def test_what_is_kept_where_nobody_is_shown_it_is_refused(self, kind, around, inside):
+        said = shown(around(kind), inside({"path": "/etc/passwd"}))
+        assert said.startswith(f"Error: It cannot be shown: {kind.__name__} ")
+
+    def test_a_scalar_of_ones_own_hides_nothing(self):
+        assert shown(MovedText, "/etc/passwd") == (
+            "Error: It cannot be shown: MovedText keeps something in 'real' that its fields do not tell"
+        )
+
+    @pytest.mark.parametrize("kind", MOVED)
+    def test_it_is_never_in_a_cache_and_never_in_a_ledger(self, kind):
+        def body(value):
+            ran.append(value)
+            return f"{len(ran)}"
+
+        for settings, texts in (
+            ({"effects": "read", "cache": True}, ["1", "2"]),
+            ({"effects": "write", "idempotency": True}, ["Error", "Error"]),
+        ):
+            ran = []
+            box = Toolbox([taking(kind, body, **settings)])
+            calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a", "b")]
+            assert [box.execute(call, run_id="r1").text[:5] for call in calls] == texts
+
+    @pytest.mark.parametrize("kind", MOVED)
+    def test_without_a_gate_it_runs_and_is_told(self, kind):
+        sink = RecordingSink()
+        box = Toolbox([taking(kind)], sinks=[sink])
+        assert box.execute(ToolCall("take", {"value": {"path": "a"}})).text == "taken"
+        assert [type(event).__name__ for event in sink.events] == ["CallStarted", "CallFinished"]
+
+    @pytest.mark.parametrize("kind", [Normal, NormalModel, NormalAttrs])
+    def test_a_value_that_is_put_in_order_is_shown_as_the_tool_gets_it(self, kind):
+        assert shown(kind, {"path": " /Home/a "}) == {"path": "/home/a"}
+        assert shown(list[kind], [{"path": " /Home/a "}]) == [{"path": "/home/a"}]
+
+    def test_a_value_that_changes_with_each_reading_is_shown_as_the_tool_gets_it(self):
+        assert shown(Cents, {"amount": 5}) == {"amount": 500}
+
+    @pytest.mark.parametrize("kind", [Moved, MovedAttrs])
+    def test_an_object_that_a_step_hands_on_is_looked_at_as_well(self, kind):
+        @tool
+        def make() -> Any:
+            return kind("/etc/passwd")
+
+        reviewer = Reviewer(Continue())
+        for wanted in (kind, kind | None):
+            take = taking(wanted, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            assert reply.text.startswith("Error: It cannot be shown: ")
+        assert reviewer.requests == []
+
+    def test_an_object_of_an_undeclared_type_is_shown_with_all_that_it_holds(self):
+        @tool
+        def make() -> Any:
+            return Moved("/etc/passwd")
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+        value = reviewer.requests[0].arguments["value"]
+        assert value == {"$python": f"{__name__}.Moved", "path": "", "real": "/etc/passwd"}
+
+    @pytest.mark.parametrize("value", [object(), threading.Lock()])
+    def test_an_object_that_tells_nothing_of_itself_is_not_shown(self, value):
+        @tool
+        def make() -> Any:
+            return ToolResult.success("made", {"value": value})
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+        said = f"nobody can tell from outside what a {type(value).__qualname__} holds"
+        assert (reply.text, reviewer.requests) == (f"Error: It cannot be shown: {said}", [])
+
+    def test_numbers_and_texts_that_look_alike_are_told_apart(self):
+        for kind in (str | Decimal, list[str | Decimal]):
+            one, other = ([1.5], ["1.5"]) if kind == list[str | Decimal] else (1.5, "1.5")
+            assert shown(kind, one) != shown(kind, other)
+
+    def test_an_attribute_that_a_step_adds_to_an_object_hides_nothing(self):
+        @dataclass
+        class Plain:
+            path: str
+            depth: int = dataclasses.field(init=False, default=0)
+
+        def asked(change):
+            @tool
+            def make() -> Any:
+                made = Plain("a")
+                change(made)
+                return made
+
+            reviewer = Reviewer(Continue())
+            take = taking(Plain, requires_approval=True)
+            reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
+            return reply.text, [request.arguments for request in reviewer.requests]
+
+        assert asked(lambda made: None) == ("taken", [{"value": {"path": "a"}}])
+        said = "Error: It cannot be shown: Plain keeps something in {!r} that its fields do not tell"
+        assert asked(lambda made: setattr(made, "depth", 3)) == (said.format("depth"), [])
+        assert asked(lambda made: setattr(made, "real", "/etc")) == (said.format("real"), [])
+
+    def test_a_type_in_place_of_its_fields_is_shown_where_reading_needs_something_else(self):
+        @dataclass
+        class Packed:
+            value: pydantic.Json[int]
+
+        assert shown(Packed, {"value": "1"}) == {"$python": f"{__name__}.{Packed.__qualname__}", "value": 1}
+
+    def test_an_object_with_secrets_that_cannot_be_read_again_is_not_shown(self):
+        @dataclass
+        class Growing:
+            items: list[int]
+            password: SecretStr
+
+            def __post_init__(self):
+                self.items = [*self.items, 0]
+
+        said = shown(Growing, {"items": [1], "password": SECRET_KEY})
+        assert said == "Error: It cannot be shown: it has secrets, and would not be read again as the same"
+
+    def test_an_object_that_contains_itself_is_not_shown(self):
+        @dataclass
+        class Node:
+            inner: Any = None
+
+        @tool
+        def make() -> Any:
+            node = Node()
+            node.inner = {"node": node}
+            return ToolResult.success("made", {"value": node})
+
+        sink = RecordingSink()
+        for settings in ({"requires_approval": True}, {}):
+            take = taking(Any, **settings)
+            reply = Toolbox([make | take], review=Reviewer(Continue()), sinks=[sink]).execute(
+                ToolCall("make_then_take", {})
+            )
+            said = "It cannot be shown: it is nested too deeply, or inside itself"
+            assert reply.text == (f"Error: {said}" if settings else "taken")
+        assert [event.arguments for event in sink.of("call_finished") if event.tool_name == "take"][-1] == said
+
+    def test_an_object_that_is_handed_to_a_typed_tool_is_looked_at(self):
+        class Take(TypedTool[MovedAttrs]):
+            name, description, requires_approval = "take", "", True
+
+            def run(self, input):
+                return "taken"
+
+        @tool
+        def make() -> Any:
+            return MovedAttrs("/etc/passwd")
+
+        reply = Toolbox([make | Take()], review=Reviewer(Continue())).execute(ToolCall("make_then_take", {}))
+        assert reply.text.startswith("Error: It cannot be shown: MovedAttrs keeps something in '_real'")
+
+    def test_what_a_function_remembers_is_looked_at(self):
+        @dataclass
+        class Bound:
+            path: str
+
+            def __post_init__(self):
+                other, self.path = Normal(self.path), ""
+                self.run = functools.partial(other.__post_init__)
+
+        assert shown(Bound, {"path": "/etc"}).startswith("Error: It cannot be shown: Bound keeps something in ")
+
+    @pytest.mark.parametrize(
+        ("before", "after"), [([1], [1, 2]), ({1}, {2}), ({"a": 1}, {"b": 1}), ("a", "b"), (Color.RED, None)]
+    )
+    def test_whatever_is_kept_beside_the_fields_is_compared(self, before, after):
+        @dataclass
+        class Counted:
+            path: str
+
+            def __post_init__(self):
+                self.kept, self.path = (after if self.path else before), ""
+
+        said = "Error: It cannot be shown: Counted keeps something in 'kept' that its fields do not tell"
+        assert shown(Counted, {"path": "x"}) == said
+        assert shown(Counted, {"path": ""}) == {"path": ""}
+
+    def test_a_class_of_ones_own_has_its_own_text(self):
+        class Version:
+            def __init__(self, text):
+                self._hash = None
+                self.parts = tuple(text.split("."))
+
+            def __str__(self):
+                return ".".join(self.parts)
+
+        @tool
+        def make() -> Any:
+            return {"value": [datetime.date(2024, 1, 2), Version("1.2"), frozenset({1}), Decimal(1), MovedText("x")]}
+
+        reviewer = Reviewer(Continue())
+        take = taking(Any, requires_approval=True)
+        assert Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {})).text == "taken"
+        assert reviewer.requests[0].arguments["value"] == [
+            {"$python": "date", "text": "2024-01-02"},
+            {
+                "$python": f"{__name__}.{Version.__qualname__}",
+                "_hash": None,
+                "parts": {"$python": "tuple", "items": ["1", "2"]},
+            },
+            {"$python": "frozenset", "items": [1]},
+            {"$python": "Decimal", "text": "1"},
+            {"$python": f"{__name__}.MovedText", "real": "x", "text": ""},
+        ]
+
+
+class TestTransparency:
+    """Types of which nothing has to be looked at, because nobody's code stands between."""
+
+    def test_common_types_are_sure_to_keep_what_they_are_given(self):
+        @dataclass(frozen=True, slots=True)
+        class Frozen:
+            value: int
+
+        @attrs.frozen
+        class FrozenAttrs:
+            value: int
+
+        class Named(NamedTuple):
+            value: int
+
+        class Struct(msgspec.Struct, frozen=True):
+            value: int
+
+        assert [kind for kind in (Frozen, FrozenAttrs, Target, Named, Struct) if not keeps_all(kind)] == []
+
+    def test_code_of_ones_own_is_looked_at(self):
+        @dataclass
+        class Own:
+            value: int
+
+            def __init__(self, value):
+                self.value = value
+
+        @dataclass(init=False)
+        class Without:
+            value: int
+
+        @dataclass
+        class Described:
+            value: int
+
+        Described.value = property(lambda self: 3, lambda self, value: None)
+
+        class Mixed(NormalAttrs):
+            def __setattr__(self, name, value):
+                pass
+
+        class Longer(collections.namedtuple("Pair", "a b")):  # noqa: PYI024, SLOT002 - the untyped form
+            pass
+
+        kinds = [Own, Without, Described, Mixed, Longer, Moved, MovedAttrs, MovedStruct, NormalAttrs, MovedText, len]
+        assert [kind for kind in kinds if keeps_all(kind)] == []
+
+    def test_a_field_that_a_constructor_does_not_take_is_no_argument(self):
+        @pydantic_dataclass
+        class Checked:
+            path: str
+            depth: int = dataclasses.field(init=False, default=0)
+
+        assert shown(Checked, {"path": "a"}) == {"path": "a"}
+
+    def test_a_place_in_a_list_cannot_be_shown(self):
+        class Placed(BaseModel):
+            a: int = pydantic.Field(validation_alias=AliasPath("in", 1))
+
+        class Taken(BaseModel):
+            model_config = {"extra": "allow"}
+            a: int = pydantic.Field(3, validation_alias=AliasPath("in", "a"))
+            b: Any = pydantic.Field(None, validation_alias="in")
+
+        said = "Error: It cannot be shown: Placed has no place of its own for 'in.1'"
+        assert shown(Placed, {"in": [1, 2]}) == said
+        assert shown(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no place of its own for 'in'"
+
+    def test_names_of_a_tuple_whose_annotations_cannot_be_read(self):
+        class Local(NamedTuple):
+            day: "Unknown"
+
+        assert presented([Local(1)]) == [{"day": 1}]
+
+    def test_texts_of_more_entries_than_are_shown_are_secret(self):
+        assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
+
+
+class TestValuesOfUndeclaredTypes:
+    """What a step hands on to a parameter that takes anything."""
+
+    @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"cache": True, "effects": "read"}], ids=str)
+    @pytest.mark.parametrize("kind", [Any, object, dict[str, Any]])
+    def test_secrets_in_them_are_hidden(self, kind, settings, caplog):
+        @tool
+        def find() -> dict:
+            return {"x": {"user": "ada", "token": SecretStr("hunter22"), "size": (3, 4)}}
+
+        @tool(**settings)
+        def use(x: kind) -> str:
+            return x["token"].get_secret_value()[:2]
+
+        reviewer, seen = Reviewer(Continue()), []
+        box = Toolbox([find | use], review=reviewer, sinks=[seen.append])
+        with caplog.at_level(logging.DEBUG):
+            assert box.execute(ToolCall("find_then_use")).text == "hu"
+        box.flush(30)
+        assert "hunter22" not in f"{reviewer.requests} {seen} {caplog.text}"
+        if reviewer.requests:
+            assert reviewer.requests[0].arguments["x"]["token"] == HIDDEN
+
+    def test_what_is_neither_equal_nor_different_can_be_handed_on(self):
+        @tool
+        def find() -> Any:
+            return {"h": numpy.arange(3), "n": 1}
+
+        def run(**settings):
+            @tool(**settings)
+            def use(h: Any, n: int) -> str:
+                return f"{h.sum()} {n}"
+
+            return (find | use).execute("{}", ToolContext(review=AutoApprove())).text
+
+        assert run(cache=True, effects="read") == run(retries=1, effects="read") == "3 1"
+        assert "cannot be shown: nobody can tell from outside what a ndarray holds" in run(requires_approval=True)
+
+    @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"idempotency": True}], ids=str)
+    def test_what_an_object_has_computed_of_its_fields_is_no_secret(self, settings):
+        @dataclasses.dataclass
+        class Invoice:
+            items: list[int]
+
+            @functools.cached_property
+            def total(self):
+                return sum(self.items)
+
+        @attrs.frozen(cache_hash=True)
+        class Owner:
+            name: str
+
+        @tool
+        def find() -> dict:
+            invoice, owner = Invoice([1, 2]), Owner("ada")
+            hash(owner)
+            return {"invoice": invoice, "owner": owner, "total": invoice.total}
+
+        @tool(effects="write", **settings)
+        def pay(invoice: Invoice, owner: Owner, total: int) -> str:
+            return f"{owner.name} pays {invoice.total}"
+
+        context = ToolContext(review=AutoApprove(), run_id="r1")
+        assert (find | pay).execute("{}", context).text == "ada pays 3"

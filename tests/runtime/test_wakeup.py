@@ -1,0 +1,40 @@
+"""Waking threads and tasks that wait."""
+
+import asyncio
+import threading
+
+from helpers.wait import LONG
+from toolsemble.runtime.wakeup import Wakeup, running_loop
+
+
+def test_a_thread_that_waits_is_woken():
+    wakeup, woken = Wakeup(), []
+    thread = threading.Thread(target=lambda: woken.append(wakeup.wait(LONG)))
+    thread.start()
+    wakeup.ring()
+    wakeup.ring()
+    thread.join(LONG)
+    assert (woken, wakeup.wait(None), wakeup.rung) == ([True], True, True)
+
+
+async def test_a_task_that_waits_is_woken_also_twice_and_from_another_thread():
+    wakeup = Wakeup()
+    waiting = asyncio.create_task(wakeup.await_(LONG))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(wakeup.ring)
+    wakeup.ring()
+    assert await waiting
+    assert await wakeup.await_(None)
+    assert running_loop() is asyncio.get_running_loop()
+
+
+async def test_a_task_waits_no_longer_than_it_may():
+    assert not await Wakeup().await_(0)
+
+
+def test_nobody_is_woken_in_a_loop_that_is_closed():
+    loop, wakeup = asyncio.new_event_loop(), Wakeup()
+    assert not loop.run_until_complete(wakeup.await_(0))
+    loop.close()
+    wakeup.ring()
+    assert wakeup.rung

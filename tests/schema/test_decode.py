@@ -1,0 +1,126 @@
+"""How the arguments of a string tool are read, through a toolbox."""
+
+import functools
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.sample_tools import Echo, Plain
+from toolsemble import Toolbox, ToolCall
+
+BOX = Toolbox([Echo(), Plain()])
+
+
+def told(arguments, name="echo"):
+    return BOX.execute(ToolCall(name, arguments)).text
+
+
+@pytest.mark.parametrize("name", ["echo", "plain"])
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"input": "2 + 2"}', "2 + 2"),
+        ('{"input": ""}', ""),
+        ('{"input": "none", "other": 1}', "none"),
+        ('{"input": "gr\\u00fc\\u00dfe \\ud83d\\ude00"}', "grüße 😀"),
+        ('{"input": 5}', "5"),
+        ('{"input": 1.50}', "1.5"),
+        ('{"input": true}', "true"),
+        ('{"input": false}', "false"),
+        ('{"input": [1, "ü"]}', '[1,"ü"]'),
+        ('{"input": {"a": {"b": null}}}', '{"a":{"b":null}}'),
+        ('{"query": "x"}', '{"query": "x"}'),
+        ({"query": "x"}, '{"query":"x"}'),
+        ({"input": "from a dict"}, "from a dict"),
+    ],
+)
+def test_the_input_reaches_the_tool_as_text(name, arguments, text):
+    assert told(arguments, name) == text
+
+
+@pytest.mark.parametrize("arguments", ["", "  \n", "{}", '{"input": null}', '{"input": null, "x": 1}', None])
+def test_a_missing_input_is_named(arguments):
+    assert told(arguments) == "Error: Missing required parameter(s) for 'echo': input"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [("[1]", "ARRAY"), ('"x"', "STRING"), ("5", "NUMBER"), ("1.5", "NUMBER"), ("true", "BOOLEAN"), ("null", "NULL")],
+)
+def test_json_that_is_no_object_is_named_by_its_kind(arguments, kind):
+    assert told(arguments) == f"Error: Expected a JSON object for 'echo' but received: {kind}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "not json",
+        '{"input": "cut',
+        '{"input": NaN}',
+        '{"input": [Infinity]}',
+        '{"input": 1e999}',
+        '{"input": "\\ud800"}',
+        '{"input": "\\udc00\\ud800"}',
+        '{"input": "a\ud800"}',
+        '{"other": "a\ud800"}',
+        '{"input": ["\\ud800"]}',
+        '{"input": ' + "9" * 5000 + "}",
+        '{"input": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        "[" * 100_000,
+        '{"input":' * 100_000,
+        {"input": math.nan},
+    ],
+)
+def test_what_is_not_json_is_refused_with_the_reason(arguments):
+    text = told(arguments)
+    assert text.startswith("Error: Invalid JSON input for 'echo': ")
+    assert len(text) < 300
+    assert text.encode()
+
+
+def test_ten_megabytes_go_through():
+    text = "ä" * 10_000_000
+    assert told({"input": text}) == text
+
+
+def test_a_tool_executed_directly_takes_the_plain_text():
+    assert Echo().execute('{"input": "x"}').output == '{"input": "x"}'
+    assert Echo().execute("").output == ""
+
+
+def test_a_tool_executed_directly_takes_other_json_values_as_their_text():
+    assert Echo().execute({"a": [1]}).output == '{"a":[1]}'
+    assert Echo().execute(None).output == ""
+    assert Echo().execute({1, 2}).error_message.startswith("Invalid JSON input for 'echo': ")
+    deep = functools.reduce(lambda inner, _: [inner], range(100_000), [])
+    assert Echo().execute(deep).error_message == "Invalid JSON input for 'echo': nested too deeply; send fewer levels"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
+def test_any_text_is_answered(text):
+    reply = BOX.execute(ToolCall("echo", text))
+    assert reply.text.encode()
+
+
+TEXT = st.text(max_size=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON)
+def test_every_json_value_arrives_unchanged(value):
+    reply = BOX.execute(ToolCall("echo", json.dumps({"input": value})))
+    if value is None:
+        assert reply.is_error
+    elif isinstance(value, str):
+        assert reply.text == value
+    else:
+        assert json.loads(reply.text) == value

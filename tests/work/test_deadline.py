@@ -1,0 +1,332 @@
+"""Whoever has set a deadline answers for it: what is past it has timed out, whatever came of it."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from helpers import isolated_tools as isolated
+from helpers.sample_tools import AsyncFunction, Function
+from toolsemble import (
+    Agent,
+    Cache,
+    EffectLedger,
+    ExitEarlyError,
+    InMemoryMetrics,
+    Retries,
+    Step,
+    Toolbox,
+    ToolCall,
+    ToolConfigurationError,
+    ToolContext,
+    ToolExecutionError,
+    ToolPipeline,
+    ToolResult,
+    choose,
+    fan_out,
+    map_over,
+    tool,
+)
+from toolsemble.testing import ScriptedModel
+
+LONG = 60.0
+LATE = "Tool '{}' timed out after 60 s"
+
+
+class Clock:
+    """The clock of deadlines, put forward by the test; real timers are too far away to fire."""
+
+    def __init__(self):
+        self.offset = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.offset
+
+    def strike(self, *_):
+        """Let all time that any call has pass at once."""
+        self.offset += 10 * LONG
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    for module in ("work.deadline", "limits.apply", "limits.retries"):
+        monkeypatch.setattr(f"toolsemble.{module}.time", made)
+    return made
+
+
+class Striking:
+    """A layer next to the body: the time is up when the body has ended, however it did."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def around(self, definition, value, context, inner):
+        try:
+            return (yield from inner(context))
+        finally:
+            self.clock.strike()
+
+    def check(self, definition):
+        pass
+
+
+def both_ways(made, given="x"):
+    return [made.execute(given), asyncio.run(made.aexecute(given))]
+
+
+def called(name, given="x"):
+    return ToolCall(name, {"input": given})
+
+
+async def echo(text):
+    return text
+
+
+def striking(clock, outcome="value", kind=AsyncFunction, **settings):
+    """A tool whose outcome comes when its time is up."""
+
+    def end(_):
+        clock.strike()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def aend(given):
+        return end(given)
+
+    return kind(aend if kind is AsyncFunction else end, "slow", timeout=LONG, **settings)
+
+
+@pytest.mark.parametrize("outcome", ["value", ToolResult.success("value", 5), ToolResult.failure("no")], ids=str)
+@pytest.mark.parametrize("kind", [Function, AsyncFunction])
+def test_a_value_that_comes_too_late_is_a_timeout(clock, kind, outcome):
+    failure = ToolResult.failure(LATE.format("slow"))
+    assert both_ways(striking(clock, outcome, kind)) == [failure, failure]
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), ToolExecutionError("no"), ExceptionGroup("", [OSError("gone")])])
+@pytest.mark.parametrize("kind", [Function, AsyncFunction])
+def test_so_is_an_exception(clock, kind, error, caplog):
+    failure = ToolResult.failure(LATE.format("slow"))
+    assert both_ways(striking(clock, error, kind)) == [failure, failure]
+    assert f"{LATE.format('slow')}; then it raised {type(error).__name__}: {error}" in caplog.text
+
+
+@pytest.mark.parametrize("inner", [ExitEarlyError("enough"), ToolConfigurationError("no bank")])
+def test_what_must_reach_the_caller_does_also_then(clock, inner):
+    with pytest.raises(type(inner)):
+        striking(clock, inner).execute("x")
+    with pytest.raises(type(inner)):
+        striking(clock, ExceptionGroup("", [inner])).execute("x")
+
+
+def test_what_comes_in_time_is_what_it_is(clock):
+    assert [each.output for each in both_ways(AsyncFunction(echo, timeout=LONG))] == ["x", "x"]
+    failing = Function(lambda _: ToolResult.failure("no"), timeout=LONG)
+    assert [each.error_message for each in both_ways(failing)] == ["no", "no"]
+
+
+def test_a_body_in_another_process_is_late_too(clock):
+    box = Toolbox([isolated.where], timeout=LONG).around(layer=lambda _: Striking(clock))
+    assert box.execute(ToolCall("where")).text == f"Error: {LATE.format('where')}"
+    assert asyncio.run(box.aexecute(ToolCall("where"))).text == f"Error: {LATE.format('where')}"
+
+
+def test_a_body_that_holds_up_its_event_loop_past_its_deadline_has_timed_out():
+    async def block(_):
+        while time.monotonic() < slow.context.deadline:
+            time.sleep(0.001)  # noqa: ASYNC251 - the mistake that is meant
+        return "late"
+
+    slow = AsyncFunction(block, "slow", timeout=0.05)
+    failure = ToolResult.failure("Tool 'slow' timed out after 0.05 s")
+    assert both_ways(slow) == [failure, failure]
+
+
+def test_who_watches_and_counts_is_told_the_same(clock):
+    seen, metrics = [], InMemoryMetrics()
+    box = Toolbox([striking(clock)], sinks=[seen.append], metrics=metrics)
+    assert box.execute(called("slow")).is_error
+    box.flush(LONG)
+    assert [event.kind for event in seen] == ["call_started", "call_timed_out", "call_finished"]
+    assert seen[-1].outcome == "failure"
+    assert (metrics.counter("timeouts", "slow"), metrics.count("slow", "failure")) == (1, 1)
+    assert metrics.count("slow", "success") == 0
+
+
+class TestInsideAnother:
+    """The inner call has the deadline of the outer one, and notices first."""
+
+    def test_the_outer_call_does_not_succeed_with_the_timeout_of_the_inner_one(self, clock):
+        async def outer(_):
+            result = await inner.aexecute("x")
+            texts.append(result.text)
+            return result.text
+
+        texts, metrics = [], InMemoryMetrics()
+        inner = AsyncFunction(striking(clock).function, "inner")
+        around = AsyncFunction(outer, "outer", timeout=LONG)
+        for result in (
+            around.execute("x", ToolContext(metrics=metrics)),
+            asyncio.run(around.aexecute("x", ToolContext(metrics=metrics))),
+        ):
+            assert result == ToolResult.failure(LATE.format("outer"))
+        assert [text.startswith("Error: Tool 'inner' timed out after ") for text in texts] == [True, True]
+        assert metrics.counter("timeouts", "outer") == 2
+
+    @pytest.mark.parametrize("outcome", ["text", "result", "raised"])
+    def test_whatever_the_body_makes_of_it(self, clock, outcome):
+        def outer(_):
+            result = inner.execute("x")
+            if outcome == "raised":
+                raise ToolExecutionError(result.text)
+            return result.text if outcome == "text" else result
+
+        inner = Function(striking(clock, kind=Function).function, "inner")
+        assert both_ways(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+
+    def test_through_a_toolbox(self, clock):
+        def outer(_):
+            return [reply.text for reply in box.execute_all([called("inner"), called("inner")])]
+
+        box = Toolbox([AsyncFunction(striking(clock).function, "inner")])
+        assert both_ways(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+
+    def test_through_an_agent(self, clock):
+        inner = AsyncFunction(striking(clock).function, "inner")
+        helper = Agent(ScriptedModel([[called("inner")], "done"]), [inner]).as_tool("helper", "Helps", timeout=LONG)
+        assert helper.execute("go") == ToolResult.failure(LATE.format("helper"))
+
+    def test_where_a_program_has_set_the_deadline_each_call_answers_for_itself(self, clock):
+        inner = striking(clock).function
+        context = ToolContext(deadline=clock.monotonic() + LONG)
+        result = AsyncFunction(inner, "inner").execute("x", context)
+        assert result.error_message.startswith("Tool 'inner' timed out after ")
+
+    def test_a_body_that_never_blocks_is_held_to_it_as_well(self, clock):
+        context = ToolContext(deadline=clock.monotonic() + LONG)
+        inline = Function(clock.strike, "inline", inline=True)
+        assert inline.execute("x", context).error_message.startswith("Tool 'inline' timed out after ")
+
+    def test_a_timer_that_wakes_too_early_is_waited_for(self, monkeypatch):
+        deadline = time.monotonic() + 0.05
+        early = SimpleNamespace(now=deadline - 0.02, monotonic=lambda: early.now)
+
+        class Nap:
+            def __init__(self, seconds):
+                self.seconds = seconds
+
+            def do(self):
+                early.now += self.seconds
+
+        monkeypatch.setattr("toolsemble.limits.apply.time", early)
+        monkeypatch.setattr("toolsemble.limits.apply.Sleep", Nap)
+        result = AsyncFunction(lambda _: asyncio.sleep(LONG), "inner").execute("x", ToolContext(deadline=deadline))
+        assert (result.error_message, early.now >= deadline) == ("Tool 'inner' timed out after 0.02 s", True)
+
+
+class TestPipelines:
+    def test_a_step_that_ends_too_late_is_undone_with_the_others(self, clock):
+        undone = []
+        steps = [Step(Function(str, "first"), compensate=lambda *_: undone.append("first")), striking(clock)]
+        result = ToolPipeline("line", "", steps, timeout=LONG).execute("x")
+        assert (result.error_message, undone) == (LATE.format("line"), ["first"])
+        assert [step.name for step in result.attributes["steps"]] == ["first", "slow"]
+
+    def test_a_merge_that_ends_too_late_has_its_branches_undone(self, clock):
+        undone = []
+        part = ToolPipeline("part", "", [Step(Function(str, "first"), compensate=lambda *_: undone.append("first"))])
+        both = fan_out(part, Function(str, "second"), merge=lambda _: clock.strike(), name="both", timeout=LONG)
+        assert [each.error_message for each in both_ways(both)] == [LATE.format("both")] * 2
+        assert undone == ["first", "first"]
+
+    def test_branches_of_which_one_has_no_time_left_do_not_succeed(self, clock):
+        both = fan_out(Function(str, "quick"), striking(clock), name="both", timeout=LONG)
+        assert both.execute("x").error_message == LATE.format("both")
+
+    def test_nor_do_items(self, clock):
+        each = map_over(striking(clock), 1, name="each", timeout=LONG)
+        result = each.execute({"items": ["a", "b"]})
+        assert result.error_message == LATE.format("each")
+
+    def test_a_hook_does_not_make_a_success_of_what_has_no_time_left(self, clock):
+        undone = []
+        part = ToolPipeline("part", "", [Step(Function(str, "first"), compensate=lambda *_: undone.append("first"))])
+
+        def after(call, result, context):
+            if call.name == "part":
+                clock.strike()
+                return ToolResult.success("all is well")
+            return None
+
+        chosen = choose(lambda _: True, part, Function(str, "other"), name="chosen", timeout=LONG)
+        line = ToolPipeline("line", "", [part], timeout=LONG)
+        box = Toolbox([chosen, line], after_call=after)
+        texts = [box.execute(called(name)).text for name in ("chosen", "line")]
+        assert texts == [f"Error: {LATE.format(name)}" for name in ("chosen", "line")]
+        assert undone == ["first", "first"]
+
+
+class TestWhatIsKept:
+    """Nobody is given again what came too late, and an effect that happened stays known."""
+
+    def test_a_result_that_came_too_late_is_not_cached(self, clock):
+        results = []
+
+        @tool(effects="read", timeout=LONG, cache=Cache())
+        async def look(city: str) -> str:
+            results.append(city)
+            if len(results) == 1:
+                clock.strike()
+            return f"result {len(results)}"
+
+        asked = {"city": "Rome"}
+        texts = [look.execute(asked).text for _ in range(3)]
+        assert texts == [f"Error: {LATE.format('look')}", "result 2", "result 2"]
+
+    def test_an_effect_that_came_too_late_is_done_and_not_made_again(self, clock):
+        ledger, orders = EffectLedger(), []
+
+        @tool(effects="irreversible", timeout=LONG, idempotency=True)
+        async def pay(order: int) -> str:
+            orders.append(order)
+            clock.strike()
+            return f"paid {order}"
+
+        box = Toolbox([pay], ledger=ledger)
+        first, second = (box.execute(ToolCall("pay", {"order": 17}), run_id="r") for _ in range(2))
+        assert (first.text, second.text) == (f"Error: {LATE.format('pay')}", "paid 17")
+        assert second.result.attributes == {"repeated": True}
+        assert (orders, [entry.state for entry in ledger.entries()]) == ([17], ["done"])
+
+    @pytest.mark.parametrize("outcome", ["result", "raised"])
+    @pytest.mark.parametrize(("idempotent", "states", "made"), [(False, ["unknown"], 1), (True, [], 1)])
+    def test_a_failure_that_came_too_late_does_not_say_that_nothing_was_done(
+        self, clock, outcome, idempotent, states, made
+    ):
+        charged, ledger = [], EffectLedger()
+
+        @tool
+        async def charge(order: int) -> str:
+            charged.append(order)
+            clock.strike()
+            return "charged"
+
+        @tool(effects="write", timeout=LONG, idempotency=True, idempotent=idempotent)
+        async def pay(order: int) -> object:
+            result = await charge.aexecute({"order": order})
+            if outcome == "raised":
+                raise ToolExecutionError(result.text)
+            return result
+
+        reply = Toolbox([pay], ledger=ledger).execute(ToolCall("pay", {"order": 17}), run_id="r")
+        assert reply.text == f"Error: {LATE.format('pay')}"
+        assert ([entry.state for entry in ledger.entries()], len(charged)) == (states, made)
+
+    def test_a_call_whose_time_is_up_is_not_made_again(self, clock):
+        slow = striking(clock, ConnectionError("gone"), effects="read", retries=Retries(2, wait=0, jitter=0))
+        metrics = InMemoryMetrics()
+        assert slow.execute("x", ToolContext(metrics=metrics)).error_message == LATE.format("slow")
+        assert metrics.counter("retries", "slow") == 0
