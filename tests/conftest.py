@@ -2,7 +2,9 @@
 
 import pytest
 
-from helpers.stopped_clock import clock, stopped_clock
+pytest.register_assert_rewrite("helpers")
+
+from helpers.stopped_clock import clock, stopped_clock  # noqa: E402 - what it asserts is shown in detail from here on
 
 __all__ = ["clock", "impatient", "stopped_clock"]
 

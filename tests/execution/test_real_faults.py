@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from helpers.full_disk import in_a_process, on_a_full_disk
-from helpers.isolated_tools import fork, hang, wait_for, where
+from helpers.isolated_tools import fork, hang, wait_for
+from helpers.sibling_calls import SIBLINGS, among_siblings, in_a_loop, sync, told
 from helpers.wait import LONG, alive, until
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
 from toolsemble.locks.claims import Claim
@@ -22,77 +23,6 @@ from toolsemble.runtime.concurrency import sweep
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
-
-
-@tool
-def echo(text: str) -> str:
-    return text
-
-
-@tool(inline=False, max_concurrency=1)
-def shout(text: str) -> str:
-    return text.upper()
-
-
-@tool(resources=lambda arguments: "faults:file")
-async def later(text: str) -> str:
-    await asyncio.sleep(0)
-    return f"later {text}"
-
-
-@tool
-def broken() -> str:
-    raise ValueError("broken")
-
-
-SIBLINGS = (echo, shout, later, broken, where)
-
-
-def among_siblings(*calls, more=()):
-    """Give the calls of a turn, each with siblings of every kind before and behind it, and more calls at the end."""
-    turn = []
-    for made in (*calls, None):
-        turn += [
-            ToolCall("echo", {"text": "a"}),
-            ToolCall("broken"),
-            ToolCall("shout", {"text": "b"}),
-            ToolCall("where", {"text": "c"}),
-            ToolCall("later", {"text": "d"}),
-            ToolCall("missing"),
-            *([] if made is None else [made]),
-        ]
-    return [ToolCall(made.name, made.arguments, id=f"c{index}") for index, made in enumerate([*turn, *more])]
-
-
-def told(replies, calls):
-    """Give what the calls in question were told; the siblings' replies are as ever."""
-    assert [reply.call for reply in replies] == calls
-    odd = []
-    for reply in replies:
-        match reply.call.name:
-            case "echo":
-                assert reply.text == "a"
-            case "broken":
-                assert reply.text == "Error: broken"
-            case "shout":
-                assert reply.text == "B"
-            case "where":
-                assert reply.result.structured_output["text"] == "c"
-            case "later":
-                assert reply.text == "later d"
-            case "missing":
-                assert reply.text.startswith("Error: Unknown tool 'missing'")
-            case _:
-                odd.append(reply.text)
-    return odd
-
-
-def sync(box, calls):
-    return box.execute_all(calls)
-
-
-def in_a_loop(box, calls):
-    return asyncio.run(box.aexecute_all(calls))
 
 
 both_ways = pytest.mark.parametrize("way", [sync, in_a_loop])
@@ -199,7 +129,7 @@ def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
         import os, signal, sys, threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
         from toolsemble import EffectLedger, Toolbox, ToolCall, tool
-        from test_real_faults import SIBLINGS, among_siblings, told, {way.__name__}
+        from helpers.sibling_calls import SIBLINGS, among_siblings, told, {way.__name__}
 
         held, forked = threading.Event(), threading.Event()
 
@@ -268,7 +198,7 @@ def test_a_full_disk_under_all_stores_at_once_leaves_siblings_and_old_results_al
         sys.path.insert(0, {str(TESTS)!r})
         from toolsemble import Cache, EffectLedger, Toolbox, ToolCall, tool
         from toolsemble.telemetry import TraceFile, read_trace
-        from test_real_faults import SIBLINGS, among_siblings, told, {way.__name__}
+        from helpers.sibling_calls import SIBLINGS, among_siblings, told, {way.__name__}
         folder, made = sys.argv[1], []
         cache = Cache(store=folder + "/cache.db")
 

@@ -26,6 +26,7 @@ from helpers.isolated_tools import (
     eat_freely,
     fail,
     hang,
+    hang_with_daemon,
     limits_of_memory,
     sign_in,
     start_daemon,
@@ -148,15 +149,6 @@ def daemon_of(file):
     return int(file.read_text())
 
 
-def hang_with_daemon(file):
-    """Return the result of a body that starts a daemon and does not end in time."""
-    while True:  # on a slow machine its time may be up before it has begun
-        context = ToolContext(deadline=time.monotonic() + 0.5)
-        result = start_daemon.execute({"file": str(file), "then": "stay"}, context)
-        if file.exists():
-            return result
-
-
 def test_daemons_of_a_body_that_is_late_are_killed(tmp_path):
     assert hang_with_daemon(tmp_path / "pid").error_message.startswith("Tool 'start_daemon' timed out after")
     pid = daemon_of(tmp_path / "pid")
@@ -204,7 +196,7 @@ def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
         """
         import threading
         from pathlib import Path
-        from test_isolation import hang_with_daemon
+        from helpers.isolated_tools import hang_with_daemon
 
         threading.Thread(target=threading.Event().wait, daemon=True).start()  # in the worker, too
         if __name__ == "__main__":

@@ -15,8 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.wait import LONG, alive, ignored_signals, until
-from toolsemble.processes import supervisor
-from toolsemble.processes import worker as servant
+from toolsemble.processes import supervisor, worker
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +147,7 @@ def test_it_ends_as_what_it_supervised(status, ends, monkeypatch):
 @pytest.mark.parametrize("supported", [True, False])
 def test_where_nobody_can_adopt_nothing_is_done(supported, monkeypatch):
     monkeypatch.setattr(supervisor, "SUPPORTED", supported)
-    assert servant._is_single_threaded() is False or supported
+    assert worker._is_single_threaded() is False or supported
     if not supported:
         assert supervisor.adopt() is False
 
@@ -215,18 +214,18 @@ def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
 
 
 def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
-    monkeypatch.setattr(servant, "_lead", lambda: still.append(("lead",)))
-    monkeypatch.setattr(servant.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker, "_lead", lambda: still.append(("lead",)))
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     monkeypatch.setattr(supervisor, "adopt", lambda: still.append(("adopt",)))
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
     monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and not daemons) << 8)
     for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):
         still.clear()
-        monkeypatch.setattr(servant, "_is_single_threaded", lambda single=single: single)
+        monkeypatch.setattr(worker, "_is_single_threaded", lambda single=single: single)
         (near, far), (told, leash) = context.Pipe(), context.Pipe(duplex=False)
         near.close()
         with pytest.raises(LeftError) if single else nullcontext():
-            servant.serve(far, told)
+            worker.serve(far, told)
         assert (still, far.closed) == (did, single)
         for line in (far, told, leash):
             line.close()
@@ -234,7 +233,7 @@ def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
 
 def run_main(*arguments):
     """Run the supervisor as a program."""
-    code = "import sys; from toolsemble import supervisor; supervisor.main(sys.argv[1:])"
+    code = "import sys; from toolsemble.processes import supervisor; supervisor.main(sys.argv[1:])"
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=LONG, check=False, env=env

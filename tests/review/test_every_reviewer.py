@@ -4,8 +4,8 @@ import threading
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from test_console import Person
 
+from helpers.console_person import Person
 from helpers.sample_tools import Function, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRefusedError, Toolbox
 from toolsemble.review import (

@@ -1,9 +1,9 @@
 """A loop of one's own: three lines for each provider."""
 
 import pytest
-from test_providers import CHECK_TOOL
-from test_types import TABLE, Node, tool_of
 
+from helpers.sample_types import TABLE, Node, tool_of
+from helpers.sdk_checks import CHECK_TOOL
 from toolsemble import ImageContent, Toolbox, ToolCall, ToolDefinitionError, ToolReply, ToolResult, tool
 
 

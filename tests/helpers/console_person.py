@@ -1,0 +1,66 @@
+"""A terminal, and a person who reads there before they type."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import monotonic  # by name: it stays what it is when a test stops the clock
+
+from toolsemble.review import ConsoleReview
+
+WAIT = 30
+
+
+class Person:
+    """The other end of a terminal: sees what is written there, and types."""
+
+    def __init__(self, columns=100):
+        self.master, self.slave = pty.openpty()
+        self.size(columns)
+        self.stream = open(self.slave, encoding="utf-8", closefd=False)  # noqa: SIM115 - a descriptor
+        self.output = open(self.slave, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - likewise
+        self.console = ConsoleReview(self.stream, self.output)
+        self.seen = ""
+        self.read = 0
+        self.pool = ThreadPoolExecutor(16)
+
+    def size(self, columns):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
+    def until(self, text, gone=lambda: False):
+        """Give what is written up to a text; whoever has gone does not wait for it."""
+        ends = monotonic() + WAIT
+        while (place := self.seen.find(text, self.read)) < 0:
+            assert not gone()
+            assert monotonic() < ends, f"{text!r} did not appear in {self.seen[self.read :]!r}"
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.seen += os.read(self.master, 65536).decode(errors="replace")
+        start, self.read = self.read, place + len(text)
+        return self.seen[start : self.read]
+
+    def prompt(self, gone=lambda: False):
+        """Give what is written up to the place where an answer is typed."""
+        return self.until("[c]ontinue  [e]dit  [x] exit early", gone) + self.until("> ", gone)
+
+    def types(self, text):
+        os.write(self.master, text.encode() if isinstance(text, str) else text)
+
+    def asked(self, asked, handler=None):
+        return self.pool.submit((handler or self.console).review, asked)
+
+    def hangs_up(self):
+        if self.master is not None:
+            os.close(self.master)
+            self.master = None
+
+    def leaves(self):
+        self.hangs_up()  # whoever still waits for an answer gets none
+        self.pool.shutdown()
+        self.stream.close()
+        with suppress(OSError):  # there may be something left that nobody will read
+            self.output.close()
+        os.close(self.slave)
