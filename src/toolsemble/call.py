@@ -133,7 +133,7 @@ class ToolCall:
         return _restored, (self._name, self.arguments, self._id, self._answered_in)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToolReply:
     """What the model is told about one call.
 
@@ -153,6 +153,16 @@ class ToolReply:
     """What the model is told after the remark that a text was cut, such as how to get the rest."""
     note: str = ""
     """What the model is told after the text, by whoever called and not by the tool; empty for nothing."""
+
+    def __init__(
+        self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "", note: str = ""
+    ) -> None:
+        # Every call makes one, as it makes a result.
+        _set_call(self, call)
+        _set_result(self, result)
+        _set_limit(self, limit)
+        _set_more(self, more)
+        _set_note(self, note)
 
     @property
     def text(self) -> str:
@@ -214,6 +224,13 @@ class ToolReply:
     def to_mcp(self) -> dict[str, Any]:
         """Give what MCP is sent back about the call."""
         return _written_for("mcp", self)
+
+
+_set_call = vars(ToolReply)["call"].__set__
+_set_result = vars(ToolReply)["result"].__set__
+_set_limit = vars(ToolReply)["limit"].__set__
+_set_more = vars(ToolReply)["more"].__set__
+_set_note = vars(ToolReply)["note"].__set__
 
 
 def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:
