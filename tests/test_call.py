@@ -1,8 +1,10 @@
+import os
 import pickle
 
 import pytest
 
 from toolsemble import ToolCall, ToolReply, ToolResult
+from toolsemble.call import new_id
 
 
 def test_arguments_are_kept_as_the_model_wrote_them():
@@ -82,3 +84,18 @@ def test_a_reply_is_cut_to_its_limit_and_says_so(limit, text):
 def test_a_reply_never_changes():
     with pytest.raises(AttributeError):
         ToolReply(ToolCall("a"), ToolResult.success()).result = None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX systems fork")
+def test_a_fork_makes_ids_of_its_own():
+    new_id()  # some more are drawn together with it
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, " ".join(new_id() for _ in range(100)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = set(os.read(reader, 10_000).decode().split())
+    os.close(reader), os.close(writer)
+    ours = {new_id() for _ in range(100)}
+    assert (len(theirs), len(ours), theirs & ours) == (100, 100, set())

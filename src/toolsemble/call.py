@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module  # provider modules are loaded when they are used
@@ -17,9 +18,19 @@ if TYPE_CHECKING:
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
+_ids: deque[str] = deque()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.clear)  # the parent uses them
+
+
 def new_id() -> str:
-    """Give an id that no other process makes, not even a fork of this one."""
-    return os.urandom(8).hex()
+    """Return an id that no other process makes, not even a fork of this one."""
+    try:
+        return _ids.popleft()
+    except IndexError:
+        drawn = os.urandom(8 * 64).hex()  # asking the system once for many takes a quarter of the time
+        _ids.extend(drawn[start : start + 16] for start in range(16, len(drawn), 16))
+        return drawn[:16]
 
 
 class ToolCall:

@@ -33,16 +33,16 @@ def record(
 
     The error is what the tool raised; the result is None when that passes through to the caller.
     """
-    outcome = outcome_of(result, error)
     try:
         if context.metrics is not SILENT:
-            _count(context, outcome, duration)
+            _count(context, outcome_of(result, error), duration)
     except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
-        level = logging.INFO if outcome == "success" else _level(error)
+        succeeded = error is None and result is not None and result.error_message is None
+        level = logging.INFO if succeeded else _level(error)
         if context.logger.isEnabledFor(level) and _is_heard(context.logger):
-            _log(level, context, given, result, error, outcome, duration, log_limit)
+            _log(level, context, given, result, error, outcome_of(result, error), duration, log_limit)
     except Exception:  # noqa: BLE001 - nor may a log that is broken, or an input whose text cannot be made
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 

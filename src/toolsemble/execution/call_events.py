@@ -19,7 +19,7 @@ from toolsemble.shape import described
 _UNREAD = object()
 
 
-class Story:
+class CallEvents:
     """The events of one call, in order; what goes wrong while they are told does not disturb the call."""
 
     __slots__ = ("_at", "_context", "_definition", "_shown", "_value")

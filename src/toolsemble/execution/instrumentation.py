@@ -1,4 +1,4 @@
-"""What goes along with a call that is watched, takes secrets, or belongs to a toolbox with hooks."""
+"""Hooks, masking and events around one call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.execution.call_events import Story
+from toolsemble.execution.call_events import CallEvents
 from toolsemble.execution.hooks import AnsweredError, Around, Read
-from toolsemble.execution.outcome import Ending
+from toolsemble.execution.outcome import FinishedCall
 from toolsemble.masking.secrets import know_sent, read_secretly, reveal, secrets
 from toolsemble.metrics import ToolMetrics, with_metrics
 from toolsemble.observers.watchers import Companion, Watcher
@@ -20,8 +20,8 @@ from toolsemble.schema.display import HIDDEN
 from toolsemble.work.body import Work
 
 
-class Escort:
-    """The company of one call, from before it is read until it has its result; most calls have none."""
+class Instrumentation:
+    """Hooks, masking and events of one call; created only when one of them is in use."""
 
     __slots__ = (
         "_before",
@@ -29,9 +29,9 @@ class Escort:
         "_companions",
         "_definition",
         "_ends",
+        "_events",
         "_hooks",
         "_read",
-        "_story",
         "_veil",
         "context",
         "refusal",
@@ -58,7 +58,7 @@ class Escort:
                 context = _counted(context, each.metrics)
         self.context = context
         """The context of the call, in which those who go along count it."""
-        self._story = Story(definition, context) if len(companions) < len(watched) else None
+        self._events = CallEvents(definition, context) if len(companions) < len(watched) else None
         self._veil: list[str] | None = [] if definition.secret else None
         self._before = secrets()
         self.unread = HIDDEN if definition.secret else given
@@ -67,7 +67,7 @@ class Escort:
         self._ends: list[Callable[..., object]] = []
 
     def enter(self) -> None:
-        """Begin to keep secrets, and let those go along who do; whatever is raised, :meth:`leave` ends it."""
+        """Begin to keep secrets, and let those go along who do; whatever is raised, :meth:`finish` ends it."""
         if self._veil is not None:
             self._veil += self._before or ()
             reveal(self._veil)
@@ -75,17 +75,13 @@ class Escort:
             if (end := each.begin(self.context)) is not None:
                 self._ends.append(end)
 
-    @property
-    def only_reads(self) -> bool:
-        """Whether the input is read, and nobody is asked anything before the work."""
-        return self._hooks is None and self._definition.gate is None
-
-    def asked(self, read: Read, sent: Any, steps: frozenset[str]) -> Generator[Work, Any, tuple[Read, Any]]:
-        """Give how the input is read and from what, as the hooks say.
+    def ask_hooks(self, read: Read, sent: Any, steps: frozenset[str]) -> Generator[Work, Any, tuple[Read, Any]]:
+        """Return how the input is read and from what, as the hooks say.
 
         Raise :class:`AnsweredError` when one of them has the answer.
         """
-        assert self._hooks is not None  # noqa: S101 - only calls with hooks ask them
+        if self._hooks is None:
+            return read, sent
         if self._veil is not None:
             know_sent(self._definition, sent)  # a hook that fails may quote it
         try:
@@ -102,8 +98,8 @@ class Escort:
         else:
             value, repairs = read_secretly(self._definition, read, sent, steps)
         self._read = True
-        if self._story is not None:
-            self._story.begin(value, repairs)
+        if self._events is not None:
+            self._events.begin(value, repairs)
         return value, repairs
 
     def answer(self, result: ToolResult) -> Generator[Work, Any, ToolResult]:
@@ -112,19 +108,21 @@ class Escort:
             return result
         return (yield from self._hooks.answer(self._call, result, self.context))
 
-    def leave(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
+    def finish(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
         """Tell the end of the call, and forget its secrets."""
         try:
-            if self._story is not None:
-                self._story.end(given, result, raised, duration)
+            if self._events is not None:
+                self._events.end(given, result, raised, duration)
             if self._ends:
-                ending = Ending(self._definition, given, result, raised, self.refusal, duration, read=self._read)
+                finished = FinishedCall(
+                    self._definition, given, result, raised, self.refusal, duration, read=self._read
+                )
                 while self._ends:
-                    self._ends.pop()(ending)
+                    self._ends.pop()(finished)
         finally:
-            self.forget()
+            self.forget_secrets()
 
-    def forget(self) -> None:
+    def forget_secrets(self) -> None:
         """Forget the secrets of the call."""
         # Looked at, and not remembered: an interrupt may come before anything is taken down. Closed by the collector,
         # it may stand in another context, where there is nothing to undo.

@@ -13,7 +13,7 @@ from toolsemble.result import ToolResult
 from toolsemble.shape import described
 
 
-class Ending:
+class FinishedCall:
     """The end of one call; what is shown of it has no secrets, and is made only when it is asked for."""
 
     __slots__ = ("_definition", "_given", "_raised", "_read", "_refusal", "_result", "duration")

@@ -1,8 +1,6 @@
-"""The one path of a call, written once, and the drivers that walk it.
+"""The path of a call: one generator for all calls, one small function for each step.
 
-The path is a generator: it yields what it needs done and is sent what came of it. The sync driver does the
-work in its thread, the async driver awaits it, and a third one has it begun in a worker and lets others go on
-meanwhile; none of them knows what the path is about.
+The path yields the work it needs done and is sent the outcome, so that the same steps serve sync and async callers.
 """
 
 from __future__ import annotations
@@ -12,21 +10,21 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from toolsemble.context import ToolContext, current_context, enter, reset, restore
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.execution.approval import RejectedError, approved
 from toolsemble.execution.failure import failed, passing, refused
-from toolsemble.execution.hooks import AnsweredError, Around
-from toolsemble.execution.instrumentation import Escort
+from toolsemble.execution.hooks import AnsweredError, Around, Read
+from toolsemble.execution.instrumentation import Instrumentation
 from toolsemble.limits.apply import limited
 from toolsemble.locks.claims import Seats
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import THREADS, SharedLoop, received, unwrapped
+from toolsemble.runtime.concurrency import THREADS, unwrapped
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
 from toolsemble.shape import shaped
@@ -91,167 +89,228 @@ class Walk:
         own = context.derive(
             {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
         )
-        return call_path(part, read, given, own, self, trace)
+        return call_path(Call(part, read, given, own, self, trace))
 
 
-def call_path(  # noqa: C901, PLR0912, PLR0915 - the one path: its steps stand here in their order
-    definition: ToolDefinition,
-    read: Callable[[Any, frozenset[str]], Decoded],
-    given: Any,
-    context: ToolContext,
-    walk: Walk = Walk(),  # noqa: B008 - it never changes
-    trace: Trace | None = None,
-) -> CallPath:
-    """Walk one call from what was given to its result; raise only what must reach the caller."""
-    # Most calls are watched by nobody, take no secrets and have no hooks, no gate and no limits: they pay for none.
-    escort: Escort | None = None
-    if (watched := watchers()) or definition.secret or walk.hooks is not None:
-        escort = Escort(definition, context, given, walk.hooks, watched)
-        context = escort.context
-    result: ToolResult | None = None
-    raised: BaseException | None = None
-    began: list[float] | None = None
-    repairs: Sequence[Repair] = ()
-    started = time.perf_counter()
+class Call:
+    """One call on its path: its input, its surroundings, and its outcome so far."""
+
+    __slots__ = (
+        "context",
+        "definition",
+        "given",
+        "instrumentation",
+        "raised",
+        "read",
+        "repairs",
+        "result",
+        "started",
+        "trace",
+        "walk",
+    )
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        read: Read,
+        given: Any,
+        context: ToolContext,
+        walk: Walk = Walk(),  # noqa: B008 - it never changes
+        trace: Trace | None = None,
+    ) -> None:
+        self.definition = definition
+        self.read = read
+        self.given = given
+        """What was sent; then, what the body gets."""
+        self.context = context
+        self.walk = walk
+        self.trace = trace
+        self.repairs: Sequence[Repair] = ()
+        self.result: ToolResult | None = None
+        self.raised: BaseException | None = None
+        self.instrumentation: Instrumentation | None = None
+        """None for most calls: nobody watches, there are no secrets and no hooks."""
+        self.started = 0.0
+        """When the work began: the time of a reviewer, or of a queue, is not the tool's."""
+
+    def refuse(self, refusal: BaseException) -> None:
+        """Take the refusal as the result: the body does not run."""
+        self.result = refused(refusal, self.context)
+        if self.instrumentation is not None:
+            self.instrumentation.refusal = refusal
+
+    def fail(self, error: BaseException) -> bool:
+        """Take an exception as the result; return False for one that must reach the caller."""
+        self.raised = error = unwrapped(error)
+        through = passing(error)
+        if through is None:
+            result = failed(error, self.context)
+            self.result = self._with_repairs(result) if self.repairs else result
+        elif through is not error:
+            raise through from error
+        return through is None
+
+    def succeed(self, returned: object) -> None:
+        """Take what the body returned as the result."""
+        result = shaped(returned)
+        self.result = self._with_repairs(result) if self.repairs else result
+
+    def _with_repairs(self, result: ToolResult) -> ToolResult:
+        return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(self.repairs)}))
+
+
+def call_path(call: Call) -> CallPath:
+    """Run one call from what was sent to its result; raise only what must reach the caller."""
+    call.started = time.perf_counter()
+    observe(call)
     try:
         try:
-            if escort is None and definition.gate is None:
-                given, repairs = read(given, walk.steps)
-            elif escort is not None and escort.only_reads:
-                escort.enter()
-                sent, given = given, escort.unread
-                given, repairs = escort.read(read, sent, walk.steps)
+            if call.instrumentation is None and call.definition.gate is None:
+                goes_on = read(call)
             else:
-                if escort is not None:
-                    escort.enter()
-                entry = _Entry(given, started)
-                try:
-                    yield from _agreed(definition, read, entry, context, walk, escort)
-                finally:
-                    given, repairs, started = entry.given, entry.repairs, entry.started
-        except (ToolArgumentsError, RejectedError) as refusal:
-            result = refused(refusal, context)
-            if escort is not None:
-                escort.refusal = refusal
-        except AnsweredError as answer:
-            result = answer.result
-        else:
-            if repairs:
-                record_repairs(context, repairs, walk.log_limit)
-            policy = definition.policy
-            if (policy is None or not policy.limits) and context.deadline is None and walk.slots is None:
-                if definition.flow is None:
-                    before = current_context()  # as entered() does, for what nearly every call does
-                    try:
-                        token = enter(context)
-                        returned = yield RunBody(definition, given, context, walk.workers)
-                    except GeneratorExit:
-                        restore(context, before)
-                        raise
-                    except BaseException:
-                        enter(before)  # one call into C: no interrupt comes before it is done
-                        raise
-                    try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
-                        reset(token)  # likewise, and quicker
-                    except ValueError:
-                        pass  # whoever drives it walks on in another context, where there is nothing to undo
-                else:
-                    returned = yield from definition.flow(given, context, _inside(definition, walk), trace)
-            else:
-                own = Snapshot(definition, given) if is_bound(definition) else None
-                given = given if own is None else own.value
-                returned = yield from _way(definition, own or given, context, walk, trace, began := [])
-            result = shaped(returned)
-            if repairs:
-                result = _with_repairs(result, repairs)
-        if escort is not None and walk.hooks is not None:
-            result = yield from escort.answer(result)
-    except BaseException as error:
-        raised = error = unwrapped(error)
-        if (through := passing(error)) is error:
-            raise
-        if through is not None:
-            raise through from error
-        result = failed(error, context)
-        if repairs:
-            result = _with_repairs(result, repairs)
-        if escort is not None and walk.hooks is not None:
-            result = yield from escort.answer(result)
+                goes_on = yield from agree(call)
+            if goes_on:
+                call.succeed((yield from run(call)))
+        except BaseException as error:
+            if not call.fail(error):
+                raise
+        if call.walk.hooks is not None:
+            yield from answer(call)
     finally:
         try:
-            duration = time.perf_counter() - (began[0] if began else started)
-            if trace is not None:
-                trace.end(definition.name, given, result, raised, duration)
-            record(context, given, result, raised, duration, walk.log_limit)
-            if escort is not None:
-                escort.leave(given, result, raised, duration)
+            end(call)
         except BaseException:
-            if escort is not None:
-                escort.forget()  # an interrupt came before it was done
+            if call.instrumentation is not None:
+                call.instrumentation.forget_secrets()  # an interrupt came before the end was done
             raise
-        raised = None  # its traceback refers to this frame; without the cycle both are freed at once
-    return result
+    return call.result  # type: ignore[return-value]  # a call that has none has raised
 
 
-class _Entry:
-    """How far a call has come that does more before its work than to read its input."""
-
-    __slots__ = ("given", "repairs", "started")
-
-    def __init__(self, given: Any, started: float) -> None:
-        self.given = given
-        self.started = started
-        self.repairs: Sequence[Repair] = ()
+def observe(call: Call) -> None:
+    """Create the instrumentation of a call that needs it: most calls do not, and pay nothing."""
+    if (watching := watchers()) or call.definition.secret or call.walk.hooks is not None:
+        call.instrumentation = Instrumentation(call.definition, call.context, call.given, call.walk.hooks, watching)
+        call.context = call.instrumentation.context
 
 
-def _agreed(
-    definition: ToolDefinition,
-    read: Callable[[Any, frozenset[str]], Decoded],
-    entry: _Entry,
-    context: ToolContext,
-    walk: Walk,
-    escort: Escort | None,
-) -> Generator[Work, Any, None]:
-    """Walk until the input is read and agreed to: by hooks, then by a reviewer."""
-    sent, steps = entry.given, walk.steps
-    if escort is None:
-        entry.given, entry.repairs = read(sent, steps)
-    else:
-        entry.given = escort.unread
-        if walk.hooks is not None:
-            read, sent = yield from escort.asked(read, sent, steps)
-        entry.given, entry.repairs = escort.read(read, sent, steps)
-    if definition.gate is not None:
-        try:
-            was = entry.given, entry.repairs
-            entry.given, entry.repairs = yield from approved(definition, definition.gate, was, sent, steps, context)
-        finally:
-            entry.started = time.perf_counter()  # a person's time is not the tool's
+def read(call: Call) -> bool:
+    """Read and validate the arguments; return whether the call goes on."""
+    try:
+        call.given, call.repairs = call.read(call.given, call.walk.steps)
+    except ToolArgumentsError as refusal:
+        call.refuse(refusal)
+        return False
+    return True
 
 
-def _way(
-    definition: ToolDefinition,
-    given: Any,
-    context: ToolContext,
-    walk: Walk,
-    trace: Trace | None,
-    began: list[float],
-) -> Generator[Work, Any, Any]:
-    """Return the path of the work itself, with the limits around it; it notes when the work began.
+def agree(call: Call) -> Generator[Work, Any, bool]:
+    """Ask the hooks, read the arguments, and ask the reviewer; return whether the call goes on."""
+    sent, instrumentation = call.given, call.instrumentation
+    try:
+        if instrumentation is None:
+            call.given, call.repairs = call.read(sent, call.walk.steps)
+        else:
+            instrumentation.enter()
+            call.given = instrumentation.unread
+            read, sent = yield from instrumentation.ask_hooks(call.read, sent, call.walk.steps)
+            call.given, call.repairs = instrumentation.read(read, sent, call.walk.steps)
+        if call.definition.gate is not None:
+            yield from approve(call, sent)
+    except (ToolArgumentsError, RejectedError) as refusal:
+        call.refuse(refusal)
+        return False
+    except AnsweredError as answered:
+        call.result = answered.result
+        return False
+    return True
 
-    :param given: the input, or a snapshot of it where each run of the body has to get the same
-    """
-    own = given if isinstance(given, Snapshot) else None
+
+def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
+    """Ask the reviewer, who may change the arguments; the time of a person is not the tool's."""
+    definition, gate = call.definition, call.definition.gate
+    assert gate is not None  # noqa: S101 - only calls with a gate come here
+    try:
+        was = call.given, call.repairs
+        agreed = yield from approved(definition, gate, was, sent, call.walk.steps, call.context)
+        call.given, call.repairs = agreed
+    finally:
+        call.started = time.perf_counter()
+
+
+def run(call: Call) -> Generator[Work, Any, Any]:
+    """Return the path of the body: straight to it, or through the limits around it."""
+    definition, context, walk = call.definition, call.context, call.walk
+    if call.repairs:
+        record_repairs(context, call.repairs, walk.log_limit)
+    policy = definition.policy
+    if (policy is not None and policy.limits) or context.deadline is not None or walk.slots is not None:
+        return _run_limited(call)
+    if definition.flow is not None:
+        return definition.flow(call.given, context, _inside(definition, walk), call.trace)
+    return _run_body(RunBody(definition, call.given, context, walk.workers), context)
+
+
+def _run_body(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
+    """Run a body inside its context; as :func:`entered`, for what nearly every call does."""
+    before = current_context()
+    try:
+        token = enter(context)
+        returned = yield work
+    except GeneratorExit:
+        restore(context, before)
+        raise
+    except BaseException:
+        enter(before)  # one call into C: no interrupt comes before it is done
+        raise
+    try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
+        reset(token)  # likewise, and quicker
+    except ValueError:
+        pass  # whoever drives it walks on in another context, where there is nothing to undo
+    return returned
+
+
+def _run_limited(call: Call) -> Generator[Work, Any, Any]:
+    """Return the path of the body with its limits around it."""
+    definition, walk = call.definition, call.walk
+    own = Snapshot(definition, call.given) if is_bound(definition) else None
+    if own is not None:
+        call.given = own.value
+
+    begun = False
 
     def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
-        value = given if own is None else own.take()
-        began.append(time.perf_counter())  # waiting for its turn was not the tool's work
+        nonlocal begun
+        value = call.given if own is None else own.take()
+        if not begun:  # a retry belongs to the work
+            begun, call.started = True, time.perf_counter()
         if definition.flow is not None:
-            return (yield from definition.flow(value, bounded, _inside(definition, walk), trace))
-        return (yield from entered(_run(definition, value, bounded, walk.workers), bounded))
+            return (yield from definition.flow(value, bounded, _inside(definition, walk), call.trace))
+        return (yield from entered(_bounded_body(definition, value, bounded, walk.workers), bounded))
 
     # What makes keys and names of the input gets a copy, too: it may be a function that changes what it is given.
-    return limited(definition, given if own is None else own.take(), context, walk.slots, body)
+    return limited(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
+
+
+def answer(call: Call) -> Generator[Work, Any, None]:
+    """Ask the hooks after the call, which may replace the result."""
+    assert call.instrumentation is not None and call.result is not None  # noqa: S101, PT018 - calls with hooks have one
+    try:
+        call.result = yield from call.instrumentation.answer(call.result)
+    except BaseException as error:
+        call.raised, call.result = unwrapped(error), None
+        raise
+
+
+def end(call: Call) -> None:
+    """Record the call, and tell whoever observes it."""
+    duration = time.perf_counter() - call.started
+    given, result, raised = call.given, call.result, call.raised
+    call.raised = None  # its traceback refers to the path; without the cycle both are freed at once
+    if call.trace is not None:
+        call.trace.end(call.definition.name, given, result, raised, duration)
+    record(call.context, given, result, raised, duration, call.walk.log_limit)
+    if call.instrumentation is not None:
+        call.instrumentation.finish(given, result, raised, duration)
 
 
 def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
@@ -259,83 +318,11 @@ def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
     return walk if definition.gate is None or walk.approved else replace(walk, approved=True)
 
 
-def _run(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
-    """Give the work that runs a body within its limits."""
+def _bounded_body(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
+    """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.isolation == "process":
         return RunApart(definition, given, context)
     # A body that never blocks needs no watch.
     if context.deadline is None or (definition.inline and not definition.awaits):
         return RunBody(definition, given, context, workers)
     return RunUntil(definition, given, context, workers)
-
-
-def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
-    """Give the result of a call, doing its work in this thread.
-
-    :param interrupt: is raised where the path stands still
-    """
-    try:
-        work = path.send(None) if interrupt is None else path.throw(interrupt)
-        while True:
-            try:
-                done = work.do()
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
-                work = path.throw(error)
-            else:
-                work = path.send(done)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
-    except BaseException as raised:
-        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
-            raise  # the path has come to its end with it
-        return drive(path, raised)  # it came from outside, when the path had just stopped for a work
-
-
-async def adrive(path: CallPath) -> ToolResult:
-    """Give the result of a call, awaiting its work."""
-    try:
-        work = path.send(None)
-        while True:
-            try:
-                doing = work.ado()
-                del work  # of thousands of calls that wait, the garbage collector has less to look at
-                done = await doing
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
-                work = path.throw(error)
-            else:
-                work = path.send(done)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
-    except BaseException:
-        path.close()  # an interrupt may come when it has just stopped for a work; else this does nothing
-        raise
-
-
-def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:
-    """Give the result of a call whose body only blocks, waiting for nothing: whoever walks on has waited.
-
-    It yields when a body has begun in a worker, and is to be resumed when it was told that this has ended.
-    """
-    try:
-        work = path.send(None)
-        while True:
-            try:
-                future = cast("RunBody", work).begin(loop)  # such paths ask for nothing else
-                future.add_done_callback(lambda _: ended())
-                try:
-                    yield
-                except BaseException:
-                    future.cancel()  # nobody will ask for it
-                    raise
-                done = received(future.result())
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
-                work = path.throw(error)
-            else:
-                work = path.send(done)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # as above
-
-
-def _with_repairs(result: ToolResult, repairs: Sequence[Repair]) -> ToolResult:
-    """Give the result with a record of what was repaired in the arguments."""
-    return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(repairs)}))

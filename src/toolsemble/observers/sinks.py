@@ -38,8 +38,8 @@ class Emits(Protocol):
     A sink is told in a thread of its own, one event after the other. With an attribute ``inline`` that is true it is
     told at once, in the thread and the context of the call, so that it must never wait. If it also has a method
     ``begin``, it goes along with each call: ``begin(context)`` gives a function, which is told the
-    :class:`~toolsemble.execution.outcome.Ending` in the same context, and what it makes current in between, such as a
-    span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls.
+    :class:`~toolsemble.execution.outcome.FinishedCall` in the same context, and what it makes current in between, such
+    as a span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls.
 
     >>> class Printer:
     ...     def emit(self, event):

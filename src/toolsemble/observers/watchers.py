@@ -27,7 +27,7 @@ class Companion:
         """Take an event of the time between."""
 
     def begin(self, context: Any) -> Callable[[Any], object] | None:  # noqa: ARG002 - as the others
-        """Go along with a call in its :class:`~toolsemble.ToolContext`; give who takes its ``Ending``."""
+        """Go along with a call in its :class:`~toolsemble.ToolContext`; give who takes its ``FinishedCall``."""
         return None
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:  # noqa: ARG002 - as the others

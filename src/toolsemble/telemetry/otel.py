@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
-from toolsemble.execution.outcome import Ending, class_name
+from toolsemble.execution.outcome import FinishedCall, class_name
 from toolsemble.masking.secrets import masked
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
@@ -80,7 +80,7 @@ class OpenTelemetry:
         self.metrics = OpenTelemetryMetrics(meter_provider)
         """Where the calls are counted."""
 
-    def begin(self, context: ToolContext) -> Callable[[Ending], None]:
+    def begin(self, context: ToolContext) -> Callable[[FinishedCall], None]:
         """Begin the span of a call; it ends when the function that this gives is told the end."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -119,7 +119,7 @@ class OpenTelemetry:
         stretch.here = _current.set(stretch)
         return stretch
 
-    def _end(self, stretch: _Stretch, ending: Ending) -> None:
+    def _end(self, stretch: _Stretch, ending: FinishedCall) -> None:
         try:
             if ending.outcome != "success":
                 self._fail(stretch.span, stretch.reason or ending.reason, ending.message)
@@ -140,7 +140,7 @@ class OpenTelemetry:
         span.set_attribute("error.type", sendable(reason))
         span.set_status(self._failed, preview(message, _MESSAGE))
 
-    def _show(self, span: Span, ending: Ending) -> None:
+    def _show(self, span: Span, ending: FinishedCall) -> None:
         if self._arguments:
             span.set_attribute("gen_ai.tool.call.arguments", self._cut(_json(ending.arguments)))
         if self._results and ending.result is not None:

@@ -14,8 +14,9 @@ from toolsemble.context import Exposure, ToolContext
 from toolsemble.definition.definition import Names, ToolDefinition, dried, mapped
 from toolsemble.definition.policy import Layer, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.hooks import AfterCall, BeforeCall, Sent, hooks_of, nested
-from toolsemble.execution.path import CallPath, Walk, adrive, call_path, drive
+from toolsemble.execution.path import Call, CallPath, Walk, call_path
 from toolsemble.limits.cache import Cache
 from toolsemble.limits.declared import BoxLimits
 from toolsemble.limits.rate import RateLimit
@@ -62,6 +63,40 @@ class Toolbox(Offer):
     'HELLO'
     >>> box.execute(ToolCall("shuot")).text
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
+
+    :param tools: tool objects, in the order in which models are to see them
+    :param review: who approves calls that need it
+    :param approve: which tools need approval beside those that say so themselves: names, patterns of names such as
+        ``"delete_*"``, or a predicate ``(arguments, context)``
+    :param approval_timeout: how many seconds the reviewer of those has; 0 or None for any number
+    :param approval_on_timeout: what becomes of their calls when nobody answers in time
+    :param approval_role: the role that their reviewer must have
+    :param metrics: where calls are counted
+    :param executor: where blocking tools run beside each other; by default up to 256 threads of the box's own
+    :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
+    :param agent_role: the role of the agent whose tools these are
+    :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
+    :param max_output: how many characters of a result the model gets
+    :param timeout: how many seconds a call may take after its approval, where its tool says nothing of it; bodies
+        that are sync and inline cannot be held to it
+    :param retries: how often a call that failed is made again, or a :class:`Retries` that says more; for tools that
+        may be repeated, and say nothing of it
+    :param rate_limit: how many calls of all its tools together there may be in some time
+    :param cache: whether results of tools that only read, and say nothing of it, are kept and given again: how many
+        seconds, True for any number, or a :class:`Cache`
+    :param ledger: where calls of tools with ``idempotency`` are taken down that name no ledger themselves
+    :param pages: whether models can read the rest of results that were cut, page by page, with a tool
+        ``read_more``; or a :class:`Pages` that says more
+    :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
+        "nested", "null", "coerce", "keys" and "extra"
+    :param log_limit: how many characters of input and output a log line shows
+    :param expose_errors: which errors the model is told in their own words: "all", or only those that are
+        "declared" to be meant for it: ToolArgumentsError, ToolExecutionError and failures that tools return
+    :param before_call: a function ``(call, context)``, sync or async, that is asked before each call is read: it
+        gives None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
+    :param after_call: a function ``(call, result, context)``, sync or async, that is asked when there is a result:
+        it gives None, or another :class:`ToolResult`
+    :param sinks: who is told of events: functions that take one, or objects with a method ``emit`` that does
     """
 
     __slots__ = ("_book", "_context", "_cuts", "_max_output", "_new_run", "_sinks", "_walk")
@@ -94,42 +129,6 @@ class Toolbox(Offer):
         after_call: AfterCall | None = None,
         sinks: Iterable[Sink] = (),
     ) -> None:
-        """Check the tools and take down the settings.
-
-        :param tools: tool objects, in the order in which models are to see them
-        :param review: who approves calls that need it
-        :param approve: which tools need approval beside those that say so themselves: names, patterns of names such as
-            ``"delete_*"``, or a predicate ``(arguments, context)``
-        :param approval_timeout: how many seconds the reviewer of those has; 0 or None for any number
-        :param approval_on_timeout: what becomes of their calls when nobody answers in time
-        :param approval_role: the role that their reviewer must have
-        :param metrics: where calls are counted
-        :param executor: where blocking tools run beside each other; by default up to 256 threads of the box's own
-        :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
-        :param agent_role: the role of the agent whose tools these are
-        :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
-        :param max_output: how many characters of a result the model gets
-        :param timeout: how many seconds a call may take after its approval, where its tool says nothing of it; bodies
-            that are sync and inline cannot be held to it
-        :param retries: how often a call that failed is made again, or a :class:`Retries` that says more; for tools that
-            may be repeated, and say nothing of it
-        :param rate_limit: how many calls of all its tools together there may be in some time
-        :param cache: whether results of tools that only read, and say nothing of it, are kept and given again: how many
-            seconds, True for any number, or a :class:`Cache`
-        :param ledger: where calls of tools with ``idempotency`` are taken down that name no ledger themselves
-        :param pages: whether models can read the rest of results that were cut, page by page, with a tool
-            ``read_more``; or a :class:`Pages` that says more
-        :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
-            "nested", "null", "coerce", "keys" and "extra"
-        :param log_limit: how many characters of input and output a log line shows
-        :param expose_errors: which errors the model is told in their own words: "all", or only those that are
-            "declared" to be meant for it: ToolArgumentsError, ToolExecutionError and failures that tools return
-        :param before_call: a function ``(call, context)``, sync or async, that is asked before each call is read: it
-            gives None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
-        :param after_call: a function ``(call, result, context)``, sync or async, that is asked when there is a result:
-            it gives None, or another :class:`ToolResult`
-        :param sinks: who is told of events: functions that take one, or objects with a method ``emit`` that does
-        """
         check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
         check_count("Toolbox log_limit", log_limit, least=0)
         self._context = context_of(
@@ -334,7 +333,7 @@ class Toolbox(Offer):
         if dry_run:
             definition = dried(definition)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
-        return call_path(definition, read, call.json, context, self._walk)
+        return call_path(Call(definition, read, call.json, context, self._walk))
 
     def _within(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return a tool behind the gates of the boxes around this one as well; it stands behind its own already."""
@@ -369,7 +368,7 @@ class Toolbox(Offer):
         if take_secrets(tools):
             return masked_path(call, definition, tools, context, self._walk)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
-        return call_path(definition, read, call.json, context, self._walk)
+        return call_path(Call(definition, read, call.json, context, self._walk))
 
     def _opened(self, pages: Pages | None) -> Book | None:
         """Add the tool that gives pages, and give the book that it reads from."""

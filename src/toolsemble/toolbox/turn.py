@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.execution.path import CallPath, adrive, begun
+from toolsemble.execution.drivers import adrive, begun
+from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.review.question import asked_together
 from toolsemble.runtime.concurrency import SharedLoop

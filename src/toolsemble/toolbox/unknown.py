@@ -11,7 +11,7 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition, is_name
 from toolsemble.execution.hooks import Sent
-from toolsemble.execution.path import CallPath, Walk, call_path
+from toolsemble.execution.path import Call, CallPath, Walk, call_path
 from toolsemble.masking.secrets import know, texts_in, unveil, veil
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded
@@ -60,7 +60,7 @@ def masked_path(
         else:
             _know_sent(call.json, names, public)
             read = Sent(call, refuse)
-        return (yield from call_path(replace(stand_in, decode=refuse), read, shown, context, walk))
+        return (yield from call_path(Call(replace(stand_in, decode=refuse), read, shown, context, walk)))
     finally:
         unveil(token)
 

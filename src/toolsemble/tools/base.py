@@ -20,7 +20,8 @@ from toolsemble.context import LOGGER, ToolContext, current_context
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition
 from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.execution.path import CallPath, adrive, call_path, drive
+from toolsemble.execution.drivers import adrive, drive
+from toolsemble.execution.path import Call, CallPath, call_path
 from toolsemble.limits.cache import Cache
 from toolsemble.limits.declared import NO_LIMITS, Kept, limits_of, limits_within, policy_of
 from toolsemble.limits.idempotency import Idempotency
@@ -266,7 +267,7 @@ class Tool(ABC):
         if context is not None and not isinstance(context, ToolContext):
             raise ToolConfigurationError(f"The context of a call is a ToolContext, not {type(context).__name__}")
         definition = _checked_definition(self)
-        return call_path(definition, definition.accept, input, _own_context(definition, context))
+        return call_path(Call(definition, definition.accept, input, _own_context(definition, context)))
 
 
 def pipeline_class() -> type[ToolPipeline]:
