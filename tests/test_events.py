@@ -260,7 +260,7 @@ def test_an_input_that_cannot_be_shown_loses_only_its_arguments(told, caplog):
         CallStarted("odd", "c1"),
         CallFinished("odd", "c1", "success", ToolResult.success("ran")),
     ]
-    assert "What is told of a call of 'odd' was lost" in caplog.text
+    assert "An event of a call of 'odd' was lost" in caplog.text
 
 
 def test_a_watcher_that_raises_does_not_fail_the_call(caplog):
@@ -272,7 +272,7 @@ def test_a_watcher_that_raises_does_not_fail_the_call(caplog):
         assert Echo().execute("x").output == "x"
     finally:
         unwatch(token)
-    assert caplog.text.count("What is told of a call of 'echo' was lost") == 2
+    assert caplog.text.count("An event of a call of 'echo' was lost") == 2
 
 
 def test_each_watcher_is_told_once_and_in_order():

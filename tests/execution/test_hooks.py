@@ -156,14 +156,14 @@ def test_what_must_reach_the_caller_passes_through_a_hook(hook, error, grouped):
 @pytest.mark.parametrize(
     ("hook", "given", "text"),
     [
-        ("before_call", True, "The before_call hook must give None, a ToolCall or a ToolResult, not bool"),
-        ("before_call", "no", "The before_call hook must give None, a ToolCall or a ToolResult, not str"),
-        ("after_call", CALL, "The after_call hook must give None or a ToolResult, not ToolCall"),
-        ("after_call", "3", "The after_call hook must give None or a ToolResult, not str"),
+        ("before_call", True, "The before_call hook must return None, a ToolCall or a ToolResult, not bool"),
+        ("before_call", "no", "The before_call hook must return None, a ToolCall or a ToolResult, not str"),
+        ("after_call", CALL, "The after_call hook must return None or a ToolResult, not ToolCall"),
+        ("after_call", "3", "The after_call hook must return None or a ToolResult, not str"),
         (
             "before_call",
             ToolCall("delete"),
-            "The before_call hook gave a call of 'delete' in place of 'add'; it can change the arguments only",
+            "The before_call hook returned a call of 'delete' in place of 'add'; it can change the arguments only",
         ),
     ],
 )

@@ -268,7 +268,7 @@ class TestNobodyToAsk:
 
     @pytest.mark.parametrize("handler", [object(), Reviewer])
     def test_so_is_something_that_is_no_handler(self, handler):
-        with pytest.raises(ToolConfigurationError, match="is no ReviewHandler: pass an object with a method review"):
+        with pytest.raises(ToolConfigurationError, match="is not a ReviewHandler: pass an object with a method review"):
             KINDS[0].execute("text", ToolContext(review=handler))
 
 
@@ -571,7 +571,7 @@ class TestGates:
         reviewer = Reviewer(ExitEarly("better not"))
         gated = Function(str.upper, requires_approval=lambda arguments, context: None)
         assert Toolbox([gated], review=reviewer).execute(call("function")).is_error
-        assert reviewer.requests[0].prompt == "The approval predicate gave None, neither True nor False"
+        assert reviewer.requests[0].prompt == "The approval predicate returned None instead of True or False"
 
     def test_a_predicate_cannot_change_what_is_reviewed_or_run(self):
         @tool(requires_approval=lambda arguments, context: arguments.update(path="/nowhere") or True)

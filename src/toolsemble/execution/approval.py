@@ -1,4 +1,4 @@
-"""The fourth step of a call: whether a reviewer must agree, the question, and what the answer makes of the call."""
+"""Approval, the fourth step of a call: whether a reviewer is asked, the request, and the decision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError
-from toolsemble.execution.edits import edited_input, says
+from toolsemble.execution.edits import apply_edit, matches_edit
 from toolsemble.masking.secrets import know_sent, masked, masked_error, masked_value
 from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
@@ -23,7 +23,7 @@ from toolsemble.shape import described
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copied, exact_digest
 
-_MOST_ASKED = 3
+_MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
 
 
@@ -31,22 +31,22 @@ class RejectedError(Exception):
     """A reviewer did not approve the call; the message is for the model."""
 
 
-def approved(
+def ask_reviewers(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
-    """Return the input to which every gate has agreed, with its repairs; else refuse.
+    """Return the input that every gate ask_reviewers, with its repairs; raise RejectedError otherwise.
 
-    What one reviewer has edited is put to the others again: each of them agrees to what runs.
+    An edit by one reviewer goes to the other reviewers again: each of them approves exactly what runs.
     """
-    # From here on nobody else holds the input: what a reviewer, or a predicate, has seen is what runs.
-    read = _own(definition, read[0]), read[1]
+    # A private copy from here on: what a reviewer or a predicate has seen is what runs.
+    read = _copy_input(definition, read[0]), read[1]
     gates = (gate, *gate.further)
     agreed = asked = 0
     while agreed < len(gates):
-        if asked == len(gates) * _MOST_ASKED:
+        if asked == len(gates) * _MAX_ROUNDS:
             raise RejectedError("Rejected by reviewer: the reviewers do not agree on the arguments")
         before = read[0]
-        read = yield from _approved_by(definition, gates[asked % len(gates)], read, given, steps, context)
+        read = yield from _ask_gate(definition, gates[asked % len(gates)], read, given, steps, context)
         asked += 1
         agreed += 1
         if read[0] is not before and gate.further:
@@ -54,53 +54,56 @@ def approved(
     return read
 
 
-def _approved_by(
+def _ask_gate(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
-    """Give the input that may run, with its repairs: what was read, or what a reviewer made of it; else refuse."""
+    """Return the input that one gate ask_reviewers: as read, or as edited; raise RejectedError otherwise."""
     (value, repairs), doubt = read, ""
     if gate.predicates:
-        needed, doubt = yield from _needed(definition, gate.predicates, value, context)
+        needed, doubt = yield from _needs_approval(definition, gate.predicates, value, context)
         if not needed:
             return value, repairs
-    handler = _handler(definition, gate, context)
-    for _ in range(_MOST_ASKED):
-        request, sealed = _request(definition, gate, value, repairs, context, doubt), exact_digest(definition, value)
+    handler = _find_handler(definition, gate, context)
+    for _ in range(_MAX_ROUNDS):
+        request, sealed = (
+            _build_request(definition, gate, value, repairs, context, doubt),
+            exact_digest(definition, value),
+        )
         decision = yield Question(handler, request)
         if type(decision) is ExitEarly:
-            raise RejectedError(f"Rejected by reviewer: {decision.reason or _written(request)}")
+            raise RejectedError(f"Rejected by reviewer: {decision.reason or _format_call(request)}")
         if type(decision) is Continue:
             _check_unchanged(definition, value, request, sealed)
             return value, repairs
         if definition.secret:
             know_sent(definition, decision.revised)
         try:
-            edited = edited_input(definition, value, given, decision.revised, steps)
+            edited = apply_edit(definition, value, given, decision.revised, steps)
         except ToolArgumentsError as problem:
             doubt = masked(f"The edit does not fit: {problem}")
             context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
             continue
-        if says(definition, decision.revised, edited):
-            return _own(definition, edited), ()
-        value, repairs, given, doubt = _own(definition, edited), (), decision.revised, _ANOTHER_READING
+        if matches_edit(definition, decision.revised, edited):
+            return _copy_input(definition, edited), ()
+        value, repairs, given, doubt = _copy_input(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
 
 
-def _own(definition: ToolDefinition, value: Any) -> Any:
-    """Return a copy of an input; one that cannot be copied as it is, since it is compared when the answer comes."""
+def _copy_input(definition: ToolDefinition, value: Any) -> Any:
+    """Return a copy of the input, or the input itself if it cannot be copied: it is compared after the decision."""
     try:
         return copied(definition, value)
     except UncopyableError:
         return value
 
 
-def _needed(
+def _needs_approval(
     definition: ToolDefinition, predicates: Sequence[Predicate], value: Any, context: ToolContext
 ) -> Generator[Work, Any, tuple[bool, str]]:
-    """Tell whether a predicate asks for approval; one that fails does, and the reviewer is told so."""
+    """Return whether a predicate asks for approval, and a remark; a predicate that raises asks for it."""
     for predicate in predicates:
         try:
-            # Each gets a copy of its own, so that none can change what the reviewer sees.
+            # Each predicate gets a copy, so that it cannot change what the reviewer sees.
             told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as wrapped:
             error = unwrapped(wrapped)
@@ -108,34 +111,34 @@ def _needed(
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
         if told is None:
-            return True, "The approval predicate gave None, neither True nor False"
+            return True, "The approval predicate returned None instead of True or False"
         if told:
             return True, ""
     return False, ""
 
 
-def _handler(definition: ToolDefinition, gate: Gate | None, context: ToolContext) -> ReviewHandler:
+def _find_handler(definition: ToolDefinition, gate: Gate | None, context: ToolContext) -> ReviewHandler:
     review = context.review if gate is None or gate.review is None else gate.review
     if review is None:
         raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
     if isinstance(review, type) or not callable(getattr(review, "review", None)):
         raise ToolConfigurationError(
-            f"Tool '{definition.name}' requires approval but {review!r:.80} is no ReviewHandler: pass an object with a "
-            "method review(request)"
+            f"Tool '{definition.name}' requires approval but {review!r:.80} is not a ReviewHandler: pass an object with "
+            "a method review(request)"
         )
     return review
 
 
 def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> None:
-    """Refuse a program without a reviewer for tools that will ask one, before anything is done.
+    """Raise ToolConfigurationError if there is no reviewer for tools that will ask one, before any of them runs.
 
     >>> check_reviewer([], ToolContext())
     """
     for definition in asking:
-        _handler(definition, definition.gate, context)
+        _find_handler(definition, definition.gate, context)
 
 
-def _request(
+def _build_request(
     definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext, prompt: str
 ) -> ReviewRequest:
     shown, exact = masked_value(definition.present(value)), definition.present(value, reveal=True)
@@ -151,21 +154,21 @@ def _request(
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),
-        # Also where no secret was sent: a reviewer can write one.
+        # Also without a secret in the arguments: a reviewer can write one.
         hidden_digest=digest([context.run_id, exact]) if definition.secret or exact != shown else "",
         **context.patience(gate.timeout, gate.on_timeout),
     )
 
 
 def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest, sealed: str) -> None:
-    """Refuse when somebody has changed what the reviewer saw, or what would run."""
+    """Raise RejectedError if what the reviewer saw, or what would run, was changed meanwhile."""
     if sealed != exact_digest(definition, value):
         raise RejectedError("Rejected by reviewer: the arguments were changed while the reviewer was asked")
     if request.arguments_digest != replace(request, arguments=masked_value(definition.present(value))).arguments_digest:
         raise RejectedError("Rejected by reviewer: the arguments were changed on their way to the reviewer")
 
 
-def _written(request: ReviewRequest) -> str:
+def _format_call(request: ReviewRequest) -> str:
     arguments = request.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f"{request.tool_name}({preview(text)})"

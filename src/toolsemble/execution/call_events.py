@@ -1,4 +1,4 @@
-"""What those who watch are told of one call: its beginning, its repairs, its end."""
+"""The events of one call: started, repaired, finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNREAD = object()
 
 
 class CallEvents:
-    """The events of one call, in order; what goes wrong while they are told does not disturb the call."""
+    """Sends the events of one call, in order; an error while sending does not fail the call."""
 
     __slots__ = ("_at", "_context", "_definition", "_shown", "_value")
 
@@ -32,40 +32,40 @@ class CallEvents:
         self._shown: Any = None
 
     def begin(self, value: Any, repairs: Sequence[Repair]) -> None:
-        """Tell that the call has begun, and what had to be repaired in what was sent."""
+        """Send that the call has started, and its repairs."""
         try:
-            self._started(self._presented(value))
+            self._send_started(self._display(value))
             if repairs:
                 tell(CallRepaired.of(self._context, repairs=tuple(repairs)))
         except Exception:  # noqa: BLE001 - an input that cannot be shown must not fail the call
-            self._lost()
+            self._log_loss()
 
     def end(self, given: Any, result: ToolResult | None, error: BaseException | None, duration: float) -> None:
-        """Tell that the call has ended; and that it had begun, where what was sent did not fit."""
+        """Send that the call has finished; first that it has started, if its arguments were invalid."""
         try:
             if self._value is _UNREAD:
-                self._started(masked_value(str(given)))
-            elif given is not self._value:  # a reviewer has changed it
-                self._presented(given)
+                self._send_started(masked_value(str(given)))
+            elif given is not self._value:  # a reviewer edited it
+                self._display(given)
             facts: dict[str, Any] = {"outcome": outcome_of(result, error), "duration": duration}
             if error is not None:
                 facts |= {"error_type": type(error).__name__, "error": described(error)}
             shown = None if result is None else masked_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
         except Exception:  # noqa: BLE001 - as above
-            self._lost()
+            self._log_loss()
 
-    def _started(self, arguments: Any) -> None:
+    def _send_started(self, arguments: Any) -> None:
         self._shown = arguments
         tell(CallStarted.of(self._context, arguments=arguments, at=self._at))
 
-    def _presented(self, value: Any) -> Any:
+    def _display(self, value: Any) -> Any:
         self._value, self._shown = value, None
         try:
             self._shown = masked_value(self._definition.present(value, glance=True))
         except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call is told all the same
-            self._lost()
+            self._log_loss()
         return self._shown
 
-    def _lost(self) -> None:
-        LOGGER.warning("What is told of a call of '%s' was lost", self._context.tool_name, exc_info=True)
+    def _log_loss(self) -> None:
+        LOGGER.warning("An event of a call of '%s' was lost", self._context.tool_name, exc_info=True)

@@ -15,9 +15,9 @@ from toolsemble.work.body import RunBody
 
 
 def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
-    """Give the result of a call, doing its work in this thread.
+    """Return the result of a call, doing its work in this thread.
 
-    :param interrupt: is raised where the path stands still
+    :param interrupt: an exception to raise where the path is suspended
     """
     try:
         work = path.send(None) if interrupt is None else path.throw(interrupt)
@@ -32,18 +32,18 @@ def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
     except BaseException as raised:
         if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
-            raise  # the path has come to its end with it
-        return drive(path, raised)  # it came from outside, when the path had just stopped for a work
+            raise  # the path has ended with it
+        return drive(path, raised)  # an interrupt came just when the path had yielded
 
 
 async def adrive(path: CallPath) -> ToolResult:
-    """Give the result of a call, awaiting its work."""
+    """Return the result of a call, awaiting its work."""
     try:
         work = path.send(None)
         while True:
             try:
                 doing = work.ado()
-                del work  # of thousands of calls that wait, the garbage collector has less to look at
+                del work  # less for the garbage collector when thousands of calls wait
                 done = await doing
             except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
                 work = path.throw(error)
@@ -52,25 +52,25 @@ async def adrive(path: CallPath) -> ToolResult:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
     except BaseException:
-        path.close()  # an interrupt may come when it has just stopped for a work; else this does nothing
+        path.close()  # an interrupt may come just when the path has yielded; otherwise this does nothing
         raise
 
 
 def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:
-    """Give the result of a call whose body only blocks, waiting for nothing: whoever walks on has waited.
+    """Return the result of a call whose body blocks, without waiting in this thread.
 
-    It yields when a body has begun in a worker, and is to be resumed when it was told that this has ended.
+    Yields once the body runs in a worker; resume it after ``ended`` was called.
     """
     try:
         work = path.send(None)
         while True:
             try:
-                future = cast("RunBody", work).begin(loop)  # such paths ask for nothing else
+                future = cast("RunBody", work).begin(loop)  # such paths yield nothing else
                 future.add_done_callback(lambda _: ended())
                 try:
                     yield
                 except BaseException:
-                    future.cancel()  # nobody will ask for it
+                    future.cancel()  # nobody waits for it
                     raise
                 done = received(future.result())
             except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it

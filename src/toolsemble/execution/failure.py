@@ -1,4 +1,4 @@
-"""Exceptions as failed results: how much of them a model is told."""
+"""Failed results from exceptions: how much of an error the model sees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DECLARED = (*_CODED, RejectedError, ReviewTimeoutError)
 
 
 def passing(error: BaseException) -> BaseException | None:
-    """Give the exception that must reach the caller, also out of a group that a tool's own tasks made."""
+    """Return the exception that must reach the caller, also from inside an exception group; None for a failed call."""
     if not isinstance(error, Exception) or isinstance(error, _PASSING):
         return error
     while isinstance(error, ExceptionGroup):
@@ -38,11 +38,11 @@ def passing(error: BaseException) -> BaseException | None:
 
 
 def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolResult:
-    """Give the failure that an exception is, with the code that a tool gave it; secrets are hidden.
+    """Return the failed result for an exception, with the tool's error code; secrets are masked.
 
-    Where only declared errors are shown, any other is a reference, under which the log has the cause.
+    With ``expose_errors="declared"``, other errors become a reference; the log has the cause under it.
 
-    :param about: what failed, where it was not the tool itself
+    :param about: what failed, if it was not the tool itself
 
     >>> failed(ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
     'city'
@@ -54,14 +54,14 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
     if context.expose_errors == "declared" and not declared:
         reference = new_id()
         return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
-    # From the instance itself: an attribute of somebody's subclass could raise.
+    # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
     said = described(error) if declared or not about else f"{about} failed: {type(error).__name__}: {described(error)}"
     return ToolResult.failure(masked(said), attributes=None if code is None else {"error_code": code})
 
 
 def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
-    """Give the failure of a call whose body was not run: its arguments do not fit, or a reviewer said no.
+    """Return the failed result of a call whose body did not run: invalid arguments, or a reviewer refused.
 
     >>> refused(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
     'Rejected by reviewer: too late'
@@ -72,7 +72,7 @@ def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
 
 
 def failed_beside(error: BaseException, context: ToolContext, about: str) -> ToolResult:
-    """Give the failure that an exception beside the tool itself is, and write it to the log.
+    """Return the failed result for an exception outside of the tool itself, and log it.
 
     >>> failed_beside(ValueError("no such key"), ToolContext(), "The adapter of step 'search'").error_message
     'no such key'
@@ -83,7 +83,7 @@ def failed_beside(error: BaseException, context: ToolContext, about: str) -> Too
 
 
 def failed_hook(error: BaseException, context: ToolContext, hook: str) -> ToolResult:
-    """Give the failure of a call whose hook raised, and write it to the log.
+    """Return the failed result of a call whose hook raised, and log it.
 
     >>> failed_hook(ValueError("no such key"), ToolContext(), "before_call").error_message
     'The before_call hook failed: ValueError: no such key'

@@ -1,4 +1,4 @@
-"""Functions of the program's own before and after each call of a toolbox."""
+"""Hooks: functions of the program that run before and after each call of a toolbox."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from toolsemble.work.snapshot import UncopyableError, copied
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 
 BeforeCall: TypeAlias = Callable[[ToolCall, ToolContext], Any]
-"""Gives None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer; or awaits one."""
+"""Returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer; may be async."""
 AfterCall: TypeAlias = Callable[[ToolCall, ToolResult, ToolContext], Any]
-"""Gives None, or another :class:`ToolResult`; or awaits one."""
+"""Returns None, or another :class:`ToolResult`; may be async."""
 
 
 class AnsweredError(Exception):
-    """A hook has answered in place of the tool."""
+    """Raised when a hook answered instead of the tool."""
 
     def __init__(self, call: ToolCall, result: ToolResult) -> None:
         super().__init__("answered by a hook")
@@ -37,7 +37,7 @@ class AnsweredError(Exception):
 
 
 class Sent:
-    """Reads the arguments of a call that a model sent, and remembers the call itself."""
+    """A reader of arguments that keeps the call a model sent, for the hooks."""
 
     __slots__ = ("_decode", "call")
 
@@ -50,83 +50,83 @@ class Sent:
         return self._decode(text, steps)
 
 
-class Asked(NamedTuple):
-    """A call after its first hook."""
+class HookedCall(NamedTuple):
+    """A call after its ``before_call`` hook."""
 
     call: ToolCall
-    """What is called, for the second hook."""
+    """The call, for the ``after_call`` hook."""
     read: Read
-    """How its input is read."""
+    """The function that reads its input."""
     given: Any
-    """What it is read from."""
+    """The unread input."""
 
 
 class Hooks(NamedTuple):
-    """What a program does before and after calls."""
+    """The hooks of one toolbox."""
 
     before: BeforeCall | None
-    """Is asked before a call is read."""
+    """Runs before the arguments are read."""
     after: AfterCall | None
-    """Is asked when there is a result."""
+    """Runs after the call."""
 
     def ask(
         self, definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
-    ) -> Generator[Work, Any, Asked]:
-        """Give what is to be called; raise :class:`AnsweredError` when the hook has the answer."""
-        asked = _asked(definition, read, given, steps, context)
+    ) -> Generator[Work, Any, HookedCall]:
+        """Return the call to make; raise :class:`AnsweredError` if the hook answers it."""
+        asked = _sent_call(definition, read, given, steps, context)
         if self.before is None:
             return asked
-        made = yield from _applied(self.before, "before_call", asked.call, context)
+        made = yield from _apply_hook(self.before, "before_call", asked.call, context)
         if made is None:
             return asked
         if isinstance(made, ToolCall):
             if made.name == asked.call.name:
-                return Asked(made, Sent(made, definition.decode), made.json)
-            # What was offered, counted and is reviewed is this tool; another one is another call.
+                return HookedCall(made, Sent(made, definition.decode), made.json)
+            # This tool was offered, counted and reviewed; another tool is another call.
             made = ToolResult.failure(
-                f"The before_call hook gave a call of '{made.name:.64}' in place of '{asked.call.name:.64}'; "
+                f"The before_call hook returned a call of '{made.name:.64}' in place of '{asked.call.name:.64}'; "
                 "it can change the arguments only"
             )
-        raise AnsweredError(asked.call, _result("before_call", "None, a ToolCall or a ToolResult", made))
+        raise AnsweredError(asked.call, _check_result("before_call", "None, a ToolCall or a ToolResult", made))
 
     def answer(self, call: ToolCall, result: ToolResult, context: ToolContext) -> Generator[Work, Any, ToolResult]:
-        """Give the result that counts: the one there is, or the one that the hook puts in its place."""
+        """Return the result, or the one that the hook replaced it with."""
         if self.after is None:
             return result
         try:
-            made = yield from _applied(self.after, "after_call", call, result, context)
+            made = yield from _apply_hook(self.after, "after_call", call, result, context)
         except AnsweredError as failure:
             return failure.result
-        return result if made is None else _result("after_call", "None or a ToolResult", made)
+        return result if made is None else _check_result("after_call", "None or a ToolResult", made)
 
 
 class Nested(NamedTuple):
-    """Hooks around hooks: the outer ones see the call first and the result last."""
+    """Hooks around hooks: the outer hooks see the call first and the result last."""
 
     outer: Around
-    """What is asked first."""
+    """The hooks that run first."""
     inner: Around
-    """What is asked unless the outer hooks have the answer."""
+    """The hooks that run unless the outer ones answer."""
 
     def ask(
         self, definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
-    ) -> Generator[Work, Any, Asked]:
-        """Give what is to be called; raise :class:`AnsweredError` when a hook has the answer."""
+    ) -> Generator[Work, Any, HookedCall]:
+        """Return the call to make; raise :class:`AnsweredError` if a hook answers it."""
         asked = yield from self.outer.ask(definition, read, given, steps, context)
         return (yield from self.inner.ask(definition, asked.read, asked.given, steps, context))
 
     def answer(self, call: ToolCall, result: ToolResult, context: ToolContext) -> Generator[Work, Any, ToolResult]:
-        """Give the result that counts, when both have seen it."""
+        """Return the result after both hooks."""
         made = yield from self.inner.answer(call, result, context)
         return (yield from self.outer.answer(call, made, context))
 
 
 Around: TypeAlias = Hooks | Nested
-"""What stands around the calls of a toolbox."""
+"""The hooks around the calls of a toolbox."""
 
 
 def nested(outer: Hooks | None, inner: Around | None) -> Around | None:
-    """Give hooks around hooks, where there are both.
+    """Return hooks around hooks, or the ones there are.
 
     >>> nested(None, None) is None
     True
@@ -135,7 +135,7 @@ def nested(outer: Hooks | None, inner: Around | None) -> Around | None:
 
 
 def hooks_of(before: object, after: object) -> Hooks | None:
-    """Give the hooks of a toolbox, None when there are none; refuse what cannot be called.
+    """Return the hooks of a toolbox, or None; raise ToolDefinitionError for what is not callable.
 
     >>> hooks_of("log", None)
     Traceback (most recent call last):
@@ -148,20 +148,22 @@ def hooks_of(before: object, after: object) -> Hooks | None:
     return None if before is None and after is None else Hooks(before, after)  # type: ignore[arg-type]  # asked above
 
 
-def _asked(definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext) -> Asked:
-    """Give the call that a model sent; of a step, the call that a model would have sent for it."""
+def _sent_call(
+    definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
+) -> HookedCall:
+    """Return the call that the model sent; for a pipeline step, the call that a model would send."""
     if isinstance(read, Sent):
-        return Asked(read.call, read, given)
+        return HookedCall(read.call, read, given)
     value, repairs = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
-    with suppress(UncopyableError):  # what cannot be copied is handed on as it is, as for calls without hooks
-        value = copied(definition, value)  # what the hook sees is what runs, whoever else holds what was handed over
+    with suppress(UncopyableError):  # passed on as it is, as without hooks
+        value = copied(definition, value)  # what the hook sees is what runs
     shown = definition.present(value, reveal=True)
     arguments = shown if isinstance(shown, dict) else {"input": shown}
-    return Asked(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)
+    return HookedCall(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)
 
 
-def _applied(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -> Generator[Work, Any, Any]:
-    """Give what a hook gives; one that raises fails the call, and only that."""
+def _apply_hook(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -> Generator[Work, Any, Any]:
+    """Return what a hook returns; an exception in it fails this call only."""
     context = given[-1]
     try:
         return (yield Apply(hook, context, call, *given))
@@ -171,8 +173,8 @@ def _applied(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -
         raise AnsweredError(call, failed_hook(unwrapped(error), context, name)) from error
 
 
-def _result(hook: str, expected: str, made: object) -> ToolResult:
-    """Give the result that a hook gave; a failure when it gave something else."""
+def _check_result(hook: str, expected: str, made: object) -> ToolResult:
+    """Return the result of a hook; a failed result if it is of another type."""
     if isinstance(made, ToolResult):
         return shaped(made)
-    return ToolResult.failure(f"The {hook} hook must give {expected}, not {type(made).__name__}")
+    return ToolResult.failure(f"The {hook} hook must return {expected}, not {type(made).__name__}")

@@ -32,7 +32,7 @@ class Instrumentation:
         "_events",
         "_hooks",
         "_read",
-        "_veil",
+        "_secrets",
         "context",
         "refusal",
         "unread",
@@ -47,7 +47,7 @@ class Instrumentation:
         watched: tuple[Watcher, ...],
     ) -> None:
         self.refusal: BaseException | None = None
-        """Why the body was not run; None when it was."""
+        """Why the body did not run; None if it did."""
         self._definition = definition
         self._hooks = hooks
         self._call: ToolCall | None = None
@@ -55,22 +55,22 @@ class Instrumentation:
         companions = [each for each in watched if isinstance(each, Companion)]
         for each in companions:
             if each.metrics is not None:
-                context = _counted(context, each.metrics)
+                context = _add_metrics(context, each.metrics)
         self.context = context
-        """The context of the call, in which those who go along count it."""
+        """The context of the call, with the metrics of its companions."""
         self._events = CallEvents(definition, context) if len(companions) < len(watched) else None
-        self._veil: list[str] | None = [] if definition.secret else None
+        self._secrets: list[str] | None = [] if definition.secret else None
         self._before = secrets()
         self.unread = HIDDEN if definition.secret else given
-        """What is shown of the input before it is read: nothing, where it may hold secrets."""
+        """The input as shown before it is read: masked, if it may hold secrets."""
         self._companions = companions
         self._ends: list[Callable[..., object]] = []
 
     def enter(self) -> None:
-        """Begin to keep secrets, and let those go along who do; whatever is raised, :meth:`finish` ends it."""
-        if self._veil is not None:
-            self._veil += self._before or ()
-            reveal(self._veil)
+        """Start masking and notify the companions; :meth:`finish` must follow, whatever is raised."""
+        if self._secrets is not None:
+            self._secrets += self._before or ()
+            reveal(self._secrets)
         for each in self._companions:
             if (end := each.begin(self.context)) is not None:
                 self._ends.append(end)
@@ -82,8 +82,8 @@ class Instrumentation:
         """
         if self._hooks is None:
             return read, sent
-        if self._veil is not None:
-            know_sent(self._definition, sent)  # a hook that fails may quote it
+        if self._secrets is not None:
+            know_sent(self._definition, sent)  # a hook that raises may quote it
         try:
             self._call, read, sent = yield from self._hooks.ask(self._definition, read, sent, steps, self.context)
         except AnsweredError as answer:
@@ -92,8 +92,8 @@ class Instrumentation:
         return read, sent
 
     def read(self, read: Read, sent: Any, steps: frozenset[str]) -> Decoded:
-        """Give the input and its repairs, and tell that the call has begun."""
-        if self._veil is None:
+        """Return the input and its repairs, and report that the call has started."""
+        if self._secrets is None:
             value, repairs = read(sent, steps)
         else:
             value, repairs = read_secretly(self._definition, read, sent, steps)
@@ -103,13 +103,13 @@ class Instrumentation:
         return value, repairs
 
     def answer(self, result: ToolResult) -> Generator[Work, Any, ToolResult]:
-        """Give the result that counts: a hook may put another one in its place."""
+        """Return the result, or the one that a hook replaced it with."""
         if self._hooks is None or self._call is None:
             return result
         return (yield from self._hooks.answer(self._call, result, self.context))
 
     def finish(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
-        """Tell the end of the call, and forget its secrets."""
+        """Report the end of the call, and forget its secrets."""
         try:
             if self._events is not None:
                 self._events.end(given, result, raised, duration)
@@ -124,13 +124,13 @@ class Instrumentation:
 
     def forget_secrets(self) -> None:
         """Forget the secrets of the call."""
-        # Looked at, and not remembered: an interrupt may come before anything is taken down. Closed by the collector,
-        # it may stand in another context, where there is nothing to undo.
-        if self._veil is not None and secrets() is self._veil:
+        # Compared instead of remembered: an interrupt may come before anything is noted. A generator that the
+        # garbage collector closes may run in another context, with nothing to undo.
+        if self._secrets is not None and secrets() is self._secrets:
             reveal(self._before)
 
 
-def _counted(context: ToolContext, added: ToolMetrics) -> ToolContext:
-    """Give the context in which a call is counted by one who goes along with it, too."""
+def _add_metrics(context: ToolContext, added: ToolMetrics) -> ToolContext:
+    """Return the context with the metrics of a companion added."""
     metrics = with_metrics(context.metrics, added)
     return context if metrics is context.metrics else context.derive({"metrics": metrics})

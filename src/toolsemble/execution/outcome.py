@@ -1,4 +1,4 @@
-"""How a call ended, for those who went along with it."""
+"""The outcome of a finished call, for sinks that accompany calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsemble.shape import described
 
 
 class FinishedCall:
-    """The end of one call; what is shown of it has no secrets, and is made only when it is asked for."""
+    """A finished call: outcome, arguments and result, without secrets; computed on access."""
 
     __slots__ = ("_definition", "_given", "_raised", "_read", "_refusal", "_result", "duration")
 
@@ -29,12 +29,12 @@ class FinishedCall:
         *,
         read: bool,
     ) -> None:
-        """Take down what is known.
+        """Store the facts.
 
-        :param given: what the body got; where the arguments did not fit, what was sent
-        :param refusal: why the body was not run
-        :param duration: how many seconds the work took, without the time of a reviewer
-        :param read: whether the arguments did fit
+        :param given: what the body got; for invalid arguments, what was sent
+        :param refusal: why the body did not run
+        :param duration: seconds of work, without the time of a reviewer
+        :param read: whether the arguments were valid
         """
         self.duration = duration
         self._definition = definition
@@ -46,12 +46,12 @@ class FinishedCall:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the call succeeded, gave a failed result, or its tool raised an exception."""
+        """Whether the call succeeded, returned a failed result, or raised."""
         return outcome_of(self._result, self._raised)
 
     @property
     def reason(self) -> str:
-        """Why it did not succeed, in a word: the class of what was raised, or what kind of failure it is."""
+        """Why it did not succeed: the class of the exception, or the kind of failure."""
         if self._raised is not None:
             return class_name(self._raised)
         if self._refusal is None:
@@ -60,24 +60,24 @@ class FinishedCall:
 
     @property
     def message(self) -> str:
-        """What went wrong, for people; empty when nothing did."""
+        """The error message; empty for a success."""
         if self._raised is not None:
             return masked(described(self._raised))
         return masked((self._result and self._result.error_message) or "")
 
     @property
     def arguments(self) -> Any:
-        """The arguments, as a reviewer would see them; where they did not fit, as they came."""
+        """The arguments as a reviewer sees them; if they were invalid, as they were sent."""
         return masked_value(self._definition.present(self._given, glance=True) if self._read else str(self._given))
 
     @property
     def result(self) -> ToolResult | None:
-        """The whole result; None when an exception passes through to the caller."""
+        """The result; None if an exception reaches the caller."""
         return None if self._result is None else masked_result(self._result)
 
 
 def class_name(error: BaseException) -> str:
-    """Give the name of an exception's class, with its module where that says more.
+    """Return the name of an exception class, with its module unless it is a builtin.
 
     >>> class_name(ValueError())
     'ValueError'

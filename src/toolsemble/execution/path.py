@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from toolsemble.context import ToolContext, current_context, enter, reset, restore
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.execution.approval import RejectedError, approved
+from toolsemble.execution.approval import RejectedError, ask_reviewers
 from toolsemble.execution.failure import failed, passing, refused
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.instrumentation import Instrumentation
@@ -37,22 +37,22 @@ CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 
 
 class Trace:
-    """What became of one call, for the call that it is a part of."""
+    """The outcome of a sub-call, reported to its parent."""
 
-    # Defaults of the class: a trace is made for every step, and most of them stay as they are.
+    # Class attributes: one is created for every step, and most fields keep their default.
     given: Any = None
-    """What the body got, or what was handed over when that did not fit."""
+    """What the body got; what was handed over, if that was invalid."""
     threw: str = ""
-    """The tool whose body raised, and did not just give a failed result; empty for none."""
+    """The tool whose body raised instead of returning a failed result; empty for none."""
     duration: float = 0.0
-    """How many seconds the work took."""
+    """Seconds of work."""
     undos: tuple[Any, ...] = ()
-    """How to undo what was done inside, oldest first."""
+    """How to undo what was done, oldest first."""
     undone: tuple[Any, ...] = ()
-    """What became of undoing it, where an exception ended the call and there is no result to tell."""
+    """The records of undoing it, if an exception ended the call and there is no result to hold them."""
 
     def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
-        """Take down the end of the call of a tool."""
+        """Store how the call ended."""
         self.given, self.duration = given, took
         if raised is not None and (result is None or result.error_message is not None):
             self.threw = name
@@ -60,20 +60,20 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How paths are walked: what the calls of a toolbox, and the calls inside those, have in common."""
+    """Settings that the calls of a toolbox and their sub-calls share."""
 
     steps: frozenset[str] = STEPS
-    """The steps of repair that are allowed."""
+    """The repair steps that are allowed."""
     slots: Seats | None = None
-    """The places that bodies take; None for any number."""
+    """The slots for bodies; None: no limit."""
     workers: Executor = THREADS
-    """Where blocking bodies run beside each other."""
+    """The executor for blocking bodies."""
     log_limit: int = LOG_LIMIT
-    """How many characters of input and output a log line shows."""
+    """The most characters of input and output in a log line."""
     hooks: Around | None = None
-    """What the program does before and after each call; None for nothing."""
+    """The hooks before and after each call."""
     approved: bool = False
-    """Whether a reviewer has approved what the parts are given, so that none of them may change it for another."""
+    """Whether a reviewer approved what the parts get, so that no part may change it for another."""
 
     def path(
         self,
@@ -84,7 +84,7 @@ class Walk:
         trace: Trace,
         number: int,
     ) -> CallPath:
-        """Give the path of a call of one part, inside the context of the whole; its id is the whole's and a number."""
+        """Return the path of a sub-call; its id is the id of the parent and a number."""
         whole = context.call_id
         own = context.derive(
             {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
@@ -134,13 +134,13 @@ class Call:
         """When the work began: the time of a reviewer, or of a queue, is not the tool's."""
 
     def refuse(self, refusal: BaseException) -> None:
-        """Take the refusal as the result: the body does not run."""
+        """Set the refusal as the result: the body does not run."""
         self.result = refused(refusal, self.context)
         if self.instrumentation is not None:
             self.instrumentation.refusal = refusal
 
     def fail(self, error: BaseException) -> bool:
-        """Take an exception as the result; return False for one that must reach the caller."""
+        """Set an exception as the result; return False for one that must reach the caller."""
         self.raised = error = unwrapped(error)
         through = passing(error)
         if through is None:
@@ -151,7 +151,7 @@ class Call:
         return through is None
 
     def succeed(self, returned: object) -> None:
-        """Take what the body returned as the result."""
+        """Set what the body returned as the result."""
         result = shaped(returned)
         self.result = self._with_repairs(result) if self.repairs else result
 
@@ -181,13 +181,13 @@ def call_path(call: Call) -> CallPath:
             end(call)
         except BaseException:
             if call.instrumentation is not None:
-                call.instrumentation.forget_secrets()  # an interrupt came before the end was done
+                call.instrumentation.forget_secrets()  # an interrupt came before end() was done
             raise
     return call.result  # type: ignore[return-value]  # a call that has none has raised
 
 
 def observe(call: Call) -> None:
-    """Create the instrumentation of a call that needs it: most calls do not, and pay nothing."""
+    """Create the instrumentation of a call that needs it; most calls do not."""
     if (watching := watchers()) or call.definition.secret or call.walk.hooks is not None:
         call.instrumentation = Instrumentation(call.definition, call.context, call.given, call.walk.hooks, watching)
         call.context = call.instrumentation.context
@@ -231,7 +231,7 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
     assert gate is not None  # noqa: S101 - only calls with a gate come here
     try:
         was = call.given, call.repairs
-        agreed = yield from approved(definition, gate, was, sent, call.walk.steps, call.context)
+        agreed = yield from ask_reviewers(definition, gate, was, sent, call.walk.steps, call.context)
         call.given, call.repairs = agreed
     finally:
         call.started = time.perf_counter()
@@ -251,7 +251,7 @@ def run(call: Call) -> Generator[Work, Any, Any]:
 
 
 def _run_body(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
-    """Run a body inside its context; as :func:`entered`, for what nearly every call does."""
+    """Run a body inside its context: :func:`entered`, made faster for the usual call."""
     before = current_context()
     try:
         token = enter(context)
@@ -265,7 +265,7 @@ def _run_body(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
     try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
         reset(token)  # likewise, and quicker
     except ValueError:
-        pass  # whoever drives it walks on in another context, where there is nothing to undo
+        pass  # the driver continues in another context, with nothing to undo
     return returned
 
 
@@ -287,7 +287,7 @@ def _run_limited(call: Call) -> Generator[Work, Any, Any]:
             return (yield from definition.flow(value, bounded, _inside(definition, walk), call.trace))
         return (yield from entered(_bounded_body(definition, value, bounded, walk.workers), bounded))
 
-    # What makes keys and names of the input gets a copy, too: it may be a function that changes what it is given.
+    # The functions that derive keys and resource names get a copy, too: they may change their argument.
     return limited(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
 
 
@@ -314,7 +314,7 @@ def end(call: Call) -> None:
 
 
 def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
-    """Return how the parts of a tool are walked."""
+    """Return the settings for the sub-calls of a tool."""
     return walk if definition.gate is None or walk.approved else replace(walk, approved=True)
 
 
@@ -322,7 +322,7 @@ def _bounded_body(definition: ToolDefinition, given: Any, context: ToolContext, 
     """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.isolation == "process":
         return RunApart(definition, given, context)
-    # A body that never blocks needs no watch.
+    # A body that never blocks needs no timer.
     if context.deadline is None or (definition.inline and not definition.awaits):
         return RunBody(definition, given, context, workers)
     return RunUntil(definition, given, context, workers)
