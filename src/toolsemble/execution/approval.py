@@ -123,8 +123,8 @@ def _find_handler(definition: ToolDefinition, gate: Gate | None, context: ToolCo
         raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
     if isinstance(review, type) or not callable(getattr(review, "review", None)):
         raise ToolConfigurationError(
-            f"Tool '{definition.name}' requires approval but {review!r:.80} is not a ReviewHandler: pass an object with "
-            "a method review(request)"
+            f"Tool '{definition.name}' requires approval but {review!r:.80} is not a ReviewHandler: pass an object "
+            "with a method review(request)"
         )
     return review
 
