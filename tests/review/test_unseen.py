@@ -42,7 +42,7 @@ from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.masking.secrets import differing
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import HIDDEN, presented
+from toolsemble.schema.display import HIDDEN, to_display
 from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
 
@@ -242,9 +242,9 @@ class TestNames:
         class Struct(msgspec.Struct, rename="camel"):
             on_day: "Unknown"
 
-        assert presented(Local(1)) == {"path": 1, "kind": "x"}
+        assert to_display(Local(1)) == {"path": 1, "kind": "x"}
         assert names_of(Dated) == {"day": "day"}
-        assert presented(Struct(1)) == {"onDay": 1}
+        assert to_display(Struct(1)) == {"onDay": 1}
 
     @pytest.mark.parametrize("sent", [{"x": 1, "a": 2}, {"x": 1}, {"x": 1, "more": [1]}])
     def test_a_further_key_with_the_name_of_a_field_hides_nothing(self, sent):
@@ -262,7 +262,7 @@ class TestNames:
             b: int = pydantic.Field(2, validation_alias=AliasPath("in", "b"))
 
         assert shown(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
-        assert presented(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
+        assert to_display(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
 
 
 class TestWhatIsMadeOfIt:
@@ -433,7 +433,7 @@ class TestSecretKeys:
         alike = {"**********": 1, "********** (2)": 2}
         assert shown(kind, alike) == alike
         mixed = {SecretStr("x"): 1, "**********": 2, SecretStr("y"): 3}
-        assert presented(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
+        assert to_display(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], dict[str, dict[SecretStr, int]]])
     @pytest.mark.parametrize("sent", [1, "no number"])
@@ -972,7 +972,7 @@ class TestTransparency:
         class Local(NamedTuple):
             day: "Unknown"
 
-        assert presented([Local(1)]) == [{"day": 1}]
+        assert to_display([Local(1)]) == [{"day": 1}]
 
     def test_texts_of_more_entries_than_are_shown_are_secret(self):
         assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]

@@ -5,7 +5,7 @@ import pytest
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
 from toolsemble.providers import google
-from toolsemble.schema.portable import portable
+from toolsemble.schema.portable import make_portable
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
 
@@ -89,7 +89,9 @@ def keywords(schema):
     ],
 )
 def test_only_the_portable_keywords_are_left(schema, written):
-    got, _ = portable(schema if isinstance(schema, dict) else {"anyOf": [schema]}) if schema is not True else ({}, [])
+    got, _ = (
+        make_portable(schema if isinstance(schema, dict) else {"anyOf": [schema]}) if schema is not True else ({}, [])
+    )
     assert got == written
     assert keywords(got) <= ALLOWED
 

@@ -39,7 +39,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.repair import STEPS, Repairs
 
 T = TypeVar("T")
@@ -616,11 +616,11 @@ def test_computed_fields_of_attrs_classes_are_not_asked_for():
 def test_references_that_go_round_in_circles_or_nowhere_are_given_up():
     schema = {"properties": {"a": {"type": "object"}}, "allOf": [True, {"$ref": "#/properties/a/type/x"}]}
     mended = Repairs(schema, frozenset(["coerce"]))
-    assert mended.mend({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
+    assert mended.repair({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
     circle = {"loop": {"$ref": "#/loop"}}
-    assert Repairs(circle, STEPS).mend("x", {"$ref": "#/loop"}) == "x"
-    assert pointed({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
-    assert pointed({"a": "x"}, "#/a/b/c") == {}
+    assert Repairs(circle, STEPS).repair("x", {"$ref": "#/loop"}) == "x"
+    assert find_ref_target({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
+    assert find_ref_target({"a": "x"}, "#/a/b/c") == {}
 
 
 def test_a_value_too_large_to_look_through_is_left_to_the_validator():

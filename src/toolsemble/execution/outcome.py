@@ -68,7 +68,7 @@ class Ending:
     @property
     def arguments(self) -> Any:
         """The arguments, as a reviewer would see them; where they did not fit, as they came."""
-        return masked_value(self._definition.present(self._given, glance=True) if self._read else str(self._given))
+        return masked_value(self._definition.present(self._given, best_effort=True) if self._read else str(self._given))
 
     @property
     def result(self) -> ToolResult | None:

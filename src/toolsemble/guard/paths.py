@@ -28,18 +28,18 @@ HANDLES = {os.access, os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink}
 _LONGEST = 4096
 _DEEPEST = 100  # many programs cannot even remove directories that are nested deeper
 _LONGEST_NAME = 255  # in bytes, as nearly every file system has it
-_SHOWN = 200
+_LONGEST_SHOWN = 200
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # A flag that a system lacks is one it has no use for.
-_QUIET = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
-_BINARY = _QUIET | getattr(os, "O_BINARY", 0)
-_DIRECTORY = os.O_RDONLY | _QUIET | getattr(os, "O_DIRECTORY", 0)
+_SAFE_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
+_BINARY = _SAFE_FLAGS | getattr(os, "O_BINARY", 0)
+_DIRECTORY = os.O_RDONLY | _SAFE_FLAGS | getattr(os, "O_DIRECTORY", 0)
 _READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to must not hold us up
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
 _LEFTOVER = re.compile(r"\.toolsemble-[0-9a-f]{16}\.tmp", re.IGNORECASE)
 _STALE = 60.0  # seconds after which a file that was not put in its place has been left
-_MOST_SWEPT = 1000
-_SWEPT: dict[tuple[int, int], float] = {}  # when each directory is to be looked at again
+_MAX_SWEEP_ENTRIES = 1000
+_NEXT_SWEEP: dict[tuple[int, int], float] = {}  # when each directory is to be looked at again
 _SEPARATORS = str.maketrans("\\", "/")
 _DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in "0123456789¹²³")}
 
@@ -103,17 +103,17 @@ class Sandbox:
         >>> sandbox.place("notes/../A.txt") == sandbox.place("./a.txt")
         True
         """
-        whole = Path(self._base, *_parts(path, portable=not self._handles))
+        whole = Path(self._base, *_split_path(path, portable=not self._handles))
         return unicodedata.normalize("NFKC", str(whole)).casefold()
 
     @contextmanager
     def _folder(self, path: str, *, create: bool = False) -> Iterator[_Folder]:
         """Give the directory that holds the file; what the system says of it is told without the base directory."""
-        *parents, name = _parts(path, portable=not self._handles)
+        *parents, name = _split_path(path, portable=not self._handles)
         if is_leftover(name):
-            raise MissingFileError(f"File not found: {_shown(path)}")
+            raise MissingFileError(f"File not found: {_quote(path)}")
         try:
-            folder = _Folder(self._base, name, _shown(path), handles=self._handles)
+            folder = _Folder(self._base, name, _quote(path), handles=self._handles)
             try:
                 for parent in parents:
                     folder.enter(parent, create=create)
@@ -121,11 +121,11 @@ class Sandbox:
             finally:
                 folder.close()
         except FileNotFoundError:
-            raise MissingFileError(f"File not found: {_shown(path)}") from None
+            raise MissingFileError(f"File not found: {_quote(path)}") from None
         except FileExistsError:
-            raise ToolExecutionError(f"{_shown(path)} exists already") from None
+            raise ToolExecutionError(f"{_quote(path)} exists already") from None
         except OSError as error:
-            raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(error.errno or 0)}") from None
+            raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(error.errno or 0)}") from None
 
 
 class _Folder:
@@ -161,18 +161,18 @@ class _Folder:
 
     def _go(self, name: str, seen: os.stat_result) -> None:
         if self._fd is not None:
-            inner = _opened(name, _DIRECTORY, self._fd)
+            inner = _open(name, _DIRECTORY, self._fd)
             os.close(self._fd)
             self._fd = inner
-            _refuse_another(seen, os.fstat(inner))
+            _check_same_file(seen, os.fstat(inner))
         self._path /= name
 
     def read(self, max_bytes: int) -> bytes:
         """Give what the file holds."""
         seen = self._file()
-        with open(_opened(self._at(self._name), _READ, self._fd), "rb") as file:
+        with open(_open(self._at(self._name), _READ, self._fd), "rb") as file:
             info = os.fstat(file.fileno())
-            _refuse_another(seen, info)
+            _check_same_file(seen, info)
             self._check(info)
             data = b"" if info.st_size > max_bytes else file.read(max_bytes + 1)
             size = max(info.st_size, len(data))
@@ -215,7 +215,7 @@ class _Folder:
     @contextmanager
     def _put(self, name: str, data: bytes, mode: int | None) -> Iterator[None]:
         """Write a new file, and keep it locked where it can be moved while it is open."""
-        with open(_opened(self._at(name), _NEW, self._fd), "wb") as file:
+        with open(_open(self._at(name), _NEW, self._fd), "wb") as file:
             _lock(file.fileno())
             if mode is not None:
                 os.chmod(file.fileno() if self._fd is not None else self._at(name), mode)  # noqa: PTH101 - a handle
@@ -231,11 +231,11 @@ class _Folder:
         place = self._path if self._fd is None else self._fd
         info = os.stat(place)  # noqa: PTH116 - a handle, or a path
         now = time.monotonic()
-        if now < _SWEPT.get((info.st_dev, info.st_ino), 0.0):
+        if now < _NEXT_SWEEP.get((info.st_dev, info.st_ino), 0.0):
             return  # a directory may have many files, and be written to often
-        if len(_SWEPT) >= _MOST_SWEPT:
-            _SWEPT.clear()
-        _SWEPT[info.st_dev, info.st_ino] = now + _STALE
+        if len(_NEXT_SWEEP) >= _MAX_SWEEP_ENTRIES:
+            _NEXT_SWEEP.clear()
+        _NEXT_SWEEP[info.st_dev, info.st_ino] = now + _STALE
         with suppress(OSError):  # a directory that may be written but not read
             for name in filter(is_leftover, os.listdir(place)):  # noqa: PTH208 - likewise
                 with suppress(OSError, ToolExecutionError):
@@ -244,7 +244,7 @@ class _Folder:
     def _remove_stale(self, name: str) -> None:
         info = self._info(name)
         if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _STALE:
-            with open(_opened(self._at(name), _READ, self._fd), "rb") as file:
+            with open(_open(self._at(name), _READ, self._fd), "rb") as file:
                 if _lock(file.fileno()):
                     os.unlink(self._at(name), dir_fd=self._fd)
 
@@ -298,7 +298,7 @@ def _lock(file: int) -> bool:
     return True
 
 
-def _opened(path: str, flags: int, folder: int | None) -> int:
+def _open(path: str, flags: int, folder: int | None) -> int:
     try:
         return os.open(path, flags, 0o666, dir_fd=folder)
     except OSError as error:
@@ -308,7 +308,7 @@ def _opened(path: str, flags: int, folder: int | None) -> int:
         raise
 
 
-def _refuse_another(seen: os.stat_result, opened: os.stat_result) -> None:
+def _check_same_file(seen: os.stat_result, opened: os.stat_result) -> None:
     """Refuse what was put in the place of the thing that was looked at."""
     if (seen.st_dev, seen.st_ino) != (opened.st_dev, opened.st_ino):
         raise ToolExecutionError(DENIED)
@@ -319,27 +319,27 @@ def _is_link(info: os.stat_result) -> bool:
     return stat.S_ISLNK(info.st_mode) or bool(junction)
 
 
-def _parts(path: str, *, portable: bool) -> list[str]:
+def _split_path(path: str, *, portable: bool) -> list[str]:
     """Give the names on the way to a file; refuse a path that could lead outside on any system."""
     drive = PureWindowsPath(path)
-    if "\0" in path or path.startswith("/") or drive.drive or drive.root or not _encodable(path):
+    if "\0" in path or path.startswith("/") or drive.drive or drive.root or not _is_encodable(path):
         raise ToolExecutionError(DENIED)
     # Both ways of reading a backslash must stay inside.
-    _resolved(path.translate(_SEPARATORS).split("/"))
+    _resolve_dots(path.translate(_SEPARATORS).split("/"))
     names = (path.translate(_SEPARATORS) if portable else path).split("/")
-    parts = _resolved(names)
+    parts = _resolve_dots(names)
     if portable and any(":" in part or part.split(".")[0].strip().upper() in _DEVICES for part in parts):
         raise ToolExecutionError(DENIED)
     if names[-1] in {"", ".", ".."}:
-        raise ToolExecutionError(f"{_shown(path)} names a directory; name a file")
+        raise ToolExecutionError(f"{_quote(path)} names a directory; name a file")
     if len(path) > _LONGEST or len(parts) > _DEEPEST:
         raise ToolExecutionError(f"The path is too long: {_LONGEST} characters and {_DEEPEST} names are the most")
     if any(len(part.encode()) > _LONGEST_NAME for part in parts):  # before the directories above it are made
-        raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(errno.ENAMETOOLONG)}")
+        raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(errno.ENAMETOOLONG)}")
     return parts
 
 
-def _resolved(names: list[str]) -> list[str]:
+def _resolve_dots(names: list[str]) -> list[str]:
     parts: list[str] = []
     for name in names:
         if name == ".." and parts:
@@ -351,7 +351,7 @@ def _resolved(names: list[str]) -> list[str]:
     return parts
 
 
-def _encodable(path: str) -> bool:
+def _is_encodable(path: str) -> bool:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -359,5 +359,5 @@ def _encodable(path: str) -> bool:
     return True
 
 
-def _shown(path: str) -> str:
-    return repr(path if len(path) <= _SHOWN else f"{path[:_SHOWN]}...")
+def _quote(path: str) -> str:
+    return repr(path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}...")

@@ -24,7 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
 _LONGEST = 8192
 _MOST_ADDRESSES = 4
-_SHOWN = 200
+_LONGEST_SHOWN = 200
 
 # Ports of other protocols, which would take a request for their own language; as in the Fetch standard.
 _CLOSED_PORTS = frozenset(
@@ -111,7 +111,7 @@ class UrlGuard:
     """
 
     def __init__(self, allow_hosts: Iterable[str] = (), *, resolver: Resolver = resolve) -> None:
-        self._allowed = checked_hosts(allow_hosts)
+        self._allowed = check_hosts(allow_hosts)
         self._resolver = resolver
 
     def check(self, url: str) -> Target:
@@ -119,46 +119,46 @@ class UrlGuard:
         scheme, authority, path = _split(url)
         written, port = _host_and_port(authority, scheme)
         if written in self._allowed:
-            host = _ascii(written)
+            host = _to_ascii(written)
             addresses = self._addresses(host, port)
         else:
-            host = _checked_host(written)
+            host = _check_host(written)
             if port in _CLOSED_PORTS:
                 raise UrlRefusedError(f"Access denied: port {port} is not one of the web; use 80 or 443")
             addresses = self._addresses(host, port)
             if not all(is_public(address) for address in addresses):
-                raise UrlRefusedError(f"Access denied: {_shown(written)} is not a public address")
+                raise UrlRefusedError(f"Access denied: {_quote(written)} is not a public address")
         return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
-        if _address(host) is not None:
+        if _parse_address(host) is not None:
             return [host]
         try:
             found = self._resolver(host, port)
         except (OSError, UnicodeError):
             found = ()
         if not found:
-            raise UrlRefusedError(f"Cannot resolve host {_shown(host)}; check the spelling")
+            raise UrlRefusedError(f"Cannot resolve host {_quote(host)}; check the spelling")
         return found
 
 
-def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
+def check_hosts(hosts: Iterable[str]) -> frozenset[str]:
     """Give hosts as a guard compares them; refuse what is no host name or address.
 
-    >>> checked_hosts("localhost")
+    >>> check_hosts("localhost")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: allow_hosts must be a list of host names or addresses, not 'localhost'
     """
     if isinstance(hosts, (str, bytes)) or not isinstance(hosts, Iterable):
         raise ToolDefinitionError(f"allow_hosts must be a list of host names or addresses, not {hosts!r:.80}")
-    return frozenset(_checked_entry(host) for host in hosts)
+    return frozenset(_check_entry(host) for host in hosts)
 
 
-def _checked_entry(host: object) -> str:
+def _check_entry(host: object) -> str:
     if isinstance(host, str):
         plain = host.lower().removeprefix("[").removesuffix("]")
-        if plain and (_address(plain) is not None or not re.search(r"[\s/@:*?#%\\\[\]]", plain)):
+        if plain and (_parse_address(plain) is not None or not re.search(r"[\s/@:*?#%\\\[\]]", plain)):
             return plain
     raise ToolDefinitionError(
         f"allow_hosts: {host!r:.80} is no host; write a name or an address, without scheme, port or wildcard"
@@ -174,12 +174,12 @@ def _split(url: str) -> tuple[str, str, str]:
         raise UrlRefusedError("Invalid URL: it has control characters")
     found = _URL.match(text)
     if found is None:
-        raise UrlRefusedError(f"Invalid URL: {_shown(text)}; it must begin with http:// or https://")
+        raise UrlRefusedError(f"Invalid URL: {_quote(text)}; it must begin with http:// or https://")
     scheme = found["scheme"].lower()
     if scheme not in _PORTS:
-        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_shown(scheme)}")
+        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_quote(scheme)}")
     if not found["authority"]:
-        raise UrlRefusedError(f"Invalid URL: {_shown(text)} has no host")
+        raise UrlRefusedError(f"Invalid URL: {_quote(text)} has no host")
     rest = found["rest"]
     if rest[:1] == "\\":  # some readers take it for a slash, others for a part of the host
         raise UrlRefusedError("Invalid URL: it has a backslash after the host")
@@ -192,29 +192,29 @@ def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
         raise UrlRefusedError("Access denied: a URL must not hold a user name or password")
     found = _AUTHORITY.fullmatch(authority)
     if found is None or not found["host"]:
-        raise UrlRefusedError(f"Invalid URL: {_shown(authority)} is not a host and a port")
+        raise UrlRefusedError(f"Invalid URL: {_quote(authority)} is not a host and a port")
     port = int(found["port"] or _PORTS[scheme])
     if port > _LAST_PORT:
         raise UrlRefusedError(f"Invalid URL: port {port} does not exist")
     host = found["host"]
     if host[0] == "[":
-        if not isinstance(_address(host[1:-1]), IPv6Address):
-            raise UrlRefusedError(f"Invalid URL: {_shown(host)} is not an IPv6 address")
+        if not isinstance(_parse_address(host[1:-1]), IPv6Address):
+            raise UrlRefusedError(f"Invalid URL: {_quote(host)} is not an IPv6 address")
         host = host[1:-1]
     return host.lower(), port
 
 
-def _checked_host(written: str) -> str:
+def _check_host(written: str) -> str:
     """Give a host as it is sent and resolved; refuse other spellings of addresses, and what is no name."""
-    host = _ascii(written)
-    if _address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
-        raise UrlRefusedError(f"Access denied: {_shown(written)} is no host; write addresses as 1.2.3.4")
+    host = _to_ascii(written)
+    if _parse_address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
+        raise UrlRefusedError(f"Access denied: {_quote(written)} is no host; write addresses as 1.2.3.4")
     return host
 
 
-def _ascii(written: str) -> str:
+def _to_ascii(written: str) -> str:
     """Give a host in the letters of the domain name system, without the dot of the root."""
-    if _address(written) is not None:
+    if _parse_address(written) is not None:
         return written
     name = written
     if not name.isascii():
@@ -223,14 +223,14 @@ def _ascii(written: str) -> str:
         try:
             name = idna.encode(name, uts46=True).decode()
         except idna.IDNAError:
-            raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name") from None
+            raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name") from None
     name = name.removesuffix(".")
     if not _NAME.fullmatch(name):
-        raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name")
+        raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name")
     return name
 
 
-def _address(host: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
     """Give a host that is an address in its usual form; a zone is not part of one here."""
     try:
         return None if "%" in host else ip_address(host)
@@ -238,5 +238,5 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")

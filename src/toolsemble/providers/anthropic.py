@@ -6,22 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
     base64_text,
-    blocks,
-    call_of,
-    decoded,
+    decode_text,
+    describe_omitted,
     field,
     file_name,
-    left_out,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -51,7 +51,7 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
@@ -61,8 +61,8 @@ def read_call(source: object) -> Call:
     ('weather', {'city': 'Rome'}, 'toolu_1')
     """
     if field(source, "type") != "tool_use":
-        raise unexpected(source, "an Anthropic tool_use block")
-    return call_of(field(source, "name"), field(source, "input"), field(source, "id"))
+        raise unexpected_source(source, "an Anthropic tool_use block")
+    return make_call(field(source, "name"), field(source, "input"), field(source, "id"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     {'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'noon'}
     """
     # A result that is marked as an error may hold nothing but text.
-    content = blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
+    content = write_blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
     block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
     return {**block, "is_error": True} if answer.is_error else block
 
@@ -86,7 +86,7 @@ def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[st
     [{'type': 'text', 'text': 'hello'}]
     """
     # Images go first: Anthropic says that its models understand them better so.
-    written = [_block(image) or _text(left_out(image)) for image in images]
+    written = [_block(image) or _text(describe_omitted(image)) for image in images]
     return [*written, _text(text)] if text.strip() else written
 
 
@@ -99,7 +99,7 @@ def _nothing(content: Media) -> None:  # noqa: ARG001 - it admits none
 
 
 def _block(content: Media) -> dict[str, Any] | None:
-    kind, text = media_type(content), decoded(content)
+    kind, text = media_type(content), decode_text(content)
     if kind in _IMAGES:
         return {"type": "image", "source": _base64(content)}
     if kind == "application/pdf":

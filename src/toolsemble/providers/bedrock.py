@@ -8,20 +8,20 @@ from pathlib import PurePath
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    blocks,
-    call_of,
+    describe_omitted,
     field,
     file_name,
-    left_out,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -77,7 +77,7 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
@@ -88,8 +88,8 @@ def read_call(source: object) -> Call:
     """
     use = field(source, "toolUse") or source
     if field(use, "toolUseId", "name") is None:
-        raise unexpected(source, "a Bedrock toolUse, or the content block around it")
-    return call_of(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
+        raise unexpected_source(source, "a Bedrock toolUse, or the content block around it")
+    return make_call(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     {'toolResult': {'toolUseId': 'c1', 'status': 'success', 'content': [{'text': 'noon'}]}}
     """
     # Blank text is refused, and so there must be some.
-    content = blocks(answer, _text, _block) or [_text("(no output)")]
+    content = write_blocks(answer, _text, _block) or [_text("(no output)")]
     status = "error" if answer.is_error else "success"
     return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
 
@@ -112,7 +112,7 @@ def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[st
     >>> write_prompt("hello")
     [{'text': 'hello'}]
     """
-    shown = [_block(image) or _text(left_out(image)) for image in images]
+    shown = [_block(image) or _text(describe_omitted(image)) for image in images]
     return [_text(text), *shown] if text.strip() else shown
 
 

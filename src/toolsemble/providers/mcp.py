@@ -7,21 +7,21 @@ from typing import Any
 from urllib.parse import quote
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted
+from toolsemble.providers.dialect import Schema, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
     base64_text,
-    blocks,
-    call_of,
-    decoded,
+    decode_text,
     field,
     file_name,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import AudioContent, ImageContent
 
@@ -53,7 +53,7 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return rooted(parameters), []
+    return ensure_object(parameters), []
 
 
 def read_call(source: object) -> Call:
@@ -65,8 +65,8 @@ def read_call(source: object) -> Call:
     params = field(source, "params") or source
     name = field(params, "name")
     if not isinstance(name, str):
-        raise unexpected(source, "an MCP tools/call request, or its params")
-    return call_of(name, field(params, "arguments"), field(source, "id"))
+        raise unexpected_source(source, "an MCP tools/call request, or its params")
+    return make_call(name, field(params, "arguments"), field(source, "id"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'content': [{'type': 'text', 'text': 'noon'}], 'isError': False}
     """
-    return {"content": blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+    return {"content": write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _block(content: Media) -> dict[str, Any]:
     if isinstance(content, ImageContent | AudioContent):
         name = "image" if isinstance(content, ImageContent) else "audio"
         return {"type": name, "data": data, "mimeType": kind}
-    text = decoded(content)
+    text = decode_text(content)
     held = {"blob": data} if text is None else {"text": text}
     uri = f"file:///{quote(file_name(content))}"
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, **held}}

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    blocks,
     data_url,
-    function_call_of,
+    describe_omitted,
     function_tool,
-    left_out,
     media_type,
     parameters_of,
+    read_function_call,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -47,7 +47,7 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
@@ -56,7 +56,7 @@ def read_call(source: object) -> Call:
     >>> read_call({"id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 'abcdefghi')
     """
-    name, arguments, call_id = function_call_of(source, "a Mistral call, out of message.tool_calls")
+    name, arguments, call_id = read_function_call(source, "a Mistral call, out of message.tool_calls")
     return name, arguments, None if call_id == "null" else call_id  # what the SDK writes for a missing one
 
 
@@ -68,7 +68,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'role': 'tool', 'tool_call_id': 'c1', 'name': 'now', 'content': 'noon'}
     """
-    content = blocks(answer, _text, _image) if answer.contents else ""
+    content = write_blocks(answer, _text, _image) if answer.contents else ""
     found = {"tool_call_id": answer.call_id} if answer.call_id else {}
     return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
 
@@ -79,7 +79,7 @@ def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> str | list[d
     >>> write_prompt("hello")
     'hello'
     """
-    chunks = [_image(image) or _text(left_out(image)) for image in images]
+    chunks = [_image(image) or _text(describe_omitted(image)) for image in images]
     if not chunks:
         return text
     return [_text(text), *chunks] if text.strip() else chunks

@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, described, rewrite, rooted, shown
+from toolsemble.providers.dialect import Schema, add_description, ensure_object, rewrite, to_compact_json
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Offer,
     base64_text,
-    function_call_of,
     function_tool,
-    lines,
-    media,
+    join_text,
     parameters_of,
+    read_function_call,
+    select_media,
 )
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -49,7 +49,7 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     $.limit: anyOf rewritten: type
     $.limit: default moved into the description: default: null
     """
-    root, _ = rewrite(rooted(parameters), lambda schema, _: (schema, []))
+    root, _ = rewrite(ensure_object(parameters), lambda schema, _: (schema, []))
     notes = [Note("$", keyword, "dropped") for keyword in root if keyword not in _ROOT]
     schema = {keyword: root[keyword] for keyword in _ROOT if keyword in root}
     for name, part in schema.get("properties", {}).items():
@@ -63,7 +63,7 @@ def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     words = {keyword: _words(keyword, value) for keyword, value in schema.items() if keyword not in _KEPT}
     kept = {keyword: value for keyword, value in schema.items() if keyword in _KEPT}
     notes += [Note(path, keyword, "moved", said) for keyword, said in words.items()]
-    return described(kept, *words.values()), notes
+    return add_description(kept, *words.values()), notes
 
 
 def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
@@ -80,7 +80,7 @@ def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 def _words(keyword: str, value: object) -> str:
     names = {"additionalProperties": "other properties", "anyOf": "any of"}
-    return f"{names.get(keyword, keyword)}: {shown(value)}"
+    return f"{names.get(keyword, keyword)}: {to_compact_json(value)}"
 
 
 def read_call(source: object) -> Call:
@@ -89,7 +89,7 @@ def read_call(source: object) -> Call:
     >>> read_call({"function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
     """
-    return function_call_of(source, "an Ollama call, out of message.tool_calls")
+    return read_function_call(source, "an Ollama call, out of message.tool_calls")
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
@@ -100,6 +100,6 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
     """
-    message = {"role": "tool", "tool_name": answer.name, "content": lines(answer, _IMAGES)}
-    images = [base64_text(image.data) for image in media(answer, _IMAGES)]
+    message = {"role": "tool", "tool_name": answer.name, "content": join_text(answer, _IMAGES)}
+    images = [base64_text(image.data) for image in select_media(answer, _IMAGES)]
     return {**message, "images": images} if images else message

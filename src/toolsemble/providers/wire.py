@@ -85,31 +85,31 @@ def field(source: object, *names: str) -> Any:
     return None
 
 
-def call_of(name: object, arguments: object, id: object) -> Call:
+def make_call(name: object, arguments: object, id: object) -> Call:
     """Give the parts of a call in the types that a call has, whatever a provider sent.
 
-    >>> call_of("add", [1, 2], 7)
+    >>> make_call("add", [1, 2], 7)
     ('add', '[1, 2]', '7')
     """
-    return _text(name) or "", _arguments(arguments), _text(id)
+    return _to_text(name) or "", _to_arguments(arguments), _to_text(id)
 
 
-def function_call_of(source: object, expected: str) -> Call:
+def read_function_call(source: object, expected: str) -> Call:
     """Give the parts of a call that is shaped as in OpenAI's chat completions.
 
-    >>> function_call_of({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
+    >>> read_function_call({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
     ('now', '{}', 'c1')
     """
     function = field(source, "function")
     if function is None:
-        raise unexpected(source, expected)
-    return call_of(field(function, "name"), field(function, "arguments"), field(source, "id"))
+        raise unexpected_source(source, expected)
+    return make_call(field(function, "name"), field(function, "arguments"), field(source, "id"))
 
 
-def unexpected(source: object, expected: str) -> TypeError:
+def unexpected_source(source: object, expected: str) -> TypeError:
     """Give the error that says what was expected and what came.
 
-    >>> unexpected({"role": "user"}, "an Anthropic tool_use block")
+    >>> unexpected_source({"role": "user"}, "an Anthropic tool_use block")
     TypeError("Expected an Anthropic tool_use block, got a dict with the keys 'role'")
     """
     if isinstance(source, Mapping):
@@ -118,11 +118,11 @@ def unexpected(source: object, expected: str) -> TypeError:
     return TypeError(f"Expected {expected}, got {type(source).__name__}")
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def _arguments(value: object) -> str | dict[str, Any] | None:
+def _to_arguments(value: object) -> str | dict[str, Any] | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -159,10 +159,10 @@ def data_url(content: Media) -> str:
     return f"data:{media_type(content)};base64,{base64_text(content.data)}"
 
 
-def decoded(content: Media) -> str | None:
+def decode_text(content: Media) -> str | None:
     """Give the text of media that are text in UTF-8; None for all others.
 
-    >>> decoded(FileContent(b"a;b", "text/csv", "a.csv")), decoded(ImageContent(b"...", "image/png"))
+    >>> decode_text(FileContent(b"a;b", "text/csv", "a.csv")), decode_text(ImageContent(b"...", "image/png"))
     ('a;b', None)
     """
     if not media_type(content).startswith("text/"):
@@ -183,17 +183,17 @@ def file_name(content: Media) -> str:
     return name or media_type(content).replace("/", ".")
 
 
-def left_out(content: Media) -> str:
+def describe_omitted(content: Media) -> str:
     """Give the line that stands for media which a provider does not take.
 
-    >>> left_out(ImageContent(b"...", "image/png")), left_out(FileContent(b"...", "application/zip", "a.zip"))
-    ('[image/png, 3 bytes, not shown]', '[a.zip, application/zip, 3 bytes, not shown]')
+    >>> describe_omitted(FileContent(b"...", "application/zip", "a.zip"))
+    '[a.zip, application/zip, 3 bytes, not shown]'
     """
     name = f"{content.name}, " if isinstance(content, FileContent) and content.name else ""
     return f"[{name}{content.mime_type}, {len(content.data)} bytes, not shown]"
 
 
-def blocks(
+def write_blocks(
     answer: Answer, write_text: Callable[[str], Any], write_media: Callable[[Media], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
     """Give the content blocks of an answer; media for which ``write_media`` gives None become a line of text.
@@ -202,42 +202,42 @@ def blocks(
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
-    >>> blocks(answer, lambda text: {"text": text}, lambda content: None)
+    >>> write_blocks(answer, lambda text: {"text": text}, lambda content: None)
     [{'text': 'noon'}]
     """
     written = [write_text(answer.text)] if answer.text.strip() else []
     for content in answer.contents:
         if not isinstance(content, TextContent):
-            written.append(write_media(content) or write_text(left_out(content)))
+            written.append(write_media(content) or write_text(describe_omitted(content)))
         elif content.text.strip():
             written.append(write_text(content.text))
     return written
 
 
-def lines(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
+def join_text(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
     r"""Give the whole answer as text, with a line for each of the media but those of the admitted types.
 
     >>> from types import SimpleNamespace
-    >>> lines(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
+    >>> join_text(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
     'a map\n[image/png, 3 bytes, not shown]'
     """
-    return "\n".join(line for line in _lines(answer, admitted) if line)
+    return "\n".join(line for line in _text_lines(answer, admitted) if line)
 
 
-def _lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
+def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
     yield answer.text
     for content in answer.contents:
         if isinstance(content, TextContent):
             yield content.text
         elif media_type(content) not in admitted:
-            yield left_out(content)
+            yield describe_omitted(content)
 
 
-def media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
+def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
     """Give the answer's media of the admitted types.
 
     >>> from types import SimpleNamespace
-    >>> media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
+    >>> select_media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
     [ImageContent(<3 bytes>, mime_type='image/png')]
     """
     pieces = [content for content in answer.contents if not isinstance(content, TextContent)]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.schema.lenient import CutOffError, lenient
-from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, unwritable
-from toolsemble.schema.problem import Problem, UnfitError, report
+from toolsemble.schema.lenient import CutOffError, parse_lenient
+from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
+from toolsemble.schema.problem import MismatchError, Problem, report
 from toolsemble.schema.repair import CAUTIOUS, Repairs
 
 Repair: TypeAlias = Mapping[str, Any]
@@ -47,12 +47,12 @@ class Arguments(Protocol):
         ...
 
     @property
-    def unkept(self) -> str:
+    def init_only(self) -> str:
         """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
         ...
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        """Give the values that JSON text holds, or raise :class:`MismatchError`."""
         ...
 
     def holds(self, value: Any) -> bool:
@@ -60,21 +60,21 @@ class Arguments(Protocol):
         ...
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`UnfitError`."""
+        """Give the values that a Python object holds, or raise :class:`MismatchError`."""
         ...
 
-    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
+    def wrong_keys(self, unfit: MismatchError) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
         ...
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, unfit: MismatchError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         ...
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return validated values as JSON, every one of them, under the names that the model knows; secrets hidden.
 
-        :param glance: whether nothing is decided by it, so that it is not made sure that it tells everything
+        :param best_effort: whether the result only informs, so that it is not checked for completeness
         """
         ...
 
@@ -87,7 +87,7 @@ def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> 
     try:
         if "NaN" not in text and "Infinity" not in text:  # which the fast reader would take for numbers
             return arguments.validate(text), ()
-    except UnfitError as problem:  # the rare way, on which time is spent to help
+    except MismatchError as problem:  # the rare way, on which time is spent to help
         unfit = problem
     value, made = decode_object(text, arguments.owner, steps)
     injected = arguments.ignored & value.keys()
@@ -97,25 +97,25 @@ def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> 
         text = json_text(value, arguments.owner)
         try:
             return arguments.validate(text), made
-        except UnfitError as problem:
+        except MismatchError as problem:
             unfit = problem
-    return _repaired(value, arguments, steps, unfit, made)
+    return _repair(value, arguments, steps, unfit, made)
 
 
-def _repaired(
-    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
+def _repair(
+    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: MismatchError, made: list[Repair]
 ) -> Decoded:
     """Give what values that do not fit become, or refuse them."""
     # What fits is left alone, whatever is wrong beside it.
     repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(unfit))
     try:
-        mended = repairs.mend(value, arguments.schema)
+        mended = repairs.repair(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
     fitting = plain_input(mended, arguments.owner)
     try:
-        return arguments.validate(fitting), (*made, *repairs.made)
-    except UnfitError as problem:
+        return arguments.validate(fitting), (*made, *repairs.changes)
+    except MismatchError as problem:
         problems, more = arguments.problems(fitting, mended, problem)
     if not problems:  # it is not the values: a reader more careful than ours refuses the text
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
@@ -183,7 +183,7 @@ def _check_alone(arguments: Mapping[str, Any], owner: str) -> None:
         raise report(owner, found)
 
 
-class Cautious:
+class CautiousReader:
     """Reads arguments of a tool whose effects cannot be undone: what was said is not left out, nor words around it.
 
     Keys that the tool does not have are refused, and so are words around the JSON, and an object or a list for a text.
@@ -228,7 +228,7 @@ def json_text(value: object, owner: str) -> str:
     except RecursionError:
         raise _invalid(owner, _TOO_DEEP) from None
     except (TypeError, ValueError) as problem:
-        raise _invalid(owner, unwritable(value) or str(problem)) from None
+        raise _invalid(owner, find_unwritable(value) or str(problem)) from None
 
 
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
@@ -247,7 +247,7 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
     except ValueError:  # JSON, but more than can be read
         raise _invalid(owner, TOO_LONG) from None
     try:
-        value = lenient(text, decoder.decode, words=CAUTIOUS not in steps)
+        value = parse_lenient(text, decoder.decode, words=CAUTIOUS not in steps)
     except CutOffError:
         raise _invalid(owner, _CUT_OFF) from None
     except LongNumberError:

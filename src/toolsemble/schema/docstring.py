@@ -19,10 +19,10 @@ class Docstring:
 
 # The same text is asked for its summary and for its parameters, at different times.
 @lru_cache(maxsize=64)
-def documented(docstring: str | None) -> Docstring:
+def parse_docstring(docstring: str | None) -> Docstring:
     r"""Give the parts of a docstring in Google's, NumPy's or Sphinx's style.
 
-    >>> told = documented('''Search the web.
+    >>> told = parse_docstring('''Search the web.
     ...
     ... Finds pages by words.
     ...

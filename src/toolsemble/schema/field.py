@@ -62,38 +62,40 @@ class Field:
         return self.default is MISSING and self.factory is None and not self.optional
 
 
-def declared(field: Field, documented: Mapping[str, str]) -> Field:
+def resolve_field(field: Field, documented: Mapping[str, str]) -> Field:
     """Give the field with everything that its annotation, its default and a docstring say about it.
 
-    >>> declared(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
+    >>> resolve_field(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
     'Its English name'
     """
-    base, metadata = _unwrapped(field.annotation)
+    base, metadata = _unwrap(field.annotation)
     if is_field_info(field.default):
         metadata, field = [*metadata, field.default], replace(field, default=MISSING)
     if not metadata:
         told = field.description or documented.get(field.name, "")
-        return _settled(replace(field, annotation=base, key=field.key or field.name, description=told), required=None)
+        return _apply_required(
+            replace(field, annotation=base, key=field.key or field.name, description=told), required=None
+        )
     params = [item for item in metadata if isinstance(item, Param)]
     texts = [item for item in metadata if isinstance(item, str)]
     infos = [item for item in metadata if is_field_info(item)]
     rest = [item for item in metadata if not isinstance(item, (Param, str)) and item not in infos]
     for info in infos:
-        field, more = _with_info(field, info)
+        field, more = _merge_field_info(field, info)
         rest += more
     spoken = [param.description for param in params] + texts + [info.description for info in infos]
     field = replace(
         field,
-        annotation=annotated(base, rest),
+        annotation=annotate(base, rest),
         key=next((param.name for param in params if param.name), field.key) or field.name,
         description=next(filter(None, spoken), "") or field.description or documented.get(field.name, ""),
         examples=tuple(example for param in params for example in param.examples) + field.examples,
     )
     said = [param.required for param in params if param.required is not None]
-    return _settled(field, required=said[0] if said else None)
+    return _apply_required(field, required=said[0] if said else None)
 
 
-def given_default(value: Any) -> dict[str, Any]:
+def default_keywords(value: Any) -> dict[str, Any]:
     """Give how pydantic is to give out a default: objects that could be changed are copied for each call."""
     # Pydantic itself copies what cannot be hashed.
     if type(value).__hash__ is not None and not isinstance(value, _UNCHANGEABLE):
@@ -101,7 +103,7 @@ def given_default(value: Any) -> dict[str, Any]:
     return {"default": value}
 
 
-def annotated(base: Any, metadata: list[Any]) -> Any:
+def annotate(base: Any, metadata: list[Any]) -> Any:
     """Give ``Annotated[base, *metadata]``, or the base alone without metadata."""
     return Annotated[base, *metadata] if metadata else base
 
@@ -113,12 +115,12 @@ def is_field_info(item: object) -> bool:
 
 def is_memory_id(annotation: Any) -> bool:
     """Whether the parameter is to get the memory id."""
-    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrapped(annotation)[1])
+    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrap(annotation)[1])
 
 
 def accepts_none(annotation: Any) -> bool:
     """Whether None is a value of the type."""
-    base = _unwrapped(annotation)[0]
+    base = _unwrap(annotation)[0]
     if base in (None, type(None), Any, object):
         return True
     if get_origin(base) in (typing.Union, types.UnionType):
@@ -133,7 +135,7 @@ _UNCHANGEABLE = (
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"}
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
+def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
     """Give the type inside ``Annotated`` and qualifiers, and the metadata on the way, outermost first."""
     metadata: list[Any] = []
     while True:
@@ -146,7 +148,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
             return annotation, metadata
 
 
-def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
+def _merge_field_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
     """Give the field with a pydantic ``Field``'s default and alias, and the constraints that remain."""
     from pydantic import Field as Info  # noqa: PLC0415 - only those who use pydantic's Field come here
     from pydantic_core import PydanticUndefined  # noqa: PLC0415 - as above
@@ -172,7 +174,7 @@ def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
     return replace(field, **changes), rest
 
 
-def _settled(field: Field, *, required: bool | None) -> Field:
+def _apply_required(field: Field, *, required: bool | None) -> Field:
     """Give the field with its default as the author meant it."""
     if required is True:
         return replace(field, default=MISSING, factory=None, optional=False)

@@ -8,20 +8,20 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from toolsemble.schema.core import closed, failing_fast
-from toolsemble.schema.pydantic_hooks import guarded
-from toolsemble.schema.secret import PASSWORD, hushed
-from toolsemble.schema.tagged import tagged_core
+from toolsemble.schema.core import fail_fast, forbid_extra_keys
+from toolsemble.schema.pydantic_hooks import tighten
+from toolsemble.schema.secret import PASSWORD, remove_secret_values
+from toolsemble.schema.tagged import tag_core
 
 
-def generated(kind: Any) -> tuple[Any, dict[str, Any]]:
+def generate_schemas(kind: Any) -> tuple[Any, dict[str, Any]]:
     """Give the core schema, which leaves a list at its first wrong item, and the JSON Schema of a type."""
-    core = closed(TypeAdapter(kind).core_schema)
-    written = _Schemas(by_alias=True).generate(core, mode="validation")
-    return tagged_core(failing_fast(guarded(core))), hushed(written)
+    core = forbid_extra_keys(TypeAdapter(kind).core_schema)
+    written = _JsonSchemaGenerator(by_alias=True).generate(core, mode="validation")
+    return tag_core(fail_fast(tighten(core))), remove_secret_values(written)
 
 
-class _Schemas(GenerateJsonSchema):
+class _JsonSchemaGenerator(GenerateJsonSchema):
     """As pydantic writes them, but for what our reading does differently."""
 
     # A default that JSON cannot hold is the author's own matter: the model simply is not told.
@@ -29,11 +29,11 @@ class _Schemas(GenerateJsonSchema):
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         """Models that refuse unknown keys say so."""
-        return _told(super().model_schema(schema), schema)
+        return _close_object(super().model_schema(schema), schema)
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         """Dataclasses that refuse unknown keys say so, too."""
-        return _told(super().dataclass_schema(schema), schema)
+        return _close_object(super().dataclass_schema(schema), schema)
 
     def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a typed dict with the further keys it takes, which older releases of pydantic omit."""
@@ -62,7 +62,7 @@ class _Schemas(GenerateJsonSchema):
         return written
 
 
-def _told(written: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+def _close_object(written: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     if schema["config"]["extra_fields_behavior"] == "forbid":
         written.setdefault("additionalProperties", False)
     return written

@@ -22,7 +22,7 @@ class CutOffError(ValueError):
     """The text ends in the middle; what would follow is not for us to make up."""
 
 
-def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
+def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
     r"""Give the value of a text that is nearly JSON; raise :class:`CutOffError` when its end is missing.
 
     What stands inside of a fence or among words is given to a reader of JSON first, if there is one; words around the
@@ -30,12 +30,12 @@ def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool 
 
     A number that is too long to be read raises :class:`LongNumberError`, anything else a :class:`ValueError`.
 
-    >>> lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
+    >>> parse_lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
     {'city': 'Rome', 'now': True}
     """
     import pyjson5  # noqa: PLC0415 - well-written arguments never come here
 
-    inner = _unwrapped(text) if words else _unfenced(text)
+    inner = _extract_object(text) if words else _strip_fence(text)
     if read is not None and inner != text:
         try:
             return read(inner)
@@ -43,7 +43,7 @@ def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool 
             pass
     respelled = inner.count('"') + inner.count("'") < _MOST_QUOTES
     if respelled:
-        inner = _TOKEN.sub(_spelled, inner)
+        inner = _TOKEN.sub(_respell, inner)
     try:
         return pyjson5.decode(inner, _DEEPEST)
     except pyjson5.Json5EOF as problem:
@@ -56,7 +56,7 @@ def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool 
         raise ValueError("not JSON") from None
 
 
-def _unwrapped(text: str) -> str:
+def _extract_object(text: str) -> str:
     """Give the object that stands in a Markdown fence or among words; a fence inside the object is its own business."""
     stripped = text.strip()
     if stripped[:1] in {"[", '"', "'"}:
@@ -67,7 +67,7 @@ def _unwrapped(text: str) -> str:
     return stripped[start : end + 1] if end > start else stripped[start:]
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """Return what stands in a Markdown fence; raise when anything stands around it."""
     inner = _FENCED.fullmatch(text.strip())
     inside = text.strip() if inner is None else inner[1].strip()
@@ -76,7 +76,7 @@ def _unfenced(text: str) -> str:
     return inside
 
 
-def _spelled(token: re.Match[str]) -> str:
+def _respell(token: re.Match[str]) -> str:
     """Give a token as JSON spells it: Python's constants, and line breaks inside strings."""
     found = token[0]
     if found in _PYTHON:

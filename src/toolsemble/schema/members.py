@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any, Literal, NewType, TypeVar, get_origin
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.docstring import documented
-from toolsemble.schema.field import MISSING, Field, declared
+from toolsemble.schema.docstring import parse_docstring
+from toolsemble.schema.field import MISSING, Field, resolve_field
 
 Members = Callable[[type, Mapping[str, Any]], list[Field]]
 
@@ -50,8 +50,8 @@ def function_fields(
     function: Callable[..., Any], signature: inspect.Signature, names: Mapping[str, Any]
 ) -> list[Field]:
     """Give the parameters of a function; refuse what a model cannot be asked for."""
-    hints = hints_of(function, names)
-    told = documented(function.__doc__).parameters
+    hints = resolve_hints(function, names)
+    told = parse_docstring(function.__doc__).parameters
     fields = []
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -59,20 +59,20 @@ def function_fields(
                 f"parameter '*{name}': a model names its arguments; take a list instead: {name}: list[...]"
             )
         if parameter.kind is parameter.VAR_KEYWORD:
-            fields += _unpacked(name, hints.get(name, MISSING))
+            fields += _read_keywords(name, hints.get(name, MISSING))
             continue
         default = MISSING if parameter.default is parameter.empty else parameter.default
-        fields.append(declared(Field(name, hints.get(name, Any), default=default), told))
+        fields.append(resolve_field(Field(name, hints.get(name, Any), default=default), told))
     return fields
 
 
-def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_hints(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     """Give the annotations as types, looking up forward references where they were written, then in the names."""
     if isinstance(source, functools.partial):
         source = source.func
     elif not isinstance(source, type) and not hasattr(source, "__code__"):
         source = type(source).__call__
-    local = {**names, **_closure(source)}
+    local = {**names, **_read_closure(source)}
     if isinstance(source, type):
         local = {**local, source.__name__: source, **{p.__name__: p for p in getattr(source, "__type_params__", ())}}
     try:
@@ -83,20 +83,20 @@ def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
 
 
-def returned_by(function: Any, names: Mapping[str, Any]) -> Any:
+def find_return_type(function: Any, names: Mapping[str, Any]) -> Any:
     """Give the declared type of what a function returns; anything, where that is not known.
 
     >>> def count(text: str) -> int: ...
-    >>> returned_by(count, {})
+    >>> find_return_type(count, {})
     <class 'int'>
     """
     try:
-        return hints_of(function, names).get("return", Any)
+        return resolve_hints(function, names).get("return", Any)
     except Exception:  # noqa: BLE001 - it is only asked for what it may tell; what it takes is checked elsewhere
         return Any
 
 
-def names_around(frame: FrameType | None) -> dict[str, Any]:
+def collect_local_types(frame: FrameType | None) -> dict[str, Any]:
     """Give the local names where a tool is defined: annotations that are text may mean them."""
     names: dict[str, Any] = {}
     while frame is not None and frame.f_globals.get("__name__") == "abc":
@@ -114,7 +114,7 @@ def _is_type(value: object) -> bool:
     return isinstance(value, (type, TypeVar, NewType)) or hasattr(value, "__value__") or get_origin(value) is not None
 
 
-def _closure(source: Any) -> dict[str, Any]:
+def _read_closure(source: Any) -> dict[str, Any]:
     code, cells = getattr(source, "__code__", None), getattr(source, "__closure__", None)
     found = {}
     for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
@@ -125,7 +125,7 @@ def _closure(source: Any) -> dict[str, Any]:
     return found
 
 
-def _unpacked(name: str, hint: Any) -> list[Field]:
+def _read_keywords(name: str, hint: Any) -> list[Field]:
     """Give the fields of ``**kwargs``: those of an unpacked ``TypedDict``, or any names of one declared type."""
     if getattr(get_origin(hint), "_name", None) == "Unpack" or get_origin(hint) is getattr(typing, "Unpack", None):
         (kind,) = typing.get_args(hint)
@@ -138,10 +138,10 @@ def _unpacked(name: str, hint: Any) -> list[Field]:
 
 
 def _typed_dict_fields(kind: type, names: Mapping[str, Any]) -> list[Field]:
-    told = documented(kind.__doc__).parameters
+    told = parse_docstring(kind.__doc__).parameters
     return [
-        declared(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), told)
-        for name, hint in hints_of(kind, names).items()
+        resolve_field(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), told)
+        for name, hint in resolve_hints(kind, names).items()
     ]
 
 
@@ -155,15 +155,16 @@ def _required_keys(kind: Any, hint: Any, name: str) -> frozenset[str]:
 
 
 def _named_tuple_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    told, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     defaults = kind._field_defaults
     return [
-        declared(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), told) for name in kind._fields
+        resolve_field(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), told)
+        for name in kind._fields
     ]
 
 
 def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    told, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     fields = []
     for each in dataclasses.fields(kind):
         if not each.init:
@@ -172,7 +173,7 @@ def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
         factory = None if each.default_factory is dataclasses.MISSING else each.default_factory
         description = str(each.metadata.get("description", ""))
         field = Field(each.name, hints[each.name], description=description, default=default, factory=factory)
-        fields.append(declared(field, told))
+        fields.append(resolve_field(field, told))
     return fields + _init_vars(kind, hints, told)
 
 
@@ -180,11 +181,13 @@ def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> 
     """Give the parameters of a dataclass's ``__init__`` that are no fields."""
     pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
     defaults = {name: getattr(kind, name, MISSING) for name in pseudo}
-    return [declared(Field(name, hints[name].type, default=defaults[name], attribute=None), told) for name in pseudo]
+    return [
+        resolve_field(Field(name, hints[name].type, default=defaults[name], attribute=None), told) for name in pseudo
+    ]
 
 
 def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    told, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     fields = []
     for each in kind.__attrs_attrs__:
         if not each.init:
@@ -199,7 +202,7 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
             # What a converter makes of a default is known to the constructor alone.
             own = {"optional": True} if each.converter is not None else {"default": each.default}
             field = dataclasses.replace(field, **own)
-        fields.append(declared(field, {each.alias: told.get(each.name, "")}))
+        fields.append(resolve_field(field, {each.alias: told.get(each.name, "")}))
     return fields
 
 
@@ -213,7 +216,7 @@ def _tag_fields(kind: Any) -> list[Field]:
 
 
 def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    told, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     fields = _tag_fields(kind)
     for index, (name, key) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):
@@ -224,5 +227,5 @@ def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
                 field = dataclasses.replace(field, factory=default.factory)
             elif repr(default) != "NODEFAULT":  # a keyword-only field without one may follow those that have one
                 field = dataclasses.replace(field, default=default)
-        fields.append(declared(field, told))
+        fields.append(resolve_field(field, told))
     return fields

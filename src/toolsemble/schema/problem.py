@@ -26,7 +26,7 @@ class Problem:
     """What is wrong there, such as ``missing`` or ``expected a number``."""
 
 
-class UnfitError(Exception):
+class MismatchError(Exception):
     """Arguments do not fit as they are; what is wrong with them is found out when nobody can help."""
 
     def __init__(self, why: Any = None) -> None:
@@ -35,22 +35,22 @@ class UnfitError(Exception):
         """What the validator raised, for those who made it."""
 
 
-def place(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Give a path as people write it.
 
-    >>> place(("items", 2, "price"))
+    >>> format_path(("items", 2, "price"))
     'items[2].price'
     """
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" if text else shown_key(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{format_key(part)}" if text else format_key(part)
     return text or "$"
 
 
-def shown_key(key: str) -> str:
+def format_key(key: str) -> str:
     r"""Return a key that a model may have made up, on one line, cut, and with everything that is in it visible.
 
-    >>> shown_key("price"), shown_key("a\nb\u202ec\u3164")
+    >>> format_key("price"), format_key("a\nb\u202ec\u3164")
     ('price', 'a\\nb\\u202ec\\u3164')
     """
     if key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY:
@@ -68,13 +68,13 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
     """
     owner = owner[:_LONGEST_NAME]
     if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
-        missing = (place(problem.path) for problem in problems)
-        return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
-    told = (f"{place(problem.path)}: {problem.says}" for problem in problems)
-    return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; ", more))
+        missing = (format_path(problem.path) for problem in problems)
+        return ToolArgumentsError(_join(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
+    told = (f"{format_path(problem.path)}: {problem.says}" for problem in problems)
+    return ToolArgumentsError(_join(f"Invalid arguments for '{owner}': ", told, "; ", more))
 
 
-def _joined(start: str, parts: Iterable[str], separator: str, more: int) -> str:
+def _join(start: str, parts: Iterable[str], separator: str, more: int) -> str:
     """Give the parts joined, as many as there is room for, and the number of the others."""
     parts = list(parts)
     room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
-from toolsemble.schema.core import rewritten
-from toolsemble.schema.field import Field, given_default
-from toolsemble.schema.phrases import FORMATS, one_of
-from toolsemble.schema.renamed import renaming
+from toolsemble.schema.core import rewrite
+from toolsemble.schema.field import Field, default_keywords
+from toolsemble.schema.phrases import FORMATS, format_choices
+from toolsemble.schema.renamed import make_renamer
 
 CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
 """How pydantic reads our shapes: bytes are base64, and JSON has no infinity."""
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\s*[+-]?[\d.]+\s*")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
+class ScalarSubclass:
     """Tells pydantic to make an object of a class out of a scalar."""
 
     kind: type
@@ -39,7 +39,7 @@ class Made:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
 
-        made = core_schema.no_info_after_validator_function(_guarded(self.kind), handler(source))
+        made = core_schema.no_info_after_validator_function(_convert_exceptions(self.kind), handler(source))
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
 
 
@@ -51,9 +51,9 @@ class Temporal:
     """The type: a date, a time, both, or a duration."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return self.around(handler(source))
+        return self.wrap(handler(source))
 
-    def around(self, known: Any) -> Any:
+    def wrap(self, known: Any) -> Any:
         """Give a core schema that reads text as the known one does, unless it is digits only."""
         from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - asked by pydantic itself
 
@@ -75,7 +75,7 @@ class Temporal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exact:
+class ExactLiteral:
     """Tells pydantic to keep true and 1 apart, which Python takes for equal."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -84,11 +84,11 @@ class Exact:
         values = list(get_args(source))
         if any(isinstance(value, enum.Enum) for value in values):
             return _members_literal(values)
-        return core_schema.no_info_before_validator_function(_exactly(values), handler(source))
+        return core_schema.no_info_before_validator_function(_make_type_check(values), handler(source))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class EnumMember:
     """Tells pydantic to read a member of an enumeration by its value or by its name."""
 
     kind: type[enum.Enum]
@@ -101,7 +101,7 @@ class Member:
 
         known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
         sent = core_schema.literal_schema(list(known))
-        checked = core_schema.no_info_before_validator_function(_exactly(list(known)), sent)
+        checked = core_schema.no_info_before_validator_function(_make_type_check(list(known)), sent)
         return core_schema.json_or_python_schema(
             core_schema.no_info_after_validator_function(known.__getitem__, checked),
             core_schema.is_instance_schema(self.kind),
@@ -111,34 +111,34 @@ class Member:
         )
 
 
-def guarded(core: Any) -> Any:
+def tighten(core: Any) -> Any:
     """Give a core schema in which constants and times inside pydantic's own types are read as exactly as ours."""
-    return rewritten(core, _guarded_node)
+    return rewrite(core, _tighten_node)
 
 
-def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
+def _tighten_node(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") == "literal" and not all(isinstance(value, str) for value in node["expected"]):
         if any(isinstance(value, enum.Enum) for value in node["expected"]):
             return _members_literal(node["expected"])
-        return _checked_literal(node["expected"])
+        return _exact_literal(node["expected"])
     if node.get("type") == "enum" and not node.get("missing"):
         known = {member.value: member for member in node["members"]}
         if all(type(value) in (int, float, bool) for value in known):
             made = {"type": "no-info", "function": known.__getitem__}
-            read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+            read = {"type": "function-after", "function": made, "schema": _exact_literal(list(known))}
             return {"type": "json-or-python", "json_schema": read, "python_schema": node}
     if node.get("type") == "typed-dict" and "cls" in node:
-        return _renamed_dict(node)
+        return _rename_dict_keys(node)
     if node.get("type") == "datetime":
-        exact: dict[str, Any] = Temporal(datetime.datetime).around(node)
+        exact: dict[str, Any] = Temporal(datetime.datetime).wrap(node)
         return exact
     return node
 
 
-def _renamed_dict(node: dict[str, Any]) -> dict[str, Any]:
+def _rename_dict_keys(node: dict[str, Any]) -> dict[str, Any]:
     """Give the core schema of a typed dict that remembers what the model calls its keys."""
     aliases = {name: each.get("validation_alias") for name, each in node["fields"].items()}
-    made = renaming({name: alias for name, alias in aliases.items() if isinstance(alias, str)})
+    made = make_renamer({name: alias for name, alias in aliases.items() if isinstance(alias, str)})
     if made is None:
         return node
     inner = {key: value for key, value in node.items() if key != "ref"}
@@ -146,8 +146,8 @@ def _renamed_dict(node: dict[str, Any]) -> dict[str, Any]:
     return {**read, "ref": node["ref"]} if "ref" in node else read
 
 
-def _checked_literal(values: list[Any]) -> dict[str, Any]:
-    check = {"type": "no-info", "function": _exactly(values)}
+def _exact_literal(values: list[Any]) -> dict[str, Any]:
+    check = {"type": "no-info", "function": _make_type_check(values)}
     return {"type": "function-before", "function": check, "schema": {"type": "literal", "expected": values}}
 
 
@@ -155,18 +155,18 @@ def _members_literal(values: list[Any]) -> dict[str, Any]:
     """Give the core schema of constants of which some are members of enumerations: they are sent by their values."""
     known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
     made = {"type": "no-info", "function": known.__getitem__}
-    read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+    read = {"type": "function-after", "function": made, "schema": _exact_literal(list(known))}
     return {"type": "json-or-python", "json_schema": read, "python_schema": {"type": "literal", "expected": values}}
 
 
-def _exactly(values: list[Any]) -> Callable[[Any], Any]:
+def _make_type_check(values: list[Any]) -> Callable[[Any], Any]:
     """Give a function that refuses what is equal to one of the values, but of another type."""
     kinds = {type(value) for value in values}
 
     def check(value: Any) -> Any:
         if type(value) in kinds:
             return value
-        raise ValueError(f"expected {one_of(values)}")
+        raise ValueError(f"expected {format_choices(values)}")
 
     return check
 
@@ -204,14 +204,14 @@ class Shape:
             if (rename := self.renaming()) is not None:
                 read = core_schema.no_info_after_validator_function(rename, body)
             return core_schema.json_or_python_schema(read, read, ref=self.ref)
-        made = core_schema.no_info_after_validator_function(constructor(self), body)
+        made = core_schema.no_info_after_validator_function(make_constructor(self), body)
         return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
 
     def renaming(self) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
         """Return what makes a typed dict out of its values, where the model knows its keys by other names."""
         if self.kind is dict:  # the arguments of a function, which knows those names itself
             return None
-        return renaming({each.name: each.key or each.name for each, _ in self.fields})
+        return make_renamer({each.name: each.key or each.name for each, _ in self.fields})
 
 
 def _core_field(each: Field, kind: Any, handler: Any) -> Any:
@@ -224,12 +224,12 @@ def _core_field(each: Field, kind: Any, handler: Any) -> Any:
     if each.factory is not None:
         schema = core_schema.with_default_schema(schema, default_factory=each.factory)
     elif not each.required and not each.optional:
-        schema = core_schema.with_default_schema(schema, **given_default(each.default))
+        schema = core_schema.with_default_schema(schema, **default_keywords(each.default))
     alias = each.key if each.key and each.key != each.name else None
     return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
 
 
-def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
+def make_constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
     """Give a function from the fields' values to an object of the type; what goes wrong is a problem of the values."""
     constants = [each.name for each, _ in shape.fields if each.constant]
 
@@ -238,12 +238,12 @@ def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
             values.pop(name, None)
         return shape.kind(**values)
 
-    made = _guarded(construct)
+    made = _convert_exceptions(construct)
     made.makes = shape.kind  # type: ignore[attr-defined]  # for those who ask whether it keeps all that it is given
     return made
 
 
-def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Give a function whose every exception is a problem of the value: pydantic lets some kinds through."""
 
     def made(value: Any) -> Any:

@@ -23,9 +23,9 @@ from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeV
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.attributes import remember
-from toolsemble.schema.field import Field, annotated
+from toolsemble.schema.field import Field, annotate
 from toolsemble.schema.members import is_pydantic, members_reader
-from toolsemble.schema.pydantic_hooks import TEMPORAL, Exact, Made, Member, Shape, Temporal
+from toolsemble.schema.pydantic_hooks import TEMPORAL, EnumMember, ExactLiteral, ScalarSubclass, Shape, Temporal
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
@@ -34,7 +34,7 @@ _SCALARS = {
     ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
 }  # fmt: skip
 _LISTS = {collections.abc.Iterable, collections.abc.Collection, collections.abc.Container}
-_REFUSED = {
+_UNSUPPORTED = {
     collections.abc.Callable, collections.abc.Iterator, collections.abc.Generator, collections.abc.AsyncIterator,
     collections.abc.AsyncIterable, collections.abc.AsyncGenerator, collections.abc.Awaitable, collections.abc.Coroutine,
     type,
@@ -65,29 +65,31 @@ class Scope:
         raise ToolDefinitionError(f"{self.place}: {name} cannot be asked of a model; {advice}")
 
 
-def adapted(kind: Any, scope: Scope) -> Any:
+def adapt_type(kind: Any, scope: Scope) -> Any:
     """Give the type in a form that pydantic reads as we want; refuse what a model cannot send.
 
-    >>> adapted(list[int], Scope("parameter 'n'"))
+    >>> adapt_type(list[int], Scope("parameter 'n'"))
     list[int]
     """
     origin = get_origin(kind)
     if origin is Annotated:
         base, *metadata = get_args(kind)
-        inner = adapted(base, scope)
-        return annotated(inner, [item for item in _constraints(metadata) if not _tells_shapes_apart(item, inner)])
+        inner = adapt_type(base, scope)
+        return annotate(
+            inner, [item for item in _convert_metadata(metadata) if not _is_shape_discriminator(item, inner)]
+        )
     if origin in (Union, typing.get_origin(int | str)):
-        return Union[tuple(adapted(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
+        return Union[tuple(adapt_type(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
     if origin is Literal:
-        return kind if all(isinstance(value, str) for value in get_args(kind)) else Annotated[kind, Exact()]
+        return kind if all(isinstance(value, str) for value in get_args(kind)) else Annotated[kind, ExactLiteral()]
     if origin is not None:
-        return _generic(kind, origin, scope)
+        return _adapt_generic(kind, origin, scope)
     if isinstance(kind, type):
-        return _class(kind, scope)
-    return _special(kind, scope)
+        return _adapt_class(kind, scope)
+    return _adapt_special_form(kind, scope)
 
 
-def _special(kind: Any, scope: Scope) -> Any:
+def _adapt_special_form(kind: Any, scope: Scope) -> Any:
     """Give what a form that is no class stands for."""
     if kind is None or kind is Any or kind is Ellipsis:
         return kind
@@ -95,30 +97,30 @@ def _special(kind: Any, scope: Scope) -> Any:
         bound = scope.variables.get(kind) or kind.__bound__ or getattr(kind, "__default__", None)
         options = kind.__constraints__
         known = bound is not None and "NoDefault" not in repr(bound)
-        return adapted(bound, scope) if known else adapted(Union[options], scope) if options else Any  # noqa: UP007
+        return adapt_type(bound, scope) if known else adapt_type(Union[options], scope) if options else Any  # noqa: UP007
     if isinstance(kind, NewType):
-        return adapted(kind.__supertype__, scope)
+        return adapt_type(kind.__supertype__, scope)
     if isinstance(kind, (str, ForwardRef)):
-        return _forward(kind if isinstance(kind, str) else kind.__forward_arg__, scope)
+        return _adapt_forward_reference(kind if isinstance(kind, str) else kind.__forward_arg__, scope)
     name = getattr(kind, "_name", "")
     if name == "Self" and scope.owner is not None:
-        return adapted(scope.owner, scope)
+        return adapt_type(scope.owner, scope)
     if name == "LiteralString":
         return str
     if hasattr(kind, "__value__"):
-        return _alias(kind, kind, {}, scope)
+        return _adapt_alias(kind, kind, {}, scope)
     return scope.refuse(kind, "use a type that JSON can hold")
 
 
-def _forward(name: str, scope: Scope) -> Any:
+def _adapt_forward_reference(name: str, scope: Scope) -> Any:
     """Give what a name stands for that an alias mentions before it is there: itself, or a name around it."""
     known = {**scope.names, **{alias.__name__: alias for alias in scope.aliases}}
     if name not in known:
         scope.refuse(repr(name), "define or import it where the annotation can see it")
-    return adapted(known[name], scope)
+    return adapt_type(known[name], scope)
 
 
-def _alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
+def _adapt_alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
     """Give what a ``type`` alias stands for; one that contains itself stays as it is, for pydantic knows those."""
     if alias in scope.aliases:
         return kind
@@ -130,7 +132,7 @@ def _alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> An
         scope.shapes,
         scope.aliases | {alias},
     )
-    value = adapted(alias.__value__, inner)
+    value = adapt_type(alias.__value__, inner)
     return kind if _mentions(value, alias) else value
 
 
@@ -138,41 +140,41 @@ def _mentions(kind: Any, alias: Any) -> bool:
     return kind is alias or any(_mentions(inner, alias) for inner in get_args(kind))
 
 
-def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
+def _adapt_generic(kind: Any, origin: Any, scope: Scope) -> Any:
     arguments = get_args(kind)
     if hasattr(origin, "__value__"):
-        return _alias(kind, origin, dict(zip(origin.__type_params__, arguments, strict=True)), scope)
-    if origin in _REFUSED:
+        return _adapt_alias(kind, origin, dict(zip(origin.__type_params__, arguments, strict=True)), scope)
+    if origin in _UNSUPPORTED:
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if not arguments:
         return kind
     if isinstance(origin, type) and (reader := members_reader(origin)):
-        return _shaped(kind, origin, reader, scope)
+        return _adapt_fields(kind, origin, reader, scope)
     if origin in _LISTS:
-        return list[adapted(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
-    return origin[tuple(adapted(each, scope) for each in arguments)]
+        return list[adapt_type(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
+    return origin[tuple(adapt_type(each, scope) for each in arguments)]
 
 
-def _class(kind: type, scope: Scope) -> Any:
+def _adapt_class(kind: type, scope: Scope) -> Any:
     if kind in TEMPORAL:
         return Annotated[kind, Temporal(kind)]
     if kind in _SCALARS:
         return kind
-    if kind in _REFUSED or issubclass(kind, type):
+    if kind in _UNSUPPORTED or issubclass(kind, type):
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if issubclass(kind, enum.Enum):
-        return _enumeration(kind, scope)
+        return _adapt_enum(kind, scope)
     if is_pydantic(kind):
         return kind
     if reader := members_reader(kind):
-        return _shaped(kind, kind, reader, scope)
+        return _adapt_fields(kind, kind, reader, scope)
     for base in (str, int, float):
         if issubclass(kind, base):
-            return Annotated[base, Made(kind)]
-    return _asked(kind, scope)
+            return Annotated[base, ScalarSubclass(kind)]
+    return _check_known_class(kind, scope)
 
 
-def _asked(kind: type, scope: Scope) -> Any:
+def _check_known_class(kind: type, scope: Scope) -> Any:
     """Give a class that pydantic knows; refuse one that nobody does."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types come here
     from pydantic.errors import PydanticSchemaGenerationError  # noqa: PLC0415 - as above
@@ -184,7 +186,7 @@ def _asked(kind: type, scope: Scope) -> Any:
     return kind
 
 
-def _enumeration(kind: type[enum.Enum], scope: Scope) -> Any:
+def _adapt_enum(kind: type[enum.Enum], scope: Scope) -> Any:
     """Give an enumeration by value, or by name where the values are nothing that JSON has."""
     if issubclass(kind, enum.Flag):
         scope.refuse(kind, "take a list of the members of an Enum")
@@ -192,21 +194,21 @@ def _enumeration(kind: type[enum.Enum], scope: Scope) -> Any:
     if own or all(isinstance(member.value, str) for member in kind):
         return kind
     by_value = all(isinstance(member.value, _JSON_SCALARS) for member in kind)
-    return Annotated[Any, Member(kind, by_value)]
+    return Annotated[Any, EnumMember(kind, by_value)]
 
 
-def _tells_shapes_apart(item: Any, kind: Any) -> bool:
+def _is_shape_discriminator(item: Any, kind: Any) -> bool:
     """Whether it is a discriminator of types that we read ourselves: pydantic knows it only for its own."""
     shapes = [option for option in get_args(kind) if any(isinstance(part, Shape) for part in get_args(option)[1:])]
     return bool(shapes) and getattr(item, "discriminator", None) is not None
 
 
-def _constraints(metadata: list[Any]) -> list[Any]:
+def _convert_metadata(metadata: list[Any]) -> list[Any]:
     """Give the metadata as pydantic knows it: descriptions, and the constraints of msgspec."""
-    return [each for item in metadata for each in _constraint(item)]
+    return [each for item in metadata for each in _convert_metadata_item(item)]
 
 
-def _constraint(item: Any) -> list[Any]:
+def _convert_metadata_item(item: Any) -> list[Any]:
     from pydantic import Field as Info  # noqa: PLC0415 - only annotated types come here
 
     if isinstance(item, Param):
@@ -220,22 +222,22 @@ def _constraint(item: Any) -> list[Any]:
     return [item]
 
 
-def _shaped(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
+def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
     """Give a type whose fields are read by us."""
     shape = scope.shapes.get(kind)
     if shape is None:
         shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
-        variables = {**scope.variables, **_variables(origin, get_args(kind))}
+        variables = {**scope.variables, **_bind_type_variables(origin, get_args(kind))}
         fields = reader(origin, scope.names)
         remember(origin, fields)
         for each in fields:
             place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
             inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
-            shape.fields.append((each, adapted(each.annotation, inner)))
+            shape.fields.append((each, adapt_type(each.annotation, inner)))
     return Annotated[Any, shape]
 
 
-def _variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+def _bind_type_variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
     """Give what the type variables of a class and of its generic bases stand for."""
     known = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
     for base in getattr(origin, "__mro__", ()):

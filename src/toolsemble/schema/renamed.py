@@ -21,10 +21,10 @@ class RenamedDict(dict[str, Any]):
         self.keys_shown = keys_shown
 
 
-def renaming(fields: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+def make_renamer(fields: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """Return a function that makes such dicts, for names in the code with those of the model; None if all are the same.
 
-    >>> renaming({"left": "left"}) is None
+    >>> make_renamer({"left": "left"}) is None
     True
     """
     keys = {name: key for name, key in fields.items() if key != name}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.problem import Path
 
 
@@ -17,14 +17,14 @@ def is_missing(root: Mapping[str, Any], path: Path) -> bool:
     (True, False)
     """
     *outer, last = path
-    around = _options(root, [root])
+    around = _expand(root, [root])
     for part in outer:
-        around = _options(root, _inside(around, part))
+        around = _expand(root, _find_subschemas(around, part))
     required = any(last in schema.get("required", ()) for schema in around)
-    return required and not any(map(_is_null, _options(root, _inside(around, last))))
+    return required and not any(map(_admits_null, _expand(root, _find_subschemas(around, last))))
 
 
-def _options(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
+def _expand(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
     """Give schemas with all that they refer to or leave the choice of, each of them once."""
     found: dict[int, Mapping[str, Any]] = {}
     waiting = schemas
@@ -33,17 +33,17 @@ def _options(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, A
         if isinstance(schema, Mapping) and id(schema) not in found:
             found[id(schema)] = schema
             waiting += [each for keyword in ("anyOf", "oneOf", "allOf") for each in schema.get(keyword, ())]
-            waiting += [pointed(root, schema["$ref"])] if "$ref" in schema else []
+            waiting += [find_ref_target(root, schema["$ref"])] if "$ref" in schema else []
     return list(found.values())
 
 
-def _inside(schemas: Iterable[Mapping[str, Any]], part: str | int) -> list[Any]:
+def _find_subschemas(schemas: Iterable[Mapping[str, Any]], part: str | int) -> list[Any]:
     """Give what schemas say of one key or item."""
     if isinstance(part, int):
         return [schema.get("items") for schema in schemas]
     return [schema.get("properties", {}).get(part, schema.get("additionalProperties")) for schema in schemas]
 
 
-def _is_null(schema: Mapping[str, Any]) -> bool:
+def _admits_null(schema: Mapping[str, Any]) -> bool:
     kinds = schema.get("type", ())
     return kinds == "null" or (not isinstance(kinds, str) and "null" in kinds)

@@ -9,13 +9,13 @@ _SHORT = 100
 _MOST_LOOKS = 200
 
 
-def shortened(value: Any, fits: Callable[[Any], bool]) -> Any:
+def shorten(value: Any, fits: Callable[[Any], bool]) -> Any:
     """Give a value that does not fit, its long lists and objects cut after the first item that is wrong.
 
     The value itself is changed. Places stay what they are, since only ends are cut.
 
     >>> value = {"sizes": [1] * 1000 + ["x"] * 1000}
-    >>> len(shortened(value, lambda each: "x" not in each["sizes"])["sizes"])
+    >>> len(shorten(value, lambda each: "x" not in each["sizes"])["sizes"])
     1001
     """
     looks, waiting = _MOST_LOOKS, [value]

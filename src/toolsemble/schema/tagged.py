@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from toolsemble.schema.core import rewritten
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.core import rewrite
+from toolsemble.schema.pointer import find_ref_target
 
 Tags: TypeAlias = Mapping[str, list[str]]
 """The constants that an option insists on, by the names of their fields."""
@@ -20,7 +20,7 @@ _UNTOUCHED = {"type", "choices", "ref", "metadata", "serialization"}
 _NO_SCHEMAS = {"enum", "const", "default", "examples", "example"}
 
 
-def tagged_core(core: Any) -> Any:
+def tag_core(core: Any) -> Any:
     """Give a core schema of pydantic in which such choices go by their constants."""
     known: dict[str, Any] = {}
 
@@ -28,11 +28,11 @@ def tagged_core(core: Any) -> Any:
         known.update({node["ref"]: node} if "ref" in node else {})
         return node
 
-    rewritten(core, note)
-    return rewritten(core, lambda node: tagged_choice(node, known))
+    rewrite(core, note)
+    return rewrite(core, lambda node: tag_choice(node, known))
 
 
-def tagged_choice(node: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def tag_choice(node: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """Give one node of a core schema, going by constants if it is such a choice; references are to what is known."""
     choices = node.get("choices")
     if node.get("type") != "union" or not isinstance(choices, list) or not node.keys() <= _UNTOUCHED:
@@ -42,17 +42,17 @@ def tagged_choice(node: dict[str, Any], known: Mapping[str, Any]) -> dict[str, A
         return {"type": "tagged-union", "discriminator": key, "choices": dict(options)}
 
     options = [each[0] if isinstance(each, tuple) else each for each in choices]  # without their labels
-    grouped = _grouped(options, [_core_tags(each, known) for each in options], by)
+    grouped = _group(options, [_core_tags(each, known) for each in options], by)
     if not grouped:
         return node
     return {**node, **grouped[0]} if len(grouped) == 1 else {**node, "choices": grouped}
 
 
-def tagged_schema(root: Mapping[str, Any]) -> dict[str, Any]:
+def tag_schema(root: Mapping[str, Any]) -> dict[str, Any]:
     """Give a JSON Schema that admits the same, in which such choices go by their constants.
 
     >>> cat, dog = ({"type": "object", "properties": {"kind": {"const": name}}, "required": ["kind"]} for name in "cd")
-    >>> tagged_schema({"anyOf": [cat, dog]})["allOf"][0]["properties"]
+    >>> tag_schema({"anyOf": [cat, dog]})["allOf"][0]["properties"]
     {'kind': {'enum': ['c', 'd']}}
     """
     made: dict[str, Any] = _schema_node(root, root)
@@ -90,7 +90,7 @@ def _schema_node(node: Any, root: Mapping[str, Any]) -> Any:
     made = {key: value if key in _NO_SCHEMAS else _schema_node(value, root) for key, value in node.items()}
     for keyword in ("anyOf", "oneOf"):
         if isinstance(options := node.get(keyword), list):
-            grouped = _grouped(made[keyword], [_schema_tags(each, root) for each in options], _conditions)
+            grouped = _group(made[keyword], [_schema_tags(each, root) for each in options], _conditions)
             made[keyword] = grouped or made[keyword]
             if len(grouped) == 1:
                 del made[keyword]
@@ -102,7 +102,7 @@ def _schema_tags(node: Any, root: Mapping[str, Any]) -> Tags:
     for _ in range(_DEEPEST):
         if not isinstance(node, Mapping) or "$ref" not in node:
             break
-        node = pointed(root, str(node["$ref"]))
+        node = find_ref_target(root, str(node["$ref"]))
     if not isinstance(node, Mapping) or node.get("type") != "object":
         return {}
     properties, required = node.get("properties", {}), set(node.get("required", ()))
@@ -127,7 +127,7 @@ def _conditions(key: str, options: Mapping[str, Any]) -> Any:
     }
 
 
-def _grouped(options: Sequence[Any], tags: Sequence[Tags], made: Callable[[str, Mapping[str, Any]], Any]) -> list[Any]:
+def _group(options: Sequence[Any], tags: Sequence[Tags], made: Callable[[str, Mapping[str, Any]], Any]) -> list[Any]:
     """Give the options with those that a constant tells apart made into one; none when nothing is to be done."""
     for key in dict.fromkeys(name for each in tags for name in each):
         having = [index for index, each in enumerate(tags) if key in each]

@@ -42,22 +42,22 @@ def is_transparent(core: Any) -> bool:
     """
     if isinstance(core, (list, tuple)):
         return all(map(is_transparent, core))
-    return _is_sound(core) and all(map(is_transparent, _parts(core)))
+    return _is_sound(core) and all(map(is_transparent, _inner_nodes(core)))
 
 
-def init_only(core: Any) -> Iterator[tuple[str, str]]:
+def init_only_fields(core: Any) -> Iterator[tuple[str, str]]:
     """Return the types and names of fields that pydantic gives to a constructor, and that no object keeps."""
     if isinstance(core, (list, tuple)):
         for each in core:
-            yield from init_only(each)
+            yield from init_only_fields(each)
     elif isinstance(core, dict):
         if core.get("type") == "dataclass-args":
             yield from ((core["dataclass_name"], each["name"]) for each in core["fields"] if each.get("init_only"))
-        for part in _parts(core):
-            yield from init_only(part)
+        for part in _inner_nodes(core):
+            yield from init_only_fields(part)
 
 
-def _parts(node: dict[str, Any]) -> Iterator[Any]:
+def _inner_nodes(node: dict[str, Any]) -> Iterator[Any]:
     """Return the nodes right inside a node."""
     for key in _INNER & node.keys():
         part = node[key]

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.core import compile_core, thorough
-from toolsemble.schema.display import UnreadableError, presented, written
-from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
-from toolsemble.schema.fast_path import Written, plain_shape
+from toolsemble.schema.core import check_every_item, compile_core
+from toolsemble.schema.display import DisplayError, to_display, to_display_text
+from toolsemble.schema.faithful import has_other_attributes, is_faithful, is_json, to_typed_json
+from toolsemble.schema.fast_path import Schemas, write_schemas
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.pointer import pointed
-from toolsemble.schema.problem import Problem, UnfitError
-from toolsemble.schema.pydantic_errors import problems_in
+from toolsemble.schema.pointer import find_ref_target
+from toolsemble.schema.problem import MismatchError, Problem
+from toolsemble.schema.pydantic_errors import translate_errors
 from toolsemble.schema.pydantic_hooks import Shape
-from toolsemble.schema.reflect import Scope, adapted
+from toolsemble.schema.reflect import Scope, adapt_type
 from toolsemble.schema.secret import secret_keys
-from toolsemble.schema.tagged import tagged_schema
-from toolsemble.schema.transparent import init_only, is_transparent
-from toolsemble.schema.work import LINEAR, Work, work_of_types
+from toolsemble.schema.tagged import tag_schema
+from toolsemble.schema.transparent import init_only_fields, is_transparent
+from toolsemble.schema.work import LINEAR, Work, measure_type_work
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -48,7 +48,7 @@ class TypedArguments:
         self._shapes = tuple(shapes)
         self._transparent: bool | None = None
         self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
-        plain = self._plain()
+        plain = self._write_schemas()
         self._lock = lock_of(self)
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
@@ -70,7 +70,7 @@ class TypedArguments:
         _check_keys([each.key or each.name for each in fields], ignored)
         for each in fields:
             scope = Scope(f"parameter '{each.name}'", names, owner=owner, shapes=shapes)
-            kind = adapted(each.annotation, scope)
+            kind = adapt_type(each.annotation, scope)
             if each.open:
                 _check_open(each, fields)
                 shape.extras = kind
@@ -85,7 +85,7 @@ class TypedArguments:
     def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
         """Give the arguments that are one object of a type."""
         scope = Scope(f"input type {kind.__name__}", names)
-        read = adapted(kind, scope)
+        read = adapt_type(kind, scope)
         _check_shapes(scope.shapes)
         origin = get_origin(kind) or kind
         made = None if issubclass(origin, dict) else origin  # any dict is an instance of a typed dict, or seems so
@@ -109,19 +109,19 @@ class TypedArguments:
         """Refuse types that only pydantic can judge; common ones need no look before their first use."""
         if self._schema is None:
             self._build()
-            root = {**self.schema, **pointed(self.schema, self.schema.get("$ref", ""))}
+            root = {**self.schema, **find_ref_target(self.schema, self.schema.get("$ref", ""))}
             if root.get("type") != "object":
                 raise ToolDefinitionError(f"'{self.owner}' is not an object with fields; put it into a dataclass")
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        """Give the values that JSON text holds, or raise :class:`MismatchError`."""
         validator = self._validator or self._build()
         if len(text) > self._at_most and not _admits(self._work, text):
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': nested too deeply or too long; send less")
         try:
             return validator.validate_json(text, strict=True)
         except ValueError as unfit:
-            raise UnfitError(unfit) from None
+            raise MismatchError(unfit) from None
         except Exception as raised:
             # A validator of the author's own may raise anything; pydantic lets some kinds through.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
@@ -131,113 +131,116 @@ class TypedArguments:
         return self._made is not None and isinstance(value, self._made)
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`UnfitError`; one of the type is passed on."""
+        """Give the values that a Python object holds, or raise :class:`MismatchError`; one of the type is passed on."""
         if self.holds(value):
             return value
         try:
             return (self._validator or self._build()).validate_python(value, strict=True)
         except Exception:  # noqa: BLE001 - a validator of the author's own may raise anything; read as JSON it is told
-            return self.validate(written(value))  # objects inside may be of other types with the same fields
+            return self.validate(to_display_text(value))  # objects inside may be of other types with the same fields
 
-    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
+    def wrong_keys(self, unfit: MismatchError) -> frozenset[str] | None:
         """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
         if unfit.why.error_count() > _HOPELESS:
             return frozenset()  # it is only told what is wrong: nobody would mend so much
         places = [each["loc"] for each in _errors(unfit, include_context=False)]
         return frozenset(str(place[0]) for place in places) if all(places) else None
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, unfit: MismatchError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
         errors = _errors(unfit)
         # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
         if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
-            errors = _errors(self._looked_through(text))
+            errors = _errors(self._find_all_errors(text))
         errors = [each for each in errors if each["type"] != "json_invalid"]
-        return problems_in(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
+        return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
-    def _looked_through(self, text: str) -> UnfitError:
+    def _find_all_errors(self, text: str) -> MismatchError:
         """Give all that is wrong with a text that does not fit."""
-        self._thorough = self._thorough or compile_core(thorough(self._core))
+        self._thorough = self._thorough or compile_core(check_every_item(self._core))
         found = None
         try:
             self._thorough.validate_json(text, strict=True)
         except ValueError as unfit:
             found = unfit
-        return UnfitError(found)
+        return MismatchError(found)
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return validated values as JSON, every one of them, under the names that the model knows.
 
         What is shown, read again, gives the same values. Where it does not, because of an undeclared type or what a
-        validator makes of it, they are shown with their types. Raise :class:`UnreadableError` when something would not
-        be shown; at a glance, say so.
+        validator makes of it, they are shown with their types. Raise :class:`DisplayError` when something would not
+        be shown, unless ``best_effort`` is true.
         """
         try:
-            shown = presented(value, self._keys, reveal=reveal)
-            if glance or is_json(value) or self._keeps_all(value):
+            shown = to_display(value, self._keys, reveal=reveal)
+            if best_effort or is_json(value) or self._is_kept_whole(value):
                 return shown
-            return self._sure(value, shown, reveal=reveal)
-        except (UnreadableError, RecursionError) as raised:
-            problem = raised if isinstance(raised, UnreadableError) else UnreadableError(_TOO_DEEP)
-        if glance:
+            return self._display_exactly(value, shown, reveal=reveal)
+        except (DisplayError, RecursionError) as raised:
+            problem = raised if isinstance(raised, DisplayError) else DisplayError(_TOO_DEEP)
+        if best_effort:
             return str(problem)
         raise problem
 
-    def _keeps_all(self, value: Any) -> bool:
+    def _is_kept_whole(self, value: Any) -> bool:
         """Return whether a value of these types is sure to be told by what is shown of it."""
         if self._transparent is None:
-            self._transparent = is_transparent(self._core or self._built_core())
-        return self._transparent and not holds_more(value)
+            self._transparent = is_transparent(self._core or self._get_core())
+        return self._transparent and not has_other_attributes(value)
 
-    def _sure(self, value: Any, shown: Any, *, reveal: bool) -> Any:
+    def _display_exactly(self, value: Any, shown: Any, *, reveal: bool) -> Any:
         """Return what is shown of a value when that tells all of it; else all of it, with its types."""
-        exact = shown if reveal else presented(value, self._keys, reveal=True)
-        if tells_all(value, lambda: self._read_again(exact)):
+        exact = shown if reveal else to_display(value, self._keys, reveal=True)
+        if is_faithful(value, lambda: self._reread(exact)):
             return shown
         if self.secret_keys:
-            raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
-        return whole(value, reveal=reveal)
+            raise DisplayError("It cannot be shown: it has secrets, and would not be read again as the same")
+        return to_typed_json(value, reveal=reveal)
 
     @property
-    def unkept(self) -> str:
+    def init_only(self) -> str:
         """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
         ours = [
-            (each.kind.__name__, field.name) for each in self._shapes for field, _ in each.fields if _is_unkept(field)
+            (each.kind.__name__, field.name)
+            for each in self._shapes
+            for field, _ in each.fields
+            if _is_init_only(field)
         ]
-        found = ours or ([] if self._common else list(init_only(self._core or self._built_core())))
+        found = ours or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
-    def _read_again(self, shown: Any) -> Any:
+    def _reread(self, shown: Any) -> Any:
         """Return the values that are read from what is shown; None where it does not fit."""
         try:
             return self.validate(json.dumps(shown, allow_nan=False))
-        except (UnfitError, ToolArgumentsError, TypeError, ValueError):
+        except (MismatchError, ToolArgumentsError, TypeError, ValueError):
             return None  # which no arguments are
 
-    def _built_core(self) -> Any:
+    def _get_core(self) -> Any:
         self._build()
         return self._core
 
     def _build(self) -> SchemaValidator:
         with self._lock:  # two at once would walk the same shapes
-            plain = self._plain()
-            self._core, self._schema = plain or self._generated()
+            plain = self._write_schemas()
+            self._core, self._schema = plain or self._generate_schemas()
             # Where types contain each other and nothing tells them apart, every level of a value multiplies the work.
-            self._work = LINEAR if plain else work_of_types(tagged_schema(self._schema))
+            self._work = LINEAR if plain else measure_type_work(tag_schema(self._schema))
             self._at_most = self._work.at_most
             self._validator = compile_core(self._core)
             return self._validator
 
-    def _plain(self) -> Written | None:
+    def _write_schemas(self) -> Schemas | None:
         """Give both schemas of common types; None where there is another one."""
-        return None if self._shape is None else plain_shape(self._shape)
+        return None if self._shape is None else write_schemas(self._shape)
 
-    def _generated(self) -> Written:
+    def _generate_schemas(self) -> Schemas:
         """Give both schemas by pydantic's own generators."""
-        from toolsemble.schema.generate import generated  # noqa: PLC0415 - pydantic is large, and common types need only its core
+        from toolsemble.schema.generate import generate_schemas  # noqa: PLC0415 - pydantic is large, and common types need only its core
 
         try:
-            return generated(self._kind)
+            return generate_schemas(self._kind)
         except Exception as problem:
             # A type of somebody else's: whatever is wrong with it, the author has to hear of it.
             wrong = str(problem).splitlines()[0]
@@ -250,7 +253,7 @@ _MOST_ERRORS = 100
 _HOPELESS = 20_000
 
 
-def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDetails]:
+def _errors(unfit: MismatchError, *, include_context: bool = True) -> list[ErrorDetails]:
     """Give what the validator found wrong."""
     found: list[ErrorDetails] = unfit.why.errors(
         include_url=False, include_input=False, include_context=include_context
@@ -306,11 +309,11 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         wrong = problem.errors(include_url=False)[0]["msg"]
         default = "" if secret else f" {each.default!r:.80}"
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
-    if secret and presented(made) != presented(each.default):
+    if secret and to_display(made) != to_display(each.default):
         raise ToolDefinitionError(f"{place}: the default of a secret must be one, too; write Secret(...) around it")
 
 
-def _is_unkept(field: Field) -> bool:
+def _is_init_only(field: Field) -> bool:
     return field.attribute is None and not field.constant
 
 

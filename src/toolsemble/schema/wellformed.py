@@ -89,7 +89,7 @@ def _size(part: Any, sizes: Mapping[int, int]) -> int:
     return 1 + len(part) // _SHOWN if isinstance(part, str) else sizes.get(id(part), 1)
 
 
-def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
+def check_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
     """Return the schema as a dict of its own; refuse what is not a schema of an object that can be enforced."""
     schema = parameters
     if isinstance(schema, str):
@@ -106,13 +106,13 @@ def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[
     if str(schema.get("$schema", DRAFTS[0])).rstrip("#") not in DRAFTS:
         raise ToolDefinitionError(f"Tool '{owner}': unknown $schema {schema['$schema']!r:.80}; use {DRAFTS[0]}")
     check_size(f"Tool '{owner}': the schema", schema)
-    copied: dict[str, Any] = json.loads(_written(owner, schema))
+    copied: dict[str, Any] = json.loads(_dump(owner, schema))
     _check_form(owner, copied)
     _check_nodes(owner, copied)
     return {"type": "object", **copied}  # arguments always are one
 
 
-def _written(owner: str, schema: dict[str, Any]) -> str:
+def _dump(owner: str, schema: dict[str, Any]) -> str:
     try:
         text = json.dumps(schema, allow_nan=False)
         if "\\ud" in text:  # half a surrogate pair cannot be sent to a provider
@@ -152,7 +152,7 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
             raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
         if not isinstance(node, Mapping):
             continue
-        if problem := _unenforced(node, nested=depth > 0):
+        if problem := _find_unenforced(node, nested=depth > 0):
             raise ToolDefinitionError(f"Tool '{owner}': {preview(path)}: {problem}")
         references += [(path, node["$ref"])] if "$ref" in node else []
         waiting += [
@@ -166,7 +166,7 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
             )
 
 
-def _unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
+def _find_unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
     form = node.get("format")
     if form is not None and form != PASSWORD and form not in _FORMATS:  # a secret is any text; it is only not shown
         return f"format {preview(form)!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
@@ -185,7 +185,7 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for keyword, value in node.items():
         if keyword in _NAMED and isinstance(value, Mapping):
             for name, each in value.items():
-                yield name, f"{keyword}/{_escaped(name)}", each
+                yield name, f"{keyword}/{_escape(name)}", each
         elif keyword in _MANY and isinstance(value, list):
             for index, each in enumerate(value):
                 yield f"{keyword}[{index}]", f"{keyword}/{index}", each
@@ -193,5 +193,5 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield keyword, keyword, value
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 
 MOST_PATHS = 5000
 """More paths than these are refused when a schema is defined."""
@@ -49,13 +49,13 @@ class Work:
             return 0
         return sys.maxsize if self.paths[-1] == 1 else _MOST_WORK // self.paths[-1]
 
-    def of(self, value: Any, length: int) -> int:
+    def estimate(self, value: Any, length: int) -> int:
         """Return how much work a value can cause that is written in so many characters.
 
-        >>> Work((1, 2)).of({"a": []}, 9)
+        >>> Work((1, 2)).estimate({"a": []}, 9)
         18
         """
-        return self.paths[min(depth_of(value), len(self.paths) - 1)] * length
+        return self.paths[min(measure_depth(value), len(self.paths) - 1)] * length
 
     def admits(self, value: Any, length: int) -> bool:
         """Whether a value is neither too deep nor too large to be checked.
@@ -65,18 +65,18 @@ class Work:
         """
         if length <= self.at_most:
             return True
-        deep = self.deepest is not None and depth_of(value) > self.deepest
-        return not deep and self.of(value, length) <= _MOST_WORK
+        deep = self.deepest is not None and measure_depth(value) > self.deepest
+        return not deep and self.estimate(value, length) <= _MOST_WORK
 
 
 LINEAR = Work((1,))
 """What most schemas cause: every part of a value is looked at once."""
 
 
-def depth_of(value: Any) -> int:
+def measure_depth(value: Any) -> int:
     """Return how many objects and arrays are inside each other.
 
-    >>> depth_of({"a": [1, [2]]}), depth_of(5)
+    >>> measure_depth({"a": [1, [2]]}), measure_depth(5)
     (3, 0)
     """
     depth, level = 0, [value]
@@ -86,10 +86,10 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def values_in(value: Any) -> int:
+def count_values(value: Any) -> int:
     """Return how many values a value has inside, itself included.
 
-    >>> values_in({"a": [1, 2]})
+    >>> count_values({"a": [1, 2]})
     4
     """
     count, level = 0, [value]
@@ -100,13 +100,13 @@ def values_in(value: Any) -> int:
     return count
 
 
-def work_of(schema: Mapping[str, Any], text: str | None = None) -> Work:
+def measure_work(schema: Mapping[str, Any], text: str | None = None) -> Work:
     """Return how much work a schema can cause; raise :class:`TooMuchWorkError` when that is too much.
 
     :param text: the schema as JSON text, if there is one: most have none of the words that multiply work
 
     >>> option = {"type": "object", "properties": {"next": {"$ref": "#"}}}
-    >>> work_of({"anyOf": [option, option]}).deepest
+    >>> measure_work({"anyOf": [option, option]}).deepest
     10
     """
     if text is not None and not any(f'"{word}"' in text for word in _BRANCHING):
@@ -114,14 +114,14 @@ def work_of(schema: Mapping[str, Any], text: str | None = None) -> Work:
     return _Counter(schema).work()
 
 
-def work_of_types(schema: Mapping[str, Any]) -> Work:
+def measure_type_work(schema: Mapping[str, Any]) -> Work:
     """Return how much work the schema of declared types can cause; types are their author's own, so none is refused.
 
-    >>> work_of_types({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
+    >>> measure_type_work({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
     True
     """
     try:
-        return work_of(schema)
+        return measure_work(schema)
     except TooMuchWorkError:
         return LINEAR
 
@@ -153,14 +153,14 @@ class _Counter:
         self._index(root, "$")
         for number, schema in self._waiting:  # which grows meanwhile
             self._read(self._nodes[number], schema)
-        self._order = self._inside_out()
+        self._order = self._sort_inner_first()
 
     def work(self) -> Work:
         """Return the paths for each depth, until they grow no more."""
-        here = self._in_place()
+        here = self._count_in_place()
         found, now = [here[0]], here
         while len(found) < _MOST_LEVELS:
-            deeper = self._deeper(here, now)
+            deeper = self._count_deeper(here, now)
             if deeper == now:
                 break
             now = deeper
@@ -169,10 +169,10 @@ class _Counter:
         if deepest is None:
             return Work(tuple(found))
         if len(found) < _MOST_LEVELS or deepest <= _FEWEST_LEVELS:
-            raise self._refused(now)
+            raise self._make_error(now)
         return Work(tuple(found[:deepest]), deepest - 1)
 
-    def _refused(self, paths: list[int]) -> TooMuchWorkError:
+    def _make_error(self, paths: list[int]) -> TooMuchWorkError:
         worst = min((each, number) for number, each in enumerate(paths) if each > MOST_PATHS)[1]
         return TooMuchWorkError(
             f"{self._nodes[worst].path}: its choices multiply to more than {MOST_PATHS} ways to check a value; use "
@@ -193,25 +193,27 @@ class _Counter:
 
     def _read(self, node: _Node, schema: Mapping[str, Any]) -> None:
         if isinstance(ref := schema.get("$ref"), str):
-            node.parts.append(self._index(pointed(self._root, ref), ref.replace("#", "$", 1).replace("/", ".")))
-        options = [*self._listed(schema, "anyOf", node.path), *self._listed(schema, "oneOf", node.path)]
+            node.parts.append(self._index(find_ref_target(self._root, ref), ref.replace("#", "$", 1).replace("/", ".")))
+        options = [*self._index_keyword(schema, "anyOf", node.path), *self._index_keyword(schema, "oneOf", node.path)]
         if "discriminator" in schema:  # which pydantic writes, and reads by
             node.choices.append(options)
         else:
             node.parts += options
         for keyword in ("not", "if", "dependentSchemas", "dependencies"):
-            node.parts += self._listed(schema, keyword, node.path)
+            node.parts += self._index_keyword(schema, keyword, node.path)
         if _is_exclusive(conditions := schema.get("allOf", ())):
             node.parts += [self._index(each["if"], f"{node.path}.allOf") for each in conditions]
             node.choices.append([self._index(each["then"], f"{node.path}.allOf") for each in conditions])
         else:
-            node.parts += self._listed(schema, "allOf", node.path)
-        node.choices += [[number for word in ("then", "else") for number in self._listed(schema, word, node.path)]]
+            node.parts += self._index_keyword(schema, "allOf", node.path)
+        node.choices += [
+            [number for word in ("then", "else") for number in self._index_keyword(schema, word, node.path)]
+        ]
         node.choices = [each for each in node.choices if each]
         self._read_keys(node, schema)
         self._read_items(node, schema)
 
-    def _listed(self, schema: Mapping[str, Any], keyword: str, path: str) -> list[int]:
+    def _index_keyword(self, schema: Mapping[str, Any], keyword: str, path: str) -> list[int]:
         """Return the schemas under a keyword, whether it is one, or several with or without names."""
         value = schema.get(keyword)
         if isinstance(value, Mapping) and keyword in _NAMED:
@@ -221,27 +223,27 @@ class _Counter:
         return [self._index(value, f"{path}.{keyword}")] if isinstance(value, Mapping) else []
 
     def _read_keys(self, node: _Node, schema: Mapping[str, Any]) -> None:
-        patterns = self._listed(schema, "patternProperties", node.path)  # any key may match any of them
+        patterns = self._index_keyword(schema, "patternProperties", node.path)  # any key may match any of them
         properties = schema.get("properties", {})
         self._spend(len(properties) * len(patterns))
         for name, each in properties.items():
             node.children[name] = [self._index(each, f"{node.path}.{name}"), *patterns]
-        others = [*patterns, *self._listed(schema, "additionalProperties", node.path)]
-        others += self._listed(schema, "unevaluatedProperties", node.path)
-        others += self._listed(schema, "propertyNames", node.path)
+        others = [*patterns, *self._index_keyword(schema, "additionalProperties", node.path)]
+        others += self._index_keyword(schema, "unevaluatedProperties", node.path)
+        others += self._index_keyword(schema, "propertyNames", node.path)
         node.children |= {_ANY_KEY: others} if others else {}
 
     def _read_items(self, node: _Node, schema: Mapping[str, Any]) -> None:
         rest = schema.get("items")
         old = isinstance(rest, list)  # as older drafts spell it
-        each = self._listed(schema, "contains", node.path)
-        first = self._listed(schema, "items" if old else "prefixItems", node.path)
-        others = [*each, *self._listed(schema, "additionalItems" if old else "items", node.path)]
-        others += self._listed(schema, "unevaluatedItems", node.path)
+        each = self._index_keyword(schema, "contains", node.path)
+        first = self._index_keyword(schema, "items" if old else "prefixItems", node.path)
+        others = [*each, *self._index_keyword(schema, "additionalItems" if old else "items", node.path)]
+        others += self._index_keyword(schema, "unevaluatedItems", node.path)
         node.children |= {place: [number, *each] for place, number in enumerate(first)}
         node.children |= {_ANY_ITEM: others} if others else {}
 
-    def _inside_out(self) -> list[int]:
+    def _sort_inner_first(self) -> list[int]:
         """Return the numbers of all schemas, those that are applied to the same value before those that apply them."""
         order: list[int] = []
         state = [0] * len(self._nodes)  # 1 while it is open, 2 when it is done
@@ -251,7 +253,7 @@ class _Counter:
                 number = waiting[-1]
                 if state[number] == 0:
                     state[number] = 1
-                    inner = self._applied(number)
+                    inner = self._find_applied(number)
                     if (cyclic := next((each for each in inner if state[each] == 1), None)) is not None:
                         self._check_cycle([each for each in waiting if state[each] == 1], cyclic)
                     waiting += [each for each in inner if state[each] == 0]
@@ -268,11 +270,11 @@ class _Counter:
             raise TooMuchWorkError(f"{self._nodes[start].path}: it refers to itself for the same value")
         self._nodes[circle[-1]].parts.clear()
 
-    def _applied(self, number: int) -> list[int]:
+    def _find_applied(self, number: int) -> list[int]:
         node = self._nodes[number]
         return [*node.parts, *(each for choice in node.choices for each in choice)]
 
-    def _in_place(self) -> list[int]:
+    def _count_in_place(self) -> list[int]:
         """Return how often each schema, or one that it applies, is applied to one value."""
         counts = [1] * len(self._nodes)
         for number in self._order:
@@ -281,7 +283,7 @@ class _Counter:
             counts[number] += sum(max(counts[each] for each in choice) for choice in node.choices)
         return counts
 
-    def _deeper(self, here: list[int], inside: list[int]) -> list[int]:
+    def _count_deeper(self, here: list[int], inside: list[int]) -> list[int]:
         """Return the paths of values that are one level deeper, from those of what is inside."""
         self._spend(len(self._nodes))
         maps: list[dict[Key, int]] = [{}] * len(self._nodes)
@@ -292,8 +294,8 @@ class _Counter:
                 maps[number], most[number] = maps[node.parts[0]], max(here[number], most[node.parts[0]])
                 continue
             own = {key: sum(inside[each] for each in children) for key, children in node.children.items()}
-            chosen = [_most([maps[each] for each in choice]) for choice in node.choices]
-            maps[number] = _sum([own, *(maps[each] for each in node.parts), *chosen])
+            chosen = [_max_counts([maps[each] for each in choice]) for choice in node.choices]
+            maps[number] = _add_counts([own, *(maps[each] for each in node.parts), *chosen])
             self._spend(len(maps[number]))
             most[number] = max(here[number], *maps[number].values(), 0)
         return most
@@ -307,27 +309,32 @@ class _Counter:
 _NAMED = {"dependentSchemas", "dependencies", "patternProperties"}
 
 
-def _sum(maps: list[dict[Key, int]]) -> dict[Key, int]:
+def _add_counts(maps: list[dict[Key, int]]) -> dict[Key, int]:
     """Return the sum of several maps; what one says of any key counts for the keys that it does not name."""
     if len(telling := [each for each in maps if each]) == 1:
         return telling[0]
     total: dict[Key, int] = {}
     for each in telling:
         for key, count in each.items():
-            total[key] = total.get(key, 0) + count - (each.get(_others(key), 0) if _others(key) != key else 0)
-    return {key: count + (total.get(_others(key), 0) if _others(key) != key else 0) for key, count in total.items()}
+            total[key] = (
+                total.get(key, 0) + count - (each.get(_wildcard_for(key), 0) if _wildcard_for(key) != key else 0)
+            )
+    return {
+        key: count + (total.get(_wildcard_for(key), 0) if _wildcard_for(key) != key else 0)
+        for key, count in total.items()
+    }
 
 
-def _most(maps: list[dict[Key, int]]) -> dict[Key, int]:
+def _max_counts(maps: list[dict[Key, int]]) -> dict[Key, int]:
     """Return the most that one of several maps says of each key, or of any key."""
     most: dict[Key, int] = {}
     for each in maps:
         for key, count in each.items():
             most[key] = max(most.get(key, 0), count)
-    return {key: max(count, most.get(_others(key), 0)) for key, count in most.items()}
+    return {key: max(count, most.get(_wildcard_for(key), 0)) for key, count in most.items()}
 
 
-def _others(key: Key) -> Key:
+def _wildcard_for(key: Key) -> Key:
     """Return what stands for a key or an index that is not named."""
     return _ANY_KEY if isinstance(key, str) else _ANY_ITEM if isinstance(key, int) else key
 
