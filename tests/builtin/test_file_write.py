@@ -49,7 +49,7 @@ def test_what_a_model_is_shown(base):
     [
         ("overwrite", "old.txt", "Wrote 3 bytes to 'old.txt'", "new"),
         ("append", "old.txt", "Appended 3 bytes to 'old.txt'", "oldnew"),
-        ("create", "old.txt", "Error: 'old.txt' exists already", "old"),
+        ("create", "old.txt", "Error: 'old.txt' already exists", "old"),
         ("overwrite", "a/b/new.txt", "Wrote 3 bytes to 'a/b/new.txt'", "new"),
         ("append", "a/b/new.txt", "Appended 3 bytes to 'a/b/new.txt'", "new"),
         ("create", "a/b/new.txt", "Created 'a/b/new.txt' with 3 bytes", "new"),

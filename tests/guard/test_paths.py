@@ -300,7 +300,7 @@ class TestRaces:
             real(*arguments, **keywords)
 
         monkeypatch.setattr(os, "link", racing)
-        assert refusal(sandbox.write, "new.txt", b"ours", replace=False) == "'new.txt' exists already"
+        assert refusal(sandbox.write, "new.txt", b"ours", replace=False) == "'new.txt' already exists"
         assert (base / "new.txt").read_bytes() == b"theirs"
         assert names(base) == ["a.txt", "inner", "new.txt"]
 
@@ -380,7 +380,7 @@ class TestReading:
 
     @pytest.mark.parametrize("path", ["a/" * 101 + "b", "a" * 5000])
     def test_a_path_without_end_is_refused_and_makes_nothing(self, sandbox, base, path):
-        told = "The path is too long: 4096 characters and 100 names are the most"
+        told = "The path is too long: at most 4096 characters and 100 names"
         assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == told
         assert names(base) == ["a.txt", "inner"]
 
@@ -421,7 +421,7 @@ class TestWriting:
         assert names(base / "new/deep") == ["c.txt", "d.txt"]
 
     def test_a_file_that_is_there_is_replaced_only_if_told_so(self, sandbox, base):
-        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' exists already"
+        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' already exists"
         assert (base / "a.txt").read_bytes() == b"inside"
         sandbox.write("a.txt", b"new")
         assert (base / "a.txt").read_bytes() == b"new"
@@ -434,7 +434,7 @@ class TestWriting:
     def test_a_read_only_file_is_not_replaced(self, sandbox, base):
         (base / "a.txt").chmod(0o444)
         assert refusal(sandbox.write, "a.txt", b"new") == "'a.txt' is read-only"
-        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' exists already"
+        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' already exists"
         assert (base / "a.txt").read_bytes() == b"inside"
         assert names(base) == ["a.txt", "inner"]
 

@@ -211,9 +211,9 @@ def test_only_http_and_https_are_fetched(scheme):
         (f"http://{'a' * 64}.example/", "is not a host name"),
         (f"http://{'a.' * 127}example/", "is not a host name"),
         (f"http://example.com/{'a' * 9000}", "characters; 8192 is the limit"),
-        ("http://example.com:22/", "port 22 is not one of the web"),
-        ("http://example.com:25/", "port 25 is not one of the web"),
-        ("http://example.com:0/", "port 0 is not one of the web"),
+        ("http://example.com:22/", "port 22 is not a web port"),
+        ("http://example.com:25/", "port 25 is not a web port"),
+        ("http://example.com:0/", "port 0 is not a web port"),
     ],
 )
 def test_what_is_no_clear_url_of_the_web_is_refused(url, problem):
