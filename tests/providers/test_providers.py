@@ -336,29 +336,29 @@ def properties(names):
 @pytest.mark.parametrize(
     ("largest", "too_large", "limit"),
     [
-        (nested(10), nested(11), "10 levels of objects, and here are 11"),
-        (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, and here are 5001"),
+        (nested(10), nested(11), "10 levels of objects, not 11"),
+        (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, not 5001"),
         (
             taking({"enum": list(range(1000))}),
             taking({"enum": list(range(1001))}),
-            "1000 allowed values, and here are 1001",
+            "1000 allowed values, not 1001",
         ),
         (
             taking({"enum": [f"{number:059}" for number in range(251)]}),
             taking({"enum": [f"{number:060}" for number in range(251)]}),
-            "15000 characters in an enum of more than 250 values, and here are 15060",
+            "15000 characters in an enum of more than 250 values, not 15060",
         ),
         (
             properties(["x" * 60_000, "y" * 60_000]),
             properties(["x" * 60_000, "y" * 60_001]),
-            "120000 characters of names and allowed values, and here are 120001",
+            "120000 characters of names and allowed values, not 120001",
         ),
     ],
     ids=["levels", "properties", "values", "one enum", "characters"],
 )
 def test_openai_strict_refuses_a_schema_over_its_limits(largest, too_large, limit):
     to_openai.adapt(largest, strict=True)
-    with pytest.raises(ValueError, match=f"strict mode takes at most {limit}; split the tool"):
+    with pytest.raises(ValueError, match=f"strict mode allows at most {limit}; split the tool"):
         to_openai.adapt(too_large, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""The wire format of Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])
@@ -46,7 +46,7 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Give the schema as Anthropic takes it, and what was changed; refuse what strict mode cannot say.
+    """Return the schema for Anthropic, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
@@ -55,7 +55,7 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a ``tool_use`` block.
+    """Return the name, arguments and id of a ``tool_use`` block.
 
     >>> read_call({"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"}})
     ('weather', {'city': 'Rome'}, 'toolu_1')
@@ -66,26 +66,26 @@ def read_call(source: object) -> Call:
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the ``tool_result`` block, for the content of a user message.
+    """Return the ``tool_result`` block, for the content of a user message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'noon'}
     """
-    # A result that is marked as an error may hold nothing but text.
+    # A result with is_error may contain text only.
     content = write_blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
     block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
     return {**block, "is_error": True} if answer.is_error else block
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
-    """Give the content blocks of what a person says; blank text has none.
+    """Return the content blocks of a user message; blank text has no block.
 
     >>> write_prompt("hello")
     [{'type': 'text', 'text': 'hello'}]
     """
-    # Images go first: Anthropic says that its models understand them better so.
+    # Images come first, as Anthropic recommends.
     written = [_block(image) or _text(describe_omitted(image)) for image in images]
     return [*written, _text(text)] if text.strip() else written
 
@@ -94,7 +94,7 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _nothing(content: Media) -> None:  # noqa: ARG001 - it admits none
+def _nothing(content: Media) -> None:  # noqa: ARG001 - the signature of write_media
     return None
 
 

@@ -1,4 +1,4 @@
-"""How a portable JSON Schema becomes one provider's own."""
+"""Adapt a portable JSON Schema to the dialect of a provider."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from toolsemble.note import Note
 
 Schema: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
-"""Gives one schema of a tree anew, and what was changed; the schemas below it are done already."""
+"""Returns a schema rewritten, and notes of the changes; its subschemas are already rewritten."""
 
 
 def ensure_object(parameters: Schema) -> Schema:
-    """Give the schema of the arguments as an object that lists its properties, which every provider asks for.
+    """Return the schema of the arguments as an object with properties, which every provider requires.
 
     >>> ensure_object({})
     {'type': 'object', 'properties': {}}
@@ -27,7 +27,7 @@ def ensure_object(parameters: Schema) -> Schema:
 
 
 def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
-    """Give the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
+    """Return the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
 
     >>> array = {"type": "array", "items": {"type": "integer", "default": 5}}
     >>> rewrite(array, move_default)[0]
@@ -37,7 +37,7 @@ def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[N
 
     def inner(part: Any, place: str) -> Any:
         if not isinstance(part, dict):
-            return {}  # true, false, or a list of older drafts: nothing that every provider can be told
+            return {}  # true, false, or a list of older drafts, which not every provider accepts
         done, notes = rewrite(part, rule, place)
         below.extend(notes)
         return done
@@ -55,14 +55,14 @@ def _rewrite_keyword(keyword: str, value: Any, path: str, inner: Callable[[Any, 
         case "items":
             return inner(value, f"{path}[]")
         case "anyOf":
-            return [inner(part, path) for part in value]  # each describes the same value
+            return [inner(part, path) for part in value]  # all describe the same value
         case "additionalProperties" if isinstance(value, dict):
             return inner(value, f"{path}.*")
     return copy.deepcopy(value)
 
 
 def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema as strict modes want it, objects without further keys, or refuse one that says too little.
+    """Return the schema for strict modes, with objects closed; raise ValueError if it is too vague.
 
     >>> close_object({"type": "object", "properties": {}}, "$")[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -87,7 +87,7 @@ def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema as strict modes want it, without a default.
+    """Return the schema for strict modes, with its default in the description.
 
     >>> make_strict({"type": "integer", "default": 5}, "$.limit")[0]
     {'type': 'integer', 'description': 'default: 5'}
@@ -98,7 +98,7 @@ def make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, list[Note]]:
-    """Give the schema of the arguments for a strict mode; refuse one that is no object.
+    """Return the schema of the arguments for a strict mode; raise ValueError if it is not an object.
 
     >>> adapt_strict({"type": "object"})[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -114,22 +114,22 @@ def _strict_error(path: str, why: str) -> ValueError:
 
 
 def move_default(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema with its default in the description.
+    """Return the schema with its default in the description.
 
     >>> move_default({"type": "integer", "default": 5, "description": "How many"}, "$.limit")[0]
     {'type': 'integer', 'description': 'How many (default: 5)'}
     """
     if "default" not in schema:
         return schema, []
-    words = f"default: {to_compact_json(schema['default'])}"
+    words = f"default: {dump_json(schema['default'])}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "default"}
-    return add_description(rest, words), [Note(path, "default", "moved", words)]
+    return describe(rest, words), [Note(path, "default", "moved", words)]
 
 
-def add_description(schema: Schema, *words: str) -> Schema:
-    """Give the schema with words added to its description.
+def describe(schema: Schema, *words: str) -> Schema:
+    """Return the schema with words added to its description.
 
-    >>> add_description({"description": "How many"}, "default: 5"), add_description({}, "default: 5")
+    >>> describe({"description": "How many"}, "default: 5"), describe({}, "default: 5")
     ({'description': 'How many (default: 5)'}, {'description': 'default: 5'})
     """
     said, own = "; ".join(words), schema.get("description")
@@ -138,23 +138,23 @@ def add_description(schema: Schema, *words: str) -> Schema:
     return {**schema, "description": f"{own} ({said})" if own else said}
 
 
-def to_compact_json(value: object) -> str:
-    """Give a value as compact JSON.
+def dump_json(value: object) -> str:
+    """Return a value as compact JSON.
 
-    >>> to_compact_json({"città": [1, None]})
+    >>> dump_json({"città": [1, None]})
     '{"città":[1,null]}'
     """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def json_type(value: object) -> str:
-    """Give the JSON Schema type of a value.
+    """Return the JSON Schema type of a value.
 
     >>> [json_type(value) for value in ("a", True, 1, 1.5, None, [], {})]
     ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
     """
     if value is None:
         return "null"
-    # A bool is an int in Python, so it comes first.
+    # bool is a subclass of int, so it comes first.
     types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
     return next((name for kind, name in types.items() if isinstance(value, kind)), "object")

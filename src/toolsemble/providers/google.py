@@ -1,4 +1,4 @@
-"""Google's Gemini.
+"""The wire format of Google's Gemini.
 
 Its ``parameters`` are an OpenAPI schema: null is ``nullable``, and allowed values are strings.
 """
@@ -9,15 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import (
-    Schema,
-    add_description,
-    ensure_object,
-    json_type,
-    move_default,
-    rewrite,
-    to_compact_json,
-)
+from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, json_type, move_default, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -39,7 +31,7 @@ _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", 
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
+    """Return the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])
@@ -52,12 +44,12 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 def _declaration(offer: Offer) -> dict[str, Any]:
     schema, _ = adapt(parameters_of(offer))
     declaration = {"name": offer.name, "description": offer.description}
-    # An object without properties is refused; one without even words says nothing that would be missed.
+    # An object without properties is rejected; without a description it can be left out.
     return declaration if schema == {"type": "OBJECT", "properties": {}} else {**declaration, "parameters": schema}
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as Gemini takes it, and what was changed beyond spelling.
+    r"""Return the schema for Gemini, and notes of the changes beyond spelling.
 
     >>> stars = {"type": "integer", "enum": [1, 2, 3]}
     >>> schema, notes = adapt({"type": "object", "properties": {"stars": stars}})
@@ -79,7 +71,7 @@ def _adapt_schema(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def _split_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give several types as options of one type each, or one that may be null."""
+    """Return several types as one option for each type."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return schema, []
@@ -88,31 +80,31 @@ def _split_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def _move_extra_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema without the keyword, which older releases of the SDK and of the service refuse."""
+    """Return the schema without ``additionalProperties``, which older releases of the SDK and the service reject."""
     if "additionalProperties" not in schema:
         return schema, []
     extra = schema["additionalProperties"]
     rest = {keyword: value for keyword, value in schema.items() if keyword != "additionalProperties"}
     if extra is False:
         return rest, [Note(path, "additionalProperties", "dropped")]
-    words = f"other keys: {'anything' if extra in (True, {}) else to_compact_json(extra)}"
-    return add_description(rest, words), [Note(path, "additionalProperties", "moved", words)]
+    words = f"other keys: {'anything' if extra in (True, {}) else dump_json(extra)}"
+    return describe(rest, words), [Note(path, "additionalProperties", "moved", words)]
 
 
 def _move_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give allowed values that are not all names in words."""
+    """Return the schema with allowed values in the description, unless all are non-empty strings."""
     values = schema.get("enum")
     if values is None or all(isinstance(value, str) and value for value in values):
         return ({"type": "string", **schema} if values else schema), []
-    words = f"one of {', '.join(to_compact_json(value) for value in values)}"
+    words = f"one of {', '.join(dump_json(value) for value in values)}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
     types = [{"type": kind} for kind in dict.fromkeys(json_type(value) for value in values)]
     typed: Schema = {} if "type" in rest else types[0] if len(types) == 1 else {"anyOf": types}
-    return add_description({**typed, **rest}, words), [Note(path, "enum", "moved", words)]
+    return describe({**typed, **rest}, words), [Note(path, "enum", "moved", words)]
 
 
 def _rewrite_nullable(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give null among the options as ``nullable``, and a single option that is left in place of the options."""
+    """Return the schema with null options as ``nullable``; a single remaining option replaces ``anyOf``."""
     options: list[Schema] = schema.get("anyOf", [])
     left = [option for option in options if option.get("type") != "null"]
     if len(left) in {0, len(options)}:
@@ -120,16 +112,16 @@ def _rewrite_nullable(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     rest = {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
     merged = _merge(left[0], rest) if len(left) == 1 else {"anyOf": left, **rest}
     words = [f"null: {option['description']}" for option in options if option not in left and "description" in option]
-    return {**add_description(merged, *words), "nullable": True}, [Note(path, "anyOf", "rewritten", "nullable")]
+    return {**describe(merged, *words), "nullable": True}, [Note(path, "anyOf", "rewritten", "nullable")]
 
 
 def _merge(inner: Schema, outer: Schema) -> Schema:
     both = {"description"} <= inner.keys() & outer.keys()
-    return add_description({**inner, **outer}, *([inner["description"]] if both else []))
+    return describe({**inner, **outer}, *([inner["description"]] if both else []))
 
 
-def _respell(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
-    """Give the schema in Gemini's spelling, and an array with the items that it asks for; any will do."""
+def _respell(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
+    """Return the schema in Gemini's spelling; an array without ``items`` gets the empty ones that Gemini requires."""
     spelled = {("any_of" if keyword == "anyOf" else keyword): value for keyword, value in schema.items()}
     if "type" in spelled:
         spelled["type"] = spelled["type"].upper()
@@ -139,7 +131,7 @@ def _respell(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: A
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a function call, or of the part around it.
+    """Return the name, arguments and id of a function call, or of the part around it.
 
     >>> read_call({"functionCall": {"name": "weather", "args": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
@@ -152,7 +144,7 @@ def read_call(source: object) -> Call:
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the part with the function response, for a content of the role user.
+    """Return the part with the function response, for a content with the role user.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
@@ -167,7 +159,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
-    """Give the parts of what a person says; empty text has none.
+    """Return the parts of a user message; empty text has no part.
 
     >>> write_prompt("hello")
     [{'text': 'hello'}]

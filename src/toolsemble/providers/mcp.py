@@ -1,4 +1,4 @@
-"""The Model Context Protocol."""
+"""The wire format of the Model Context Protocol (MCP)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` of a list result; a title and hints are taken from the metadata.
+    """Return the ``tools`` of a list result; the title and the hints come from the metadata.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time", metadata={"readOnlyHint": True})])[0]["annotations"]
@@ -48,7 +48,7 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    """Give the schema as MCP takes it, and what was changed, which is nothing.
+    """Return the schema for MCP, and no notes, since nothing is changed.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
@@ -57,7 +57,7 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a ``tools/call`` request, or of its params.
+    """Return the name, arguments and id of a ``tools/call`` request, or of its params.
 
     >>> read_call({"method": "tools/call", "id": 7, "params": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, '7')
@@ -70,7 +70,7 @@ def read_call(source: object) -> Call:
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the result of the ``tools/call`` request.
+    """Return the result of the ``tools/call`` request.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())

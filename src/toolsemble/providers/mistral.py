@@ -1,4 +1,4 @@
-"""Mistral's chat completions: shaped like OpenAI's, with images in tool messages."""
+"""The wire format of Mistral's chat completions: like OpenAI's, with images in tool messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
@@ -42,7 +42,7 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Give the schema as Mistral takes it, and what was changed; refuse what strict mode cannot say.
+    """Return the schema for Mistral, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
@@ -51,17 +51,17 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``.
+    """Return the name, arguments and id of an item of ``message.tool_calls``.
 
     >>> read_call({"id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 'abcdefghi')
     """
     name, arguments, call_id = read_function_call(source, "a Mistral call, out of message.tool_calls")
-    return name, arguments, None if call_id == "null" else call_id  # what the SDK writes for a missing one
+    return name, arguments, None if call_id == "null" else call_id  # the SDK's text for a missing id
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the tool message.
+    """Return the tool message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
@@ -74,7 +74,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> str | list[dict[str, Any]]:
-    """Give the content of what a person says: its text, or chunks when there are images.
+    """Return the content of a user message: its text, or chunks if there are images.
 
     >>> write_prompt("hello")
     'hello'

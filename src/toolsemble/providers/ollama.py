@@ -1,7 +1,7 @@
-"""Ollama's chat: shaped like OpenAI's, with less of a schema.
+"""The wire format of Ollama's chat: like OpenAI's, with a reduced schema.
 
-Its SDK keeps of each parameter the type, the items, the description and the enum, and loses everything else without
-a word. So what else there is goes into the description.
+Its SDK keeps the type, the items, the description and the enum of each parameter, and silently drops everything else,
+so the other keywords are moved into the description.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, add_description, ensure_object, rewrite, to_compact_json
+from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -29,7 +29,7 @@ _ROOT = ("type", "properties", "required")
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
@@ -39,7 +39,7 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as Ollama's SDK keeps it, and what was changed.
+    r"""Return the schema for Ollama's SDK, and notes of the changes.
 
     >>> limit = {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
     >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}})
@@ -63,11 +63,11 @@ def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     words = {keyword: _words(keyword, value) for keyword, value in schema.items() if keyword not in _KEPT}
     kept = {keyword: value for keyword, value in schema.items() if keyword in _KEPT}
     notes += [Note(path, keyword, "moved", said) for keyword, said in words.items()]
-    return add_description(kept, *words.values()), notes
+    return describe(kept, *words.values()), notes
 
 
 def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the types of the options as a list; options that say more than their type stay, too."""
+    """Return the types of the options as a list; options with more than a type are kept, too."""
     options: list[Schema] = schema.get("anyOf", [])
     if not options or "type" in schema or not all("type" in option for option in options):
         return schema, []
@@ -80,11 +80,11 @@ def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 def _words(keyword: str, value: object) -> str:
     names = {"additionalProperties": "other properties", "anyOf": "any of"}
-    return f"{names.get(keyword, keyword)}: {to_compact_json(value)}"
+    return f"{names.get(keyword, keyword)}: {dump_json(value)}"
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``; the id is None where there is none.
+    """Return the name, arguments and id of an item of ``message.tool_calls``; the id is None if there is none.
 
     >>> read_call({"function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
@@ -93,7 +93,7 @@ def read_call(source: object) -> Call:
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the tool message.
+    """Return the tool message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())

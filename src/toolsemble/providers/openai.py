@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and responses, strict and not."""
+"""The wire formats of OpenAI's chat completions and responses, with and without strict mode."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from toolsemble.providers.dialect import (
     Schema,
     adapt_strict,
     close_object,
+    dump_json,
     ensure_object,
     json_type,
     move_default,
     rewrite,
-    to_compact_json,
 )
 from toolsemble.providers.wire import (
     Answer,
@@ -51,7 +51,7 @@ _MANY_VALUES = 250
 
 
 def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument; ``strict`` stands above what the offers say of themselves.
+    """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
@@ -65,7 +65,7 @@ def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
     if _is_chat(api):
         return function_tool(offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
-    return {**named, "parameters": parameters, "strict": strict}  # responses are strict unless told otherwise
+    return {**named, "parameters": parameters, "strict": strict}  # responses are strict by default
 
 
 def _is_chat(api: Api) -> bool:
@@ -75,7 +75,7 @@ def _is_chat(api: Api) -> bool:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as OpenAI takes it, and what was changed; refuse what strict mode cannot say.
+    r"""Return the schema for OpenAI, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> limit = {"type": "integer", "default": 5}
     >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}}, strict=True)
@@ -93,8 +93,8 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     return schema, notes
 
 
-def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
-    """Give an array the items that OpenAI asks for; any will do."""
+def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
+    """Return the schema; an array without ``items`` gets the empty ones that OpenAI requires."""
     return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
 
 
@@ -107,7 +107,7 @@ def _make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give allowed values without a type as options of one type each."""
+    """Return allowed values without a type as one option for each type."""
     if "enum" not in schema or "type" in schema:
         return schema, []
     by_type: dict[str, list[Any]] = {}
@@ -144,29 +144,25 @@ def _make_nullable(schema: Schema) -> Schema:
 
 
 def _check_limits(schema: Schema) -> None:
-    """Refuse a schema that is larger than strict mode takes."""
+    """Raise ValueError for a schema that exceeds the limits of strict mode."""
     parts = list(_parts(schema))
     names = [name for part, _ in parts for name in part.get("properties", ())]
     enums = [part["enum"] for part, _ in parts if "enum" in part]
-    long = [_count_characters(enum) for enum in enums if len(enum) > _MANY_VALUES]
+    long = [_count_chars(enum) for enum in enums if len(enum) > _MANY_VALUES]
     sizes = [
         ("levels of objects", max(level for _, level in parts), 10),
         ("properties", len(names), 5000),
         ("allowed values", sum(map(len, enums)), 1000),
         (f"characters in an enum of more than {_MANY_VALUES} values", max(long, default=0), 15_000),
-        (
-            "characters of names and allowed values",
-            _count_characters(names) + sum(map(_count_characters, enums)),
-            120_000,
-        ),
+        ("characters of names and allowed values", _count_chars(names) + sum(map(_count_chars, enums)), 120_000),
     ]
     for what, size, most in sizes:
         if size > most:
-            raise ValueError(f"$: strict mode takes at most {most} {what}, and here are {size}; split the tool")
+            raise ValueError(f"$: strict mode allows at most {most} {what}, not {size}; split the tool")
 
 
 def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
-    """Give each schema in a schema, with how many objects deep it is."""
+    """Yield each schema in a schema, with the number of objects around it."""
     level += schema.get("type") == "object"
     yield schema, level
     items = [schema["items"]] if "items" in schema else []
@@ -174,12 +170,12 @@ def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
         yield from _parts(part, level)
 
 
-def _count_characters(values: Iterable[object]) -> int:
-    return sum(len(value if isinstance(value, str) else to_compact_json(value)) for value in values)
+def _count_chars(values: Iterable[object]) -> int:
+    return sum(len(value if isinstance(value, str) else dump_json(value)) for value in values)
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item of a response.
+    """Return the name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item.
 
     >>> read_call({"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"})
     ('now', '{}', 'c1')
@@ -190,7 +186,7 @@ def read_call(source: object) -> Call:
 
 
 def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
-    """Give the message that answers a chat completion's call, or the item that answers a response's.
+    """Return the tool message for a chat completion, or the ``function_call_output`` item for a response.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())

@@ -1,4 +1,4 @@
-"""What the providers' tools, calls and replies have in common."""
+"""Types and functions shared by the wire formats: tools, calls, replies and media."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call: TypeAlias = tuple[str, str | dict[str, Any] | None, str | None]
 
 
 class Offer(Protocol):
-    """A tool as a model sees it; a ``ToolSpecification`` is one."""
+    """A tool as the model sees it, such as a ``ToolSpecification``."""
 
     @property
     def name(self) -> str:
@@ -24,27 +24,27 @@ class Offer(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does."""
+        """The description for the model."""
         ...
 
     @property
     def parameters(self) -> dict[str, Any] | None:
-        """The portable JSON Schema of the arguments; None when there are none."""
+        """The portable JSON Schema of the arguments; None if there are none."""
         ...
 
     @property
     def strict(self) -> bool | None:
-        """Whether the provider's strict mode is asked for."""
+        """Whether to use the provider's strict mode."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What else a provider may want to know."""
+        """Further settings, such as a title and hints."""
         ...
 
 
 class Answer(Protocol):
-    """What a model is told about one call."""
+    """The reply to one call, as the model sees it."""
 
     @property
     def call_id(self) -> str | None:
@@ -68,12 +68,12 @@ class Answer(Protocol):
 
     @property
     def contents(self) -> tuple[Content, ...]:
-        """Images, sound and files beside the text."""
+        """Images, audio and files beside the text."""
         ...
 
 
 def field(source: object, *names: str) -> Any:
-    """Give the first of these fields that an SDK object or its dict has; None without any.
+    """Return the first of these fields that an SDK object or its dict has; None if it has none.
 
     >>> field({"functionCall": {"name": "now"}}, "function_call", "functionCall")
     {'name': 'now'}
@@ -86,7 +86,7 @@ def field(source: object, *names: str) -> Any:
 
 
 def make_call(name: object, arguments: object, id: object) -> Call:
-    """Give the parts of a call in the types that a call has, whatever a provider sent.
+    """Return the parts of a call, converted to the types of a call.
 
     >>> make_call("add", [1, 2], 7)
     ('add', '[1, 2]', '7')
@@ -95,7 +95,7 @@ def make_call(name: object, arguments: object, id: object) -> Call:
 
 
 def read_function_call(source: object, expected: str) -> Call:
-    """Give the parts of a call that is shaped as in OpenAI's chat completions.
+    """Return the parts of a call in the format of OpenAI's chat completions.
 
     >>> read_function_call({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
     ('now', '{}', 'c1')
@@ -107,7 +107,7 @@ def read_function_call(source: object, expected: str) -> Call:
 
 
 def unexpected_source(source: object, expected: str) -> TypeError:
-    """Give the error that says what was expected and what came.
+    """Return the error for an object that is not a call.
 
     >>> unexpected_source({"role": "user"}, "an Anthropic tool_use block")
     TypeError("Expected an Anthropic tool_use block, got a dict with the keys 'role'")
@@ -127,12 +127,12 @@ def _to_arguments(value: object) -> str | dict[str, Any] | None:
         return value
     if isinstance(value, Mapping):
         return dict(value)
-    # A list or a number is the model's mistake: as text it reaches the place where mistakes are explained to it.
+    # A list or a number is the model's mistake: as text, it is rejected with a message for the model.
     return json.dumps(value, default=str)
 
 
 def base64_text(data: bytes) -> str:
-    """Give bytes as base64 text.
+    """Return bytes as base64 text.
 
     >>> base64_text(b"hi")
     'aGk='
@@ -141,7 +141,7 @@ def base64_text(data: bytes) -> str:
 
 
 def media_type(content: Media) -> str:
-    """Give the media type in its usual spelling, without parameters.
+    """Return the media type in its usual spelling, without parameters.
 
     >>> media_type(ImageContent(b"...", "image/JPG")), media_type(FileContent(b"a", "text/csv; header=absent", "a.csv"))
     ('image/jpeg', 'text/csv')
@@ -151,7 +151,7 @@ def media_type(content: Media) -> str:
 
 
 def data_url(content: Media) -> str:
-    """Give media as a data URL.
+    """Return media as a data URL.
 
     >>> data_url(ImageContent(b"hi", "image/png"))
     'data:image/png;base64,aGk='
@@ -160,7 +160,7 @@ def data_url(content: Media) -> str:
 
 
 def decode_text(content: Media) -> str | None:
-    """Give the text of media that are text in UTF-8; None for all others.
+    """Return the text of media with UTF-8 text; None for any other.
 
     >>> decode_text(FileContent(b"a;b", "text/csv", "a.csv")), decode_text(ImageContent(b"...", "image/png"))
     ('a;b', None)
@@ -174,7 +174,7 @@ def decode_text(content: Media) -> str | None:
 
 
 def file_name(content: Media) -> str:
-    """Give a file's name, or one made of the media type.
+    """Return the name of a file, or one derived from the media type.
 
     >>> file_name(FileContent(b"...", "application/pdf", "report.pdf")), file_name(ImageContent(b"...", "image/png"))
     ('report.pdf', 'image.png')
@@ -184,7 +184,7 @@ def file_name(content: Media) -> str:
 
 
 def describe_omitted(content: Media) -> str:
-    """Give the line that stands for media which a provider does not take.
+    """Return the line of text that replaces media a provider does not support.
 
     >>> describe_omitted(FileContent(b"...", "application/zip", "a.zip"))
     '[a.zip, application/zip, 3 bytes, not shown]'
@@ -196,9 +196,9 @@ def describe_omitted(content: Media) -> str:
 def write_blocks(
     answer: Answer, write_text: Callable[[str], Any], write_media: Callable[[Media], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    """Give the content blocks of an answer; media for which ``write_media`` gives None become a line of text.
+    """Return the content blocks of an answer; media for which ``write_media`` returns None become a line of text.
 
-    Blank text has no block: several providers refuse one.
+    Blank text has no block, since several providers reject it.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
@@ -215,7 +215,7 @@ def write_blocks(
 
 
 def join_text(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
-    r"""Give the whole answer as text, with a line for each of the media but those of the admitted types.
+    r"""Return the answer as text, with a line for each of the media that are not of the admitted types.
 
     >>> from types import SimpleNamespace
     >>> join_text(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
@@ -234,7 +234,7 @@ def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
 
 
 def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
-    """Give the answer's media of the admitted types.
+    """Return the answer's media of the admitted types.
 
     >>> from types import SimpleNamespace
     >>> select_media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
@@ -245,7 +245,7 @@ def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
 
 
 def parameters_of(offer: Offer) -> dict[str, Any]:
-    """Give the schema of a tool's arguments; an empty object for a tool that takes none.
+    """Return the schema of a tool's arguments; an empty object for a tool without parameters.
 
     >>> from toolsemble import ToolSpecification
     >>> parameters_of(ToolSpecification("now", "The time"))
@@ -255,7 +255,7 @@ def parameters_of(offer: Offer) -> dict[str, Any]:
 
 
 def function_tool(offer: Offer, parameters: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
-    """Give a tool in the shape of OpenAI's chat completions.
+    """Return a tool in the format of OpenAI's chat completions.
 
     >>> from toolsemble import ToolSpecification
     >>> function_tool(ToolSpecification("now", "The time"), {"type": "object"})["function"]
