@@ -267,7 +267,7 @@ def test_types_that_only_look_like_parameters_are_refused(field):
         "Tool1", (TypedTool,), {"input_type": Bad, "name": "t", "description": "", "run": lambda self, input: ""}
     )
     with pytest.raises(
-        ToolDefinitionError, match=r"Right cannot be asked of a model|only a function's parameter is injected"
+        ToolDefinitionError, match=r"Right cannot be sent by a model|only a function's parameter is injected"
     ):
         Toolbox([kind()])
 
@@ -275,8 +275,8 @@ def test_types_that_only_look_like_parameters_are_refused(field):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda a, b: None, "two parameters are called 'b' for the model"),
-        (lambda a, u: None, "parameter 'u' has the name of an injected one"),
+        (lambda a, b: None, "two parameters have the key 'b'"),
+        (lambda a, u: None, "parameter 'u' has the name of an injected parameter"),
     ],
 )
 def test_names_that_collide_are_refused(make, problem):
@@ -561,7 +561,7 @@ def test_defaults_that_can_be_hashed_and_changed_are_copied_too():
 
 
 def test_a_name_that_an_alias_mentions_must_exist():
-    with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be asked of a model; define or import it"):
+    with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be sent by a model; define or import it"):
         run(TypeAliasType("Bad", list["Nowhere"]), "{}")
 
 

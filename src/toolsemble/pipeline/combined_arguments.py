@@ -42,13 +42,13 @@ class LaterArguments(ABC):
         """Give the values that a Python object holds, or raise :class:`MismatchError`."""
         return self._given.take(value)
 
-    def wrong_keys(self, unfit: MismatchError) -> None:
+    def wrong_keys(self, mismatch: MismatchError) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
-        return self._given.wrong_keys(unfit)
+        return self._given.wrong_keys(mismatch)
 
-    def problems(self, text: str, value: Any, unfit: MismatchError) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
-        return self._given.problems(text, value, unfit)
+        return self._given.problems(text, value, mismatch)
 
     @property
     @abstractmethod

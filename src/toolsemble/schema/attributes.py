@@ -1,4 +1,4 @@
-"""In which attributes an object keeps its fields, and where a model writes them."""
+"""Map the fields of a type to the attributes that store them, and to the keys in the JSON arguments."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from toolsemble.schema.members import members_reader
 
 
 class StoredField(NamedTuple):
-    """One field of a type."""
+    """One field of a type: its attribute and its key."""
 
     attribute: str | None
-    """The attribute that holds it; None when no attribute does."""
+    """The attribute that stores the field; None if no attribute does."""
     path: tuple[str | int, ...]
-    """The key under which a model writes it, or the keys from the outside in."""
+    """The key in the JSON arguments; several keys for a nested alias, outermost first."""
     constant: Any = MISSING
-    """What a model always writes there; no object holds it."""
+    """The constant value of a type tag, which no object stores."""
 
     @property
     def key(self) -> str:
-        """The key under which a model writes it; its attribute where there are several."""
+        """The key in the JSON arguments; the attribute if there are several keys."""
         return str(self.path[0] if len(self.path) == 1 else self.attribute)
 
 
-# Annotations take long to read, and a pipeline asks at each call.
+# Reading annotations is slow, and a pipeline needs the fields at each call.
 _fields_by_type: WeakKeyDictionary[type, tuple[StoredField, ...] | None] = WeakKeyDictionary()
 _names_by_type: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
 
 
 def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
-    """Return the fields that the constructor of a type takes; None when it has no fields.
+    """Return the fields that the constructor of a type takes; None for a type without fields.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -51,7 +51,7 @@ def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
 
 
 def names_of(kind: type) -> dict[str, str] | None:
-    """Return the attributes that hold a type's fields, with what the model calls them; None when it has no fields.
+    """Return the attributes that store a type's fields, with their JSON keys; None for a type without fields.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -70,7 +70,7 @@ def names_of(kind: type) -> dict[str, str] | None:
 
 
 def remember(kind: type, fields: Iterable[Field]) -> None:
-    """Take down the fields of a type as they were read where a tool is defined, which knows more names than others."""
+    """Cache the fields of a type as read where a tool is defined, where more names can be resolved."""
     _fields_by_type[kind] = tuple(_from_fields(fields))
     _names_by_type.pop(kind, None)
 
@@ -83,7 +83,7 @@ def _read_fields(kind: type) -> tuple[StoredField, ...] | None:
         return None
     try:
         return tuple(_from_fields(read(kind, {})))
-    except ToolDefinitionError:  # names in annotations that only the place of the tool's definition knows
+    except ToolDefinitionError:  # annotations that can only be resolved where the tool is defined
         return tuple(_from_names(kind))
 
 
@@ -98,13 +98,13 @@ def _from_pydantic(kind: Any) -> Iterator[StoredField]:
     by_alias = config.get("validate_by_alias") is not False
     for name, info in kind.__pydantic_fields__.items():
         if info.init is False:
-            continue  # a field of a dataclass that its constructor does not take
+            continue  # a dataclass field with init=False
         path = _alias_path(info) if by_alias else None
         yield StoredField(None if info.init_var else name, path or (name,))
 
 
 def _alias_path(info: Any) -> tuple[str | int, ...] | None:
-    """Return where a model writes a field that has an alias: the first of the choices that is a plain key, if any."""
+    """Return the keys of a field with an alias: the first alias that is a plain key, if there is one."""
     alias = info.validation_alias if info.validation_alias is not None else info.alias
     choices = getattr(alias, "choices", [alias])
     plain = next((each for each in choices if isinstance(each, str)), None)
@@ -114,7 +114,7 @@ def _alias_path(info: Any) -> tuple[str | int, ...] | None:
 
 
 def _from_names(kind: Any) -> Iterator[StoredField]:
-    """Return the fields of a type by their own names, where its annotations cannot be read."""
+    """Return the fields of a type without its annotations, which cannot be resolved."""
     if hasattr(kind, "__attrs_attrs__"):
         return (StoredField(each.name, (each.alias,)) for each in kind.__attrs_attrs__ if each.init)
     if hasattr(kind, "__struct_encode_fields__"):
@@ -126,7 +126,7 @@ def _from_names(kind: Any) -> Iterator[StoredField]:
 
 
 def _init_fields(kind: Any) -> list[Any]:
-    """Return the fields and the ``InitVar``s that the constructor of a dataclass takes."""
+    """Return the fields and the ``InitVar`` parameters of a dataclass's constructor."""
     declared = kind.__dataclass_fields__.values()
     return [each for each in declared if each.init and _field_kind(each) != "_FIELD_CLASSVAR"]
 
@@ -136,5 +136,5 @@ def _attribute(field: Any) -> str | None:
 
 
 def _field_kind(field: Any) -> str:
-    # Of a field that is none, dataclasses.fields() does not tell.
+    # dataclasses.fields() leaves out InitVar and ClassVar.
     return str(field._field_type)  # noqa: SLF001 - as above

@@ -1,4 +1,4 @@
-"""Pydantic's core schemas as data: changed node by node."""
+"""Rewrite pydantic's core schemas, node by node, and compile them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
 _OPAQUE = {"metadata", "cls", "default", "expected", "members", "config", "function"}
-_BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
+_BY_NAME = {"fields", "choices"}  # their keys are names, not keywords
 
 _LISTS = {"list", "tuple", "set", "frozenset"}
 
 
 def rewrite(core: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Give a core schema in which every node is what a function makes of it, from the inside out."""
+    """Return a core schema with every node replaced by the result of a function, innermost first."""
     if isinstance(core, (list, tuple)):
         return type(core)(rewrite(item, change) for item in core)
     if not isinstance(core, dict):
@@ -36,7 +36,7 @@ def _rewrite_part(key: str, value: Any, change: Callable[[dict[str, Any]], dict[
 
 
 def fail_fast(core: Any) -> Any:
-    """Give a core schema that leaves a list at its first wrong item: enough where only its fitting matters.
+    """Return a core schema that stops at the first wrong item of a list, which is enough to reject a value.
 
     >>> fail_fast({"type": "list", "items_schema": {"type": "int"}})
     {'type': 'list', 'items_schema': {'type': 'int'}, 'fail_fast': True}
@@ -45,7 +45,7 @@ def fail_fast(core: Any) -> Any:
 
 
 def check_every_item(core: Any) -> Any:
-    """Give a core schema that looks at every item of a list: for those who want to know all that is wrong.
+    """Return a core schema that checks every item of a list, so that all errors are reported.
 
     >>> check_every_item({"type": "list", "items_schema": {"type": "int"}, "fail_fast": True})
     {'type': 'list', 'items_schema': {'type': 'int'}}
@@ -54,7 +54,7 @@ def check_every_item(core: Any) -> Any:
 
 
 def forbid_extra_keys(core: Any) -> Any:
-    """Give a core schema that refuses unknown keys wherever they would silently be dropped.
+    """Return a core schema that rejects unknown keys where they would be dropped silently.
 
     >>> forbid_extra_keys({"type": "typed-dict", "fields": {}})
     {'type': 'typed-dict', 'fields': {}, 'extra_behavior': 'forbid'}
@@ -74,19 +74,19 @@ def _forbid_in_node(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def compile_core(core: Any) -> SchemaValidator:
-    """Return a validator of a core schema, exactly as the schema is written.
+    """Return a validator of exactly this core schema.
 
-    pydantic-core would replace the schema of a model that is complete by the validator that the model already has,
-    which ignores unknown keys. Models are marked as incomplete meanwhile, as pydantic does when it rebuilds one.
+    pydantic-core would replace the schema of a complete model by the validator that the model already has, which
+    ignores unknown keys. Models are marked as incomplete during compilation, as pydantic does when it rebuilds one.
     """
-    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
+    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called do not need it
 
     with _INCOMPLETE.mark(_classes_in(core)):
         return SchemaValidator(core)
 
 
 class _Incomplete:
-    """Marks classes as incomplete, for one thread at a time."""
+    """A lock under which classes are marked as incomplete."""
 
     def __init__(self) -> None:
         self._lock: threading.RLock = lock_of(self)

@@ -1,4 +1,4 @@
-"""Values as people are shown them: as JSON, every field of them, under the names that the model knows."""
+"""Convert values to JSON for display: every field, with the keys that the model uses, secrets hidden."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from toolsemble.schema.field import MISSING
 from toolsemble.schema.problem import MismatchError
 
 HIDDEN = "**********"
-"""What stands in the place of a secret."""
+"""The text shown instead of a secret."""
 
 _AS_THEY_ARE = (str, int, bool, type(None))
 _SCALARS = (str, int, float, bool, type(None))
 
 
 class DisplayError(ToolArgumentsError):
-    """Something in a value cannot be shown, so that nobody can agree to it or tell it from others."""
+    """A part of a value cannot be displayed, so that it cannot be approved or compared."""
 
 
 def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
-    """Return a value as JSON values that nobody else holds; the keys are the model's names for those of a dict.
+    """Return a value as new JSON values; ``keys`` maps the keys of a dict to those that the model uses.
 
-    It is no serialization: what a type leaves out when it is serialized is shown, because the tool gets it. Only
-    secrets are hidden, unless they are to be revealed. What cannot be shown is an :class:`DisplayError`.
+    Unlike serialization, this shows fields that a type excludes, because the tool gets them. Secrets are hidden unless
+    ``reveal`` is true. Raise :class:`DisplayError` if a part cannot be shown.
 
     >>> to_display({"size": (3, 4), "note": b"ok"}, {"size": "Size"})
     {'Size': [3, 4], 'note': 'b2s='}
@@ -46,7 +46,7 @@ def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: boo
     if isinstance(value, (list, tuple, deque)):
         return [to_display(item, reveal=reveal) for item in value]
     if isinstance(value, (set, frozenset)):
-        # In an order of their own: another process, in which a set is walked in another one, must see the same.
+        # Sorted, because another process may iterate a set in another order.
         return sorted((to_display(item, reveal=reveal) for item in value), key=json.dumps)
     if hasattr(kind, "get_secret_value"):
         return to_display(value.get_secret_value(), reveal=True) if reveal else HIDDEN
@@ -56,7 +56,7 @@ def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: boo
 
 
 def to_display_text(value: Any) -> str:
-    """Return a value as JSON text of what people are shown of it; raise :class:`MismatchError` when it is none.
+    """Return a value as JSON text for display; raise :class:`MismatchError` if that is not possible.
 
     >>> to_display_text({"size": (3, 4)})
     '{"size": [3, 4]}'
@@ -68,27 +68,27 @@ def to_display_text(value: Any) -> str:
 
 
 def read_field(value: Any, field: StoredField) -> Any:
-    """Return what an object holds in a field; raise :class:`DisplayError` when it holds nothing there."""
+    """Return the value of an object's field; raise :class:`DisplayError` if the object does not store it."""
     if field.constant is not MISSING:
         return field.constant
     try:
         return getattr(value, field.attribute or "")
     except AttributeError:
         name = type(value).__name__
-        raise DisplayError(f"It cannot be shown: {name} does not keep its {field.key!r}") from None
+        raise DisplayError(f"It cannot be shown: {name} does not store its {field.key!r}") from None
 
 
 def scalar_to_json(value: Any) -> Any:
-    """Return a scalar that JSON does not have as its text."""
+    """Return a scalar as a JSON value; as text if JSON has no such type."""
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval need it
 
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
 def _display_object(value: Any, fields: Iterable[StoredField], *, reveal: bool) -> dict[str, Any]:
-    """Return every field of an object, and the further keys that a model of pydantic's may hold."""
+    """Return every field of an object, and the extra keys of a pydantic model."""
     shown: dict[str, Any] = {}
     for field in fields:
         _put(shown, field.path, to_display(read_field(value, field), reveal=reveal), type(value))
@@ -98,19 +98,19 @@ def _display_object(value: Any, fields: Iterable[StoredField], *, reveal: bool) 
 
 
 def _put(shown: dict[str, Any], path: tuple[str | int, ...], value: Any, kind: type) -> None:
-    """Put a value where a model writes it; refuse a place that has one already."""
+    """Insert a value at a path; raise :class:`DisplayError` if the path is already used."""
     *around, last = path
     inner: Any = shown
     for key in around:
         inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or last in inner or not all(isinstance(each, str) for each in path):
         where = ".".join(map(str, path))
-        raise DisplayError(f"It cannot be shown: {kind.__name__} has no place of its own for {where!r}")
+        raise DisplayError(f"It cannot be shown: {kind.__name__} has no unique key for {where!r}")
     inner[last] = value
 
 
 def _display_mapping(value: Mapping[Any, Any], names: Mapping[str, str], *, reveal: bool) -> dict[str, Any]:
-    """Return a mapping with texts for keys, of which none is lost."""
+    """Return a mapping with str keys, all of them different."""
     texts = [_display_key(key, names, reveal=reveal) for key in value]
     if len({*texts}) < len(texts) or None in texts:
         texts = _disambiguate(list(value), texts)
@@ -118,7 +118,7 @@ def _display_mapping(value: Mapping[Any, Any], names: Mapping[str, str], *, reve
 
 
 def _display_key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
-    """Return a key as text; None for one that is hidden."""
+    """Return a key as text; None if it is hidden."""
     if type(key) is str:
         return names.get(key, key)
     if hasattr(key, "get_secret_value") and not reveal:
@@ -128,25 +128,25 @@ def _display_key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
 
 
 def _disambiguate(keys: list[Any], texts: list[Any]) -> list[str]:
-    """Return texts that differ, for keys of which some are hidden or look alike, such as 1 and "1"."""
+    """Return different texts for keys that are hidden or look alike, such as 1 and "1"."""
     taken = {text for key, text in zip(keys, texts, strict=True) if type(key) is str}
-    made: list[str] = []
+    different: list[str] = []
     for key, text in zip(keys, texts, strict=True):
         if type(key) is not str:
             text = _unused_key(HIDDEN if text is None else text, "" if text is None else type(key).__name__, taken)  # noqa: PLW2901 - the same key
             taken.add(text)
-        made.append(text)
-    return made
+        different.append(text)
+    return different
 
 
 def _unused_key(text: str, kind: str, taken: set[Any]) -> str:
-    """Return a text that no other key has: with the type of the key, with a number, or both."""
+    """Return a text that no other key has: with the type of the key, or with a number."""
     named = [text, f"{text} ({kind})"] if kind else [text]
     numbered = (f"{text} ({number})" for number in range(2, len(taken) + 3))
     return next(each for each in (*named, *numbered) if each not in taken)
 
 
 def _display_member(value: enum.Enum) -> Any:
-    """Return a member of an enumeration as a model writes it: by value, or by name where JSON does not have those."""
+    """Return a member of an enumeration by value, or by name if its values are not JSON scalars."""
     by_value = all(isinstance(each.value, _SCALARS) for each in type(value))
     return to_display(value.value) if by_value else value.name

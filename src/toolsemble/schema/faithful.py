@@ -1,7 +1,7 @@
-"""Whether what people are shown of a value tells all of it: what is shown, read again, must give the same.
+"""Check that the displayed form of a value is complete: validating it again must give an equal value.
 
-A constructor or a validator may move its values to where nobody is shown them, and a value of an undeclared type may be
-shown as another one is. Both are found by reading what is shown once more.
+A constructor or a validator may store values where they are not displayed, and a value of an undeclared type may look
+like another one. Both are detected by validating the displayed form.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import HIDDEN, DisplayError, scalar_to_json
 
 Place: TypeAlias = tuple[Any, ...]
-"""Where something stands in a value: attributes, keys and indices, from the outside in."""
+"""A path in a value: attributes, keys and indices, outermost first."""
 
 
 class Difference(NamedTuple):
-    """One place where two values differ."""
+    """One difference between two values."""
 
     place: Place
-    """Where it is."""
+    """The path of the difference."""
     is_scalar: bool
-    """Whether there are two scalars of one type; else the types or sizes differ."""
+    """Whether both are scalars of one type; otherwise the types or sizes differ."""
 
 
 _JSON = (str, int, float, bool, type(None))
@@ -39,12 +39,12 @@ _TYPE_KEY = "$python"
 _known_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 _known_cached: WeakKeyDictionary[type, frozenset[str]] = WeakKeyDictionary()
 _ATTRS_HASH = "_attrs_cached_hash"
-# What says nothing of the values.
+# Attributes that are not part of the value.
 _IGNORED_ATTRIBUTES = {"__weakref__", "__dict__", "__pydantic_fields_set__", "keys_shown", _ATTRS_HASH}
 
 
 def is_json(value: Any) -> bool:
-    """Return whether a value is what JSON has, and nothing that could be taken for a value with its type.
+    """Return whether a value consists of JSON types, and cannot be mistaken for a value with its type.
 
     >>> is_json({"a": [1, None]}), is_json({"a": (1,)}), is_json({1: "a"})
     (True, False, False)
@@ -58,7 +58,7 @@ def is_json(value: Any) -> bool:
 
 
 def has_other_attributes(value: Any) -> bool:
-    """Return whether an object in a value, which somebody may have handed on, has attributes that are no fields.
+    """Return whether an object in a value has attributes that are not fields.
 
     >>> has_other_attributes([{"a": 1}])
     False
@@ -77,9 +77,9 @@ def has_other_attributes(value: Any) -> bool:
 
 
 def is_faithful(value: Any, again: Callable[[], Any]) -> bool:
-    """Return whether reading what is shown of a value gives the same; refuse one that keeps more than is shown.
+    """Return whether the displayed form gives an equal value; raise :class:`DisplayError` if a difference is hidden.
 
-    :param again: reads what is shown; an object may hold something new each time, such as a lock or an id
+    :param again: validates the displayed form; objects may differ each time, for example by a lock or an id
     """
     found = again()
     if _has_type_key(found):
@@ -91,14 +91,14 @@ def is_faithful(value: Any, again: Callable[[], Any]) -> bool:
     for each in wrong:
         if kind := find_hidden_type(value, each.place):
             raise DisplayError(
-                f"It cannot be shown: {kind.__name__} keeps something in {each.place[-1]!r} that its fields do not tell"
+                f"It cannot be shown: {kind.__name__} keeps something in {each.place[-1]!r} that is not a field"
             )
-    # A scalar that a validator changes with each reading is shown as it is.
+    # A scalar that a validator changes each time is shown as it is.
     return all(each.is_scalar for each in wrong)
 
 
 def find_differences(one: Any, other: Any, place: Place = ()) -> Iterator[Difference]:
-    """Return where two values differ, in all that they hold, also in attributes that are no fields.
+    """Yield the differences of two values, including attributes that are not fields.
 
     >>> list(find_differences({"a": [1, 2]}, {"a": [1, True]}))
     [Difference(place=('a', 1), is_scalar=False)]
@@ -117,7 +117,7 @@ def find_differences(one: Any, other: Any, place: Place = ()) -> Iterator[Differ
 
 
 def find_hidden_type(value: Any, place: Place) -> type | None:
-    """Return the type whose attribute a place is inside of, where people are shown nothing of that attribute.
+    """Return the type of the first object on a path whose attribute is not displayed; None if all are.
 
     >>> find_hidden_type({"a": 1}, ("a",)) is None
     True
@@ -134,9 +134,9 @@ def find_hidden_type(value: Any, place: Place) -> type | None:
 
 
 def to_typed_json(value: Any, *, reveal: bool = False) -> Any:
-    """Return a value as JSON that tells it from every other, with its types; for what is not read as it is shown.
+    """Return a value as unambiguous JSON with types, for values whose displayed form is not enough.
 
-    Secrets are hidden, unless they are to be revealed.
+    Secrets are hidden unless ``reveal`` is true.
 
     >>> to_typed_json({"a": (1, 2), "b": b"ok"})
     {'a': {'$python': 'tuple', 'items': [1, 2]}, 'b': {'$python': 'bytes', 'text': 'b2s='}}
@@ -144,37 +144,32 @@ def to_typed_json(value: Any, *, reveal: bool = False) -> Any:
     kind = type(value)
     if is_json(value) and not isinstance(value, (list, dict)):
         return value
-    told = partial(to_typed_json, reveal=reveal)
+    convert = partial(to_typed_json, reveal=reveal)
     if kind is list:
-        return list(map(told, value))
-    if (
-        isinstance(value, dict)
-        and all(type(key) is str for key in value)
-        and _TYPE_KEY not in value
-        and not _state(value)
-    ):
-        return {key: told(each) for key, each in value.items()}
+        return list(map(convert, value))
+    if isinstance(value, dict) and all(type(key) is str and key != _TYPE_KEY for key in value) and not _state(value):
+        return {key: convert(each) for key, each in value.items()}
     name = kind.__qualname__ if _is_standard(kind) else f"{kind.__module__}.{kind.__qualname__}"
     if hasattr(kind, "get_secret_value"):
-        return {_TYPE_KEY: name, "secret": told(value.get_secret_value())} if reveal else HIDDEN
-    return {_TYPE_KEY: name, **{key: told(each) for key, each in _state(value).items()}, **_content(value, told)}
+        return {_TYPE_KEY: name, "secret": convert(value.get_secret_value())} if reveal else HIDDEN
+    return {_TYPE_KEY: name, **{key: convert(each) for key, each in _state(value).items()}, **_content(value, convert)}
 
 
 def _has_type_key(value: Any) -> bool:
-    """Return whether something in a value looks like a value with its type."""
+    """Return whether a value contains a dict with the key that marks types."""
     if isinstance(value, dict):
         return _TYPE_KEY in value or any(map(_has_type_key, value.values()))
     return isinstance(value, list) and any(map(_has_type_key, value))
 
 
-def _content(value: Any, told: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return what an object is, beside its attributes: entries, items, or a scalar's text."""
+def _content(value: Any, convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the content of an object besides its attributes: entries, items, or the text of a scalar."""
     if isinstance(value, Mapping):
-        return {"entries": sorted(([told(key), told(each)] for key, each in value.items()), key=repr)}
+        return {"entries": sorted(([convert(key), convert(each)] for key, each in value.items()), key=repr)}
     if isinstance(value, _LISTS):
-        return {"items": list(map(told, value))}
+        return {"items": list(map(convert, value))}
     if isinstance(value, _SETS):
-        return {"items": sorted(map(told, value), key=repr)}
+        return {"items": sorted(map(convert, value), key=repr)}
     if isinstance(value, enum.Enum):
         return {"name": value.name}
     if _state(value) and not isinstance(value, (str, int, float)):
@@ -183,19 +178,19 @@ def _content(value: Any, told: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """Return the text of a scalar; refuse an object that has none of its own."""
+    """Return the text of a scalar; raise :class:`DisplayError` if the text does not identify the value."""
     text, kind = scalar_to_json(value), type(value)
     if isinstance(value, (str, int, float, bytes)) or _are_equal(_rebuild(kind, text), value):
         return text
-    raise DisplayError(f"It cannot be shown: nobody can tell from outside what a {kind.__qualname__} holds")
+    raise DisplayError(f"It cannot be shown: the content of a {kind.__qualname__} is unknown")
 
 
 def _rebuild(kind: Any, text: Any) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values come here
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values need it
 
     try:
         return TypeAdapter(kind).validate_python(text)
-    except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
+    except Exception:  # noqa: BLE001 - a custom class can raise anything
         return None
 
 
@@ -208,14 +203,14 @@ def _content_differences(one: Any, other: Any, place: Place, *, scalar: bool) ->
         if sorted(map(repr, one)) != sorted(map(repr, other)):
             yield Difference(place, is_scalar=False)
     elif scalar and one is not other and (not _are_equal(one, other) or repr(one) != repr(other)):
-        yield Difference(place, is_scalar=_is_standard(type(one)))  # others may have a text that tells less
+        yield Difference(place, is_scalar=_is_standard(type(one)))  # the text of other types may be incomplete
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; False where that is not a matter of yes or no, as for arrays."""
+    """Return whether two values are equal; False if the comparison fails, as for arrays."""
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - a class of somebody's own can raise anything
+    except Exception:  # noqa: BLE001 - a custom class can raise anything
         return False
 
 
@@ -245,22 +240,22 @@ def _item_differences(one: Any, other: Any, place: Place) -> Iterator[Difference
 
 
 def _state(value: Any) -> dict[str, Any]:
-    """Return every attribute that an object holds itself: in its dict, its slots, as a field of a struct."""
+    """Return the attributes that an object stores: in its dict, in slots, or as struct fields."""
     kind = type(value)
     if kind in _JSON or kind in _LISTS or kind is dict or isinstance(value, enum.Enum):
         return {}
     if isinstance(value, (FunctionType, MethodType, partial)):
         return _function_state(value)
     found = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
-    said = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
-    own = getattr(value, "__dict__", {})
-    return (
-        {**said, **{name: each for name, each in own.items() if name not in _cached_attributes(kind)}} if own else said
-    )
+    slots = {name: each for name, each in found.items() if each is not None or not name.startswith("__pydantic")}
+    if own := getattr(value, "__dict__", {}):
+        cached = _cached_attributes(kind)
+        slots.update((name, each) for name, each in own.items() if name not in cached)
+    return slots
 
 
 def _cached_attributes(kind: type) -> frozenset[str]:
-    """Return the attributes in which objects of a type keep what they have computed of their fields."""
+    """Return the attributes in which objects of a type cache computed values."""
     known = _known_cached.get(kind)
     if known is None:
         names = {name: each for base in kind.__mro__ for name, each in vars(base).items()}
@@ -270,7 +265,7 @@ def _cached_attributes(kind: type) -> frozenset[str]:
 
 
 def _function_state(function: Any) -> dict[str, Any]:
-    """Return what a function holds beside its code."""
+    """Return the state of a function besides its code."""
     if isinstance(function, MethodType):
         return {"__self__": function.__self__, "__func__": function.__func__}
     if isinstance(function, partial):
@@ -280,7 +275,7 @@ def _function_state(function: Any) -> dict[str, Any]:
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    """Return the names of what objects of a type hold outside of their dict."""
+    """Return the names of the attributes that objects of a type store outside of their dict."""
     known = _known_slots.get(kind)
     if known is None:
         names = [name for base in kind.__mro__ if not _is_standard(base) for name in _own_slots(base)]
@@ -292,10 +287,10 @@ def _slots(kind: type) -> tuple[str, ...]:
 def _own_slots(base: type) -> list[str]:
     slots = vars(base).get("__slots__", ())
     names = [slots] if isinstance(slots, str) else list(slots)
-    private = f"_{base.__name__.lstrip('_')}"  # under which a class keeps names that begin with two underscores
+    private = f"_{base.__name__.lstrip('_')}"  # name mangling
     return [f"{private}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names]
 
 
 def _is_standard(kind: type) -> bool:
-    """Return whether a type is of Python itself: its slots may hold what was computed on the way."""
+    """Return whether a type belongs to the standard library; its slots may hold cached values."""
     return kind.__module__.partition(".")[0] in sys.stdlib_module_names

@@ -1,7 +1,7 @@
-"""Common types as core schema and JSON Schema in one go.
+"""Write the core schema and the JSON Schema of common types without pydantic's generators.
 
-Pydantic's own generators know every type and take a millisecond for a tool of five parameters. Most parameters are of a
-few types, which are written here at a tenth of that cost, in the very same words; anything else goes the long way.
+Pydantic's generators know every type, and take a millisecond for a tool with five parameters. Most parameters have one
+of a few types, whose schemas are written here at a tenth of that cost, with the same result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsemble.schema.pydantic_hooks import CONFIG, Shape, make_constructor
 from toolsemble.schema.tagged import tag_choice
 
 Schemas: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
-"""A core schema and the JSON Schema that says the same."""
+"""A core schema and the equivalent JSON Schema."""
 
 _SCALARS: dict[Any, tuple[str, dict[str, Any]]] = {
     str: ("str", {"type": "string"}),
@@ -61,11 +61,11 @@ _LENGTHS = {
 
 
 class _UnsupportedTypeError(Exception):
-    """The type goes the long way."""
+    """The type needs pydantic's generators."""
 
 
 def write_schemas(shape: Shape) -> Schemas | None:
-    """Give both schemas of a shape whose fields are all of common types, or None.
+    """Return both schemas of a shape with fields of common types; None for any other shape.
 
     >>> write_schemas(Shape(dict, "nothing"))[1]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -78,7 +78,7 @@ def write_schemas(shape: Shape) -> Schemas | None:
 
 def _write_shape(shape: Shape) -> Schemas:
     if shape.extras is not None or _count_uses(shape, _MOST_SHAPES) <= 0:
-        raise _UnsupportedTypeError  # written out at every place it would grow without bounds; that needs references
+        raise _UnsupportedTypeError  # expanding it everywhere could grow without bounds; references are needed
     fields = {each.name: (each, *_write_field(each, kind)) for each, kind in shape.fields}
     core: dict[str, Any] = {
         "type": "typed-dict",
@@ -96,9 +96,9 @@ def _write_shape(shape: Shape) -> Schemas:
     if (rename := shape.renaming()) is not None:
         core = {"type": "function-after", "function": {"type": "no-info", "function": rename}, "schema": core}
     if not issubclass(shape.kind, dict):
-        made = {"type": "no-info", "function": make_constructor(shape)}
-        read = {"type": "function-after", "function": made, "schema": core}
-        # An object that a program hands over is passed on; JSON text is read field by field.
+        construct = {"type": "no-info", "function": make_constructor(shape)}
+        read = {"type": "function-after", "function": construct, "schema": core}
+        # Python objects of the type are kept; JSON text is validated field by field.
         core = {
             "type": "json-or-python",
             "json_schema": read,
@@ -108,7 +108,7 @@ def _write_shape(shape: Shape) -> Schemas:
 
 
 def _count_uses(shape: Shape, left: int) -> int:
-    """Give how much is left of a number when every use of a shape inside a shape takes one."""
+    """Return ``left`` minus the number of uses of shapes inside a shape; stop at 0."""
     for _, kind in shape.fields:
         for inner in _shapes_in(kind):
             left = left if left <= 0 else _count_uses(inner, left - 1)
@@ -141,7 +141,7 @@ def _write_field(each: Field, kind: Any) -> Schemas:
 
 
 def _write_default(value: Any) -> Any:
-    """Give a default as JSON holds it."""
+    """Return a default as JSON."""
     if isinstance(value, enum.Enum):
         value = value.value
     if type(value) is float and not math.isfinite(value):
@@ -181,7 +181,7 @@ def _write_enum(kind: type[enum.Enum]) -> Schemas:
     members = list(kind)
     values = {type(member.value) for member in members}
     own = kind.__doc__ not in (None, "An enumeration.") or kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
-    if own or values != {str} or len(members) < 2:  # noqa: PLR2004 - one alone is written as a constant
+    if own or values != {str} or len(members) < 2:  # noqa: PLR2004 - pydantic writes a single member as a constant
         raise _UnsupportedTypeError
     core: dict[str, Any] = {"type": "enum", "cls": kind, "members": members, "missing": None}
     if issubclass(kind, str):
@@ -191,15 +191,15 @@ def _write_enum(kind: type[enum.Enum]) -> Schemas:
 
 def _write_literal(values: list[Any]) -> Schemas:
     if not all(type(value) is str for value in values):
-        raise _UnsupportedTypeError  # Python takes True for 1, which has to be kept apart
-    said = {"const": values[0]} if len(values) == 1 else {"enum": values}
-    return {"type": "literal", "expected": values}, {**said, "type": "string"}
+        raise _UnsupportedTypeError  # in Python, True equals 1
+    keyword = {"const": values[0]} if len(values) == 1 else {"enum": values}
+    return {"type": "literal", "expected": values}, {**keyword, "type": "string"}
 
 
 def _write_union(options: tuple[Any, ...]) -> Schemas:
     written = [_write_type(option) for option in options if option not in (None, type(None))]
     json: dict[str, Any] = {"anyOf": [each for _, each in written]}
-    # Each choice has a label of its own, by which errors are told apart.
+    # Each choice has its own label, which tells errors apart.
     core: dict[str, Any] = {"type": "union", "choices": [(each, str(n)) for n, (each, _) in enumerate(written)]}
     core = written[0][0] if len(written) == 1 else tag_choice(core, {})
     if len(written) == len(options):
@@ -213,7 +213,7 @@ def _write_annotated(base: Any, *metadata: Any) -> Schemas:
     core, json = _write_type(base)
     for item in metadata:
         if is_field_info(item):
-            if not item._attributes_set.keys() <= _SUPPORTED:  # noqa: SLF001 - what was said, not what is the default
+            if not item._attributes_set.keys() <= _SUPPORTED:  # noqa: SLF001 - only the arguments that were passed
                 raise _UnsupportedTypeError
             for inner in item.metadata:
                 _constrain(core, json, inner)
@@ -236,14 +236,14 @@ def _constrain(core: dict[str, Any], json: dict[str, Any], item: Any) -> None:
     else:
         raise _UnsupportedTypeError
     bound = getattr(item, key)
-    wanted = int if core["type"] != "float" else (int, float)
+    number_type = int if core["type"] != "float" else (int, float)
     if (
         isinstance(bound, bool)
-        or not isinstance(bound, wanted)
+        or not isinstance(bound, number_type)
         or not math.isfinite(bound)
         or (key != "ge" and bound < 0)
     ):
-        raise _UnsupportedTypeError  # whether it makes sense is for pydantic to say, at definition
+        raise _UnsupportedTypeError  # pydantic decides at definition whether it is valid
     core[key] = json[keyword] = bound
 
 
@@ -267,7 +267,7 @@ def _write_frozenset(item: Any) -> Schemas:
 
 
 def _write_tuple(*items: Any) -> Schemas:
-    if len(items) != 2 or items[1] is not ...:  # noqa: PLR2004 - a type and the dots
+    if len(items) != 2 or items[1] is not ...:  # noqa: PLR2004 - a type and an ellipsis
         raise _UnsupportedTypeError
     core, json = _write_type(items[0])
     variadic = {"type": "tuple", "items_schema": [core], "variadic_item_index": 0, "fail_fast": True}

@@ -1,4 +1,4 @@
-"""Arguments that fit a JSON Schema which somebody else wrote, checked by jsonschema-rs."""
+"""Validate arguments against a custom JSON Schema, with jsonschema-rs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_TELLING = 100_000
 
 
 class SchemaArguments:
-    """Checks JSON text against a schema; the schema itself is checked when it is made."""
+    """A validator of arguments by a JSON Schema, which is checked at once."""
 
     def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
         self.owner = owner
@@ -40,8 +40,8 @@ class SchemaArguments:
         self.schema = check_schema(owner, parameters)
         if (keyword := unnamed_secret(self.schema)) is not None:
             raise ToolDefinitionError(
-                f"Tool '{owner}': {keyword} has secrets (format 'password'), which can be hidden under the name of a "
-                "parameter only; list them under properties"
+                f"Tool '{owner}': {keyword} allows secrets (format 'password'), but only declared "
+                "parameters can be hidden; list them under properties"
             )
         self.secret_keys = secret_keys(self.schema)
         text = json.dumps(self.schema)
@@ -53,14 +53,14 @@ class SchemaArguments:
         self._error_budget = _MOST_TELLING // (1 + _longest_list(self.schema) // _LONG_LIST)
 
     def validate(self, text: str) -> dict[str, Any]:
-        """Give the object that JSON text holds, or raise :class:`MismatchError`."""
-        import pydantic_core  # noqa: PLC0415 - its reader bounds the depth, which the validator does not
+        """Return the object in JSON text, or raise :class:`MismatchError`."""
+        import pydantic_core  # noqa: PLC0415 - its parser limits the depth, which the validator does not
 
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
             if self._has_integers and not _has_exact_numbers(value):
                 value = pydantic_core.from_json(self._restore_integers(text), allow_inf_nan=False)
-        except (TypeError, ValueError, RecursionError):  # the first is for halves of surrogate pairs
+        except (TypeError, ValueError, RecursionError):  # TypeError for lone surrogates
             raise MismatchError from None
         if len(text) > self._at_most and not self._work.admits(value, len(text)):
             raise MismatchError
@@ -69,44 +69,43 @@ class SchemaArguments:
         return value
 
     def _restore_integers(self, text: str) -> str:
-        """Return the text with integers where the schema wants some and a number of many digits is a whole one."""
+        """Return the text with floats replaced by integers where the schema requires them and no digit is lost."""
         value = json.loads(text, parse_float=WrittenFloat)
         return json.dumps(Repairs(self.schema, frozenset()).repair(value, self.schema), allow_nan=False)
 
     def holds(self, _: Any) -> bool:
-        """Give False: a schema makes no type of its own."""
+        """Return False: a schema has no Python type."""
         return False
 
     def take(self, value: Any) -> dict[str, Any]:
-        """Give the object that a mapping is as JSON, or raise :class:`MismatchError`."""
+        """Return a mapping as a JSON object, or raise :class:`MismatchError`."""
         return self.validate(to_display_text(value))
 
-    def wrong_keys(self, unfit: MismatchError) -> None:
-        """Give None: whatever does not fit, any key may be to blame."""
+    def wrong_keys(self, mismatch: MismatchError) -> None:
+        """Return None: any key may be wrong."""
 
-    def problems(self, text: str, value: Any, unfit: MismatchError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
-        """Give what is wrong with a value, in words, and how many problems there are beyond."""
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text is plain JSON
+        """Return the problems of a value, and the number of problems left out."""
         found: dict[Path, list[str]] = {}
-        plain = json.loads(text)  # the validator takes no numbers that remember how they were written
+        plain = json.loads(text)  # the validator does not accept WrittenFloat
         if not self._work.admits(plain, len(text)):
             return [Problem((), "nested too deeply or too long to be checked; send less")], 0
         if (errors := self._find_errors(plain, text)) is None:
             return [Problem((), "does not fit, and is too long to say where; send less")], 0
         for error in islice(errors, _MOST_ERRORS):
-            for path, says in _translate_error(error, self.schema):
-                found.setdefault(path, []).append(says)
+            for path, message in _translate_error(error, self.schema):
+                found.setdefault(path, []).append(message)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
-        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
+        return [Problem(path, ", ".join(dict.fromkeys(message))) for path, message in ordered], 0
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - it tells all
-        """Give the values once more, in objects that nobody else holds; secrets hidden."""
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - it is always complete
+        """Return a copy of the values, with secrets hidden."""
         return hide_values(to_display(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     def _find_errors(self, value: Any, text: str) -> list[Any] | None:
-        """Return what the validator finds; of a long text the first problem has to do, for it would look for all.
+        """Return the validator's errors; of a long text only the first, as finding all takes too long.
 
-        None means that even the first problem would take too long: of a choice, everything that is wrong with each
-        option is told, item by item.
+        Return None if even the first error would take too long: an error of a choice lists all errors of each option.
         """
         if len(text) <= _LONG_TEXT and self._work.estimate(value, len(text)) <= 2 * self._error_budget:
             return list(self._validator.iter_errors(value))
@@ -126,7 +125,7 @@ class SchemaArguments:
 
 
 def _has_exact_numbers(value: Any) -> bool:
-    """Return whether no number in a value is so large that a float may have lost its last digits."""
+    """Return whether no number in a value is so large that a float may have lost digits."""
     kind = type(value)
     if kind is dict:
         return all(map(_has_exact_numbers, value.values()))
@@ -136,7 +135,7 @@ def _has_exact_numbers(value: Any) -> bool:
 
 
 def hide_values(shown: Any, keys: frozenset[str]) -> Any:
-    """Give JSON values in which those under some names are hidden, whole.
+    """Return JSON values with the values under some keys hidden.
 
     >>> hide_values({"user": "ada", "key": "k1"}, frozenset({"key"}))
     {'user': 'ada', 'key': '**********'}
@@ -147,26 +146,26 @@ def hide_values(shown: Any, keys: frozenset[str]) -> Any:
 
 
 def _compile_validator(owner: str, schema: dict[str, Any]) -> Any:
-    import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
+    import jsonschema_rs  # noqa: PLC0415 - only tools with a custom schema need it
 
     try:
-        # Nothing is ever fetched, and patterns are of the kind that cannot be made to run for ever.
+        # Nothing is fetched, and patterns run in linear time.
         return jsonschema_rs.validator_for(
             schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
-    except ValueError as problem:  # its own errors, and references that cannot be resolved
+    except ValueError as problem:  # its own errors, and unresolvable references
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
 
 
 def _tag_choices(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return a schema that reads choices by their constants, where there are some and the validator would know how."""
+    """Return a schema in which constants select the options of choices, if the draft supports it."""
     if schema.get("$schema", DRAFTS[0]).rstrip("#") not in DRAFTS[:3] or "/anyOf/" in text or "/oneOf/" in text:
-        return schema  # older drafts have no conditions, and references into a choice would miss it
+        return schema  # older drafts have no conditions, and references into a choice would break
     return tag_schema(schema)
 
 
 def _measure_work(owner: str, schema: dict[str, Any], text: str) -> Work:
-    """Return how much work values can cause; refuse a schema by which a short value could stop the process."""
+    """Return the work that values can cause; raise ToolDefinitionError if a short value could block the process."""
     try:
         return measure_work(schema, text)
     except TooMuchWorkError as problem:
@@ -174,7 +173,7 @@ def _measure_work(owner: str, schema: dict[str, Any], text: str) -> Work:
 
 
 def _longest_list(schema: Any) -> int:
-    """Return the number of values in the longest enum, which every error repeats."""
+    """Return the length of the longest enum, which every error repeats."""
     longest, waiting = 0, [schema]
     while waiting:
         node = waiting.pop()
@@ -188,7 +187,7 @@ def _longest_list(schema: Any) -> int:
 
 
 def _translate_error(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
-    """Give an error of the validator as places and words."""
+    """Return an error of the validator as paths and messages."""
     path: Path = tuple(error.instance_path)
     kind, facts = error.kind.name, error.kind.as_dict()
     if error.instance is None and kind in _OF_NULL and is_missing(schema, path):
@@ -198,13 +197,15 @@ def _translate_error(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, 
     if kind in {"additionalProperties", "unevaluatedProperties"}:
         return [((*path, name), "not a parameter of this tool") for name in facts["unexpected"]]
     if kind in {"anyOf", "oneOf"} and facts.get("context"):
-        branches = [[said for each in branch for said in _translate_error(each, schema)] for branch in facts["context"]]
+        branches = [
+            [found for each in branch for found in _translate_error(each, schema)] for branch in facts["context"]
+        ]
         return _nearest_branch(branches, path)
     return [(path, _phrase(kind, facts, error.message))]
 
 
 def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
-    """Give what kinds of errors there are, those of options included."""
+    """Yield the kinds of errors, including those of options."""
     for error in errors:
         yield error.kind.name
         for branch in error.kind.as_dict().get("context", ()):
@@ -212,11 +213,11 @@ def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
 
 
 def _nearest_branch(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:
-    """Give what is wrong with the option that came nearest, or that none of them fits."""
+    """Return the errors of the nearest option, or one error that lists what each option expects."""
     inside = [branch for branch in branches if branch and all(len(place) > len(path) for place, _ in branch)]
     if inside:
         return min(inside, key=len)
-    wanted = [says.removeprefix("expected ") for branch in branches for _, says in branch]
+    wanted = [message.removeprefix("expected ") for branch in branches for _, message in branch]
     return [(path, f"expected {' or '.join(dict.fromkeys(wanted))}")]
 
 
@@ -229,8 +230,8 @@ def _phrase(kind: str, facts: Mapping[str, Any], message: str) -> str:
         return f"expected {format_choices([facts['expected_value']])}"
     if kind == "pattern":
         return f"expected text that matches {facts['pattern']}"
-    said = describe_constraint({kind: next(iter(facts.values()), True)}, kind)
-    return f"expected {said}" if said else preview(message, _LONGEST_MESSAGE)
+    phrase = describe_constraint({kind: next(iter(facts.values()), True)}, kind)
+    return f"expected {phrase}" if phrase else preview(message, _LONGEST_MESSAGE)
 
 
 def _order(schema: Mapping[str, Any], path: Path) -> int:

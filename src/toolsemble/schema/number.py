@@ -1,4 +1,4 @@
-"""Numbers that JSON cannot hold, or that nobody would read: what is told of them."""
+"""Parse numbers in JSON without losing digits, and report numbers that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final, Self
 from toolsemble.schema.problem import Path, format_path
 
 MOST_DIGITS: Final = 4300
-"""How many digits a whole number may have: more take too long to read, so that Python and pydantic-core refuse them."""
+"""The maximum number of digits of an integer; Python and pydantic-core reject more."""
 
 TOO_LONG: Final = (
     f"a number has more than {MOST_DIGITS} digits; send a smaller one, or put it in quotes where text is expected"
 )
-"""What is told of a number with more digits than that."""
+"""The message for an integer with more digits."""
 
 _LARGEST = 10**MOST_DIGITS
-_MAX_EXACT = 2**53 - 1  # up to here, different whole numbers are different floats
+_MAX_EXACT = 2**53 - 1  # up to here, different integers are different floats
 _LONGEST_PLACE = 200
 _LONGEST_FRACTION = 40
 _INTEGER = re.compile(r"[+-]?[0-9]++")
@@ -25,23 +25,23 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 class LongNumberError(ValueError):
-    """A number has more digits than are read."""
+    """An integer with more than MOST_DIGITS digits."""
 
 
 class WrittenFloat(float):
-    """A number that remembers how it was written."""
+    """A float that keeps the text it was parsed from."""
 
     text: str
 
     def __new__(cls, text: str) -> Self:
-        """Keep the text beside the value."""
+        """Parse the text and keep it."""
         number = super().__new__(cls, text)
         number.text = text
         return number
 
 
 def to_integer(number: float) -> int | None:
-    """Return the integer that a number was written as; None when it has a fraction, or its last digits are not known.
+    """Return the integer that a number was written as; None if it has a fraction, or its last digits are unknown.
 
     >>> to_integer(WrittenFloat("9007199254740993.0")), to_integer(5.0), to_integer(2.0**60), to_integer(5.5)
     (9007199254740993, 5, None, None)
@@ -52,19 +52,19 @@ def to_integer(number: float) -> int | None:
 
 
 def is_exact(number: float) -> bool:
-    """Return whether it is known how a number was written, or the number is so small that nothing was lost."""
+    """Return whether a float has lost no digits: its text is known, or it is small enough."""
     return math.isfinite(number) and (isinstance(number, WrittenFloat) or -_MAX_EXACT <= number <= _MAX_EXACT)
 
 
 def _parse_integer(text: str) -> int | None:
-    from decimal import Decimal  # noqa: PLC0415 - well-written arguments never come here
+    from decimal import Decimal  # noqa: PLC0415 - valid arguments do not need it
 
     integer, divisor = Decimal(text).as_integer_ratio()
     return integer if divisor == 1 else None
 
 
 def parse_number(text: str, *, whole: bool) -> float | None:
-    """Give the number that a text is, a whole one if that is wanted; None when it is none.
+    """Return the number in a text; with ``whole``, only an integer. None if the text is not such a number.
 
     >>> parse_number("5.0", whole=True), parse_number("1e3", whole=False), parse_number("five", whole=False)
     (5, 1000.0, None)
@@ -82,13 +82,13 @@ def parse_number(text: str, *, whole: bool) -> float | None:
 
 
 def find_unwritable(value: Any) -> str:
-    """Give what is wrong with the first number that JSON text cannot hold, and where it is; empty when there is none.
+    """Return the path and the problem of the first number that JSON cannot represent; empty if there is none.
 
     >>> find_unwritable({"sizes": [1.5, float("nan")]})
     'sizes[1]: NaN is not a JSON value; send a finite number, or leave it out'
     """
     waiting: list[tuple[Path, Any]] = [((), value)]
-    seen: set[int] = set()  # a program may hand over what contains itself
+    seen: set[int] = set()  # a Python object may contain itself
     while waiting:
         path, each = waiting.pop()
         if isinstance(each, (dict, list, tuple)):

@@ -1,4 +1,4 @@
-"""Schema keywords in short words, for descriptions that models read and for errors that they act on."""
+"""Describe schema keywords in short phrases, for descriptions and for error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TYPES = {
 
 
 def json_type(value: object) -> str:
-    """Give the JSON type of a value.
+    """Return the JSON type of a value.
 
     >>> [json_type(value) for value in (True, 1, 1.5, "a", None)]
     ['boolean', 'integer', 'number', 'string', 'null']
@@ -56,7 +56,7 @@ _KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"
 
 
 def has_json_type(value: object, kind: object) -> bool:
-    """Whether a value is of a JSON type: a whole number is an integer, however it is written, and a number.
+    """Return whether a value is of a JSON type; an integral float is an integer, and an integer is a number.
 
     >>> has_json_type(2, "number"), has_json_type(2.0, "integer"), has_json_type(True, "integer")
     (True, True, False)
@@ -68,7 +68,7 @@ def has_json_type(value: object, kind: object) -> bool:
 
 
 def format_value(value: object) -> str:
-    """Give a value as a model writes it.
+    """Return a value as it is quoted in messages.
 
     >>> format_value("asc"), format_value(None)
     ("'asc'", 'null')
@@ -77,7 +77,7 @@ def format_value(value: object) -> str:
 
 
 def format_choices(values: list[Any]) -> str:
-    """Give the allowed values as a phrase.
+    """Return the allowed values as a phrase.
 
     >>> format_choices(["asc", "desc"])
     "one of 'asc', 'desc'"
@@ -88,7 +88,7 @@ def format_choices(values: list[Any]) -> str:
 
 
 def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
-    """Give what a keyword says, in words; empty when there is nothing to say.
+    """Return a keyword as a phrase; empty if there is nothing to say.
 
     >>> describe_constraint({"minimum": 1, "maximum": 7}, "minimum"), describe_constraint({"format": "date"}, "format")
     ('between 1 and 7', 'a date, YYYY-MM-DD')
@@ -128,7 +128,7 @@ _PAIRS = {
 
 
 def _describe_bounds(schema: Mapping[str, Any], keyword: str) -> str:
-    """Give both bounds at the lower one, and nothing more at the upper one."""
+    """Return both bounds for the lower keyword, and nothing for the upper one."""
     low, high, unit = _PAIRS[keyword]
     if low in schema and high in schema:
         if keyword == high:

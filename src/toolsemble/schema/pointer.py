@@ -1,4 +1,4 @@
-"""What a reference inside a schema points to."""
+"""Resolve ``$ref`` inside a JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 
 def resolve_schema(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a schema together with what it refers to; its own words stand above those.
+    """Return a schema merged with the target of its ``$ref``; its own keywords take precedence.
 
     >>> resolve_schema({"$defs": {"a": {"type": "string"}}}, {"$ref": "#/$defs/a", "title": "A"})
     {'type': 'string', '$ref': '#/$defs/a', 'title': 'A'}
@@ -17,7 +17,7 @@ def resolve_schema(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mappin
 
 
 def find_ref_target(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
-    """Give the schema that a reference inside the same document stands for; an empty one when there is none.
+    """Return the schema that a ``$ref`` in the same document refers to; empty if there is none.
 
     >>> find_ref_target({"$defs": {"a/b": {"type": "string"}}}, "#/$defs/a~1b")
     {'type': 'string'}

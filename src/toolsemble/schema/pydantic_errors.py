@@ -1,4 +1,4 @@
-"""What pydantic-core complains of, as problems: one for each place, without the names of union members."""
+"""Translate pydantic-core's errors into problems: one for each path, without the names of union members."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
-    """Give the problems that errors tell of a value; the schema says where null means that something is missing."""
+    """Return the problems that errors report for a value; the schema decides where null means missing."""
     located = [(_locate(error, value), error) for error in errors]
     chosen = _select_nearest(located)
     found: dict[Path, list[str]] = {}
     for (path, _), error in chosen:
-        said = found.setdefault(path, [])
+        phrases = found.setdefault(path, [])
         words = "missing" if _value_at(value, path) is None and is_missing(schema, path) else _phrase(error)
-        if words not in said:
-            said.append(words)
-    return [Problem(path, _combine(said)) for path, said in found.items()]
+        if words not in phrases:
+            phrases.append(words)
+    return [Problem(path, _combine(phrases)) for path, phrases in found.items()]
 
 
 _Location = tuple[Path, dict[Path, str]]
 
 
 def _locate(error: ErrorDetails, value: Any) -> _Location:
-    """Give where an error is, and of which member of the unions around it, by their places, it speaks."""
+    """Return the path of an error, and the union members it belongs to, by the paths of their unions."""
     path: list[str | int] = []
     members: dict[Path, str] = {}
     for index, part in enumerate(error["loc"]):
@@ -49,15 +49,15 @@ def _locate(error: ErrorDetails, value: Any) -> _Location:
 
 
 def _tag_name(error: ErrorDetails) -> str:
-    """Give the name of the field by which options are told apart; empty when a function does it."""
-    told = str(error.get("ctx", {}).get("discriminator"))
-    return told[1:-1] if told[:1] == told[-1:] == "'" else ""
+    """Return the name of the discriminator field; empty if the discriminator is a function."""
+    discriminator = str(error.get("ctx", {}).get("discriminator"))
+    return discriminator[1:-1] if discriminator[:1] == discriminator[-1:] == "'" else ""
 
 
 def _select_nearest(located: list[tuple[_Location, ErrorDetails]]) -> list[tuple[_Location, ErrorDetails]]:
-    """Give, for each union, the errors of the member that came nearest; all where none came near."""
+    """Return, for each union, the errors of the nearest member; all errors if no member is near."""
     unions = {union for (_, members), _ in located for union in members}
-    for union in sorted(unions, key=len, reverse=True):  # what is told of inner ones counts for the outer ones
+    for union in sorted(unions, key=len, reverse=True):  # inner unions first
         paths: dict[str, list[Path]] = {}
         for (path, members), _ in located:
             if union in members:
@@ -80,14 +80,14 @@ def _value_at(value: Any, path: Path) -> Any:
 _ABSENT = object()
 
 
-def _combine(said: list[str]) -> str:
-    """Give several expectations of one place as one."""
-    expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
-    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(said):
+def _combine(phrases: list[str]) -> str:
+    """Return several expectations for one path as one phrase."""
+    expected = [words.removeprefix("expected ") for words in phrases if words.startswith("expected ")]
+    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(phrases):
         return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
-    if len(expected) == len(said):
+    if len(expected) == len(phrases):
         return f"expected {' or '.join(dict.fromkeys(expected))}"
-    return ", ".join(said)
+    return ", ".join(phrases)
 
 
 def _phrase(error: ErrorDetails) -> str:
@@ -101,8 +101,8 @@ def _phrase(error: ErrorDetails) -> str:
         return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
     if kind in _BOUNDS:
         return f"expected {_BOUNDS[kind].format(**context)}"
-    if said := _EXPECTED.get(kind) or _family_phrase(kind) or _choices_phrase(error, context):
-        return f"expected {said}"
+    if phrase := _EXPECTED.get(kind) or _family_phrase(kind) or _choices_phrase(error, context):
+        return f"expected {phrase}"
     return re.sub("^Input should be ", "expected ", error["msg"])
 
 
@@ -114,7 +114,7 @@ def _family_phrase(kind: str) -> str:
 
 
 def _choices_phrase(error: ErrorDetails, context: Mapping[str, Any]) -> str:
-    """Give what is allowed, where there is a list of it."""
+    """Return the allowed values as a phrase, if the error lists them."""
     if "expected" in context:
         listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
         return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"

@@ -1,8 +1,8 @@
-"""Python types to something that pydantic can read JSON into, at every depth.
+"""Convert Python types to types that pydantic validates JSON into, at every depth.
 
-Pydantic knows scalars, containers and its own models. Dataclasses, typed dicts, named tuples, attrs classes and msgspec
-structs are read here, field by field, so that all of them behave alike: unknown keys are refused, descriptions are
-kept, and the constructor that the author wrote is the one that makes the object.
+Pydantic handles scalars, containers and its own models. Dataclasses, typed dicts, named tuples, attrs classes and
+msgspec structs are read here, field by field, so that all behave alike: unknown keys are rejected, descriptions are
+kept, and objects are created by the author's own constructor.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ _JSON_SCALARS = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a type stands: what its names mean, and how errors call the place."""
+    """The context of a type: its place for errors, and the meaning of its names."""
 
     place: str
-    """The parameter, for errors."""
+    """The parameter, for error messages."""
     names: Mapping[str, Any] = field(default_factory=dict)
-    """What forward references may mean beside a module's own names."""
+    """Names for forward references, beside those of the module."""
     variables: Mapping[Any, Any] = field(default_factory=dict)
-    """What type variables stand for."""
+    """The values of type variables."""
     owner: Any = None
-    """What ``Self`` stands for."""
+    """The meaning of ``Self``."""
     shapes: dict[Any, Shape] = field(default_factory=dict)
-    """The types whose fields are read by us, each once: they may contain themselves."""
+    """The types that are read field by field; shared, because types may contain themselves."""
     aliases: frozenset[Any] = frozenset()
-    """The recursive aliases around this place."""
+    """The recursive aliases that enclose this type."""
 
     def refuse(self, what: Any, advice: str) -> NoReturn:
-        """Refuse a type, with the place and the way out."""
+        """Raise ToolDefinitionError for a type, with its place and advice."""
         name = getattr(what, "__name__", None) or str(what)
-        raise ToolDefinitionError(f"{self.place}: {name} cannot be asked of a model; {advice}")
+        raise ToolDefinitionError(f"{self.place}: {name} cannot be sent by a model; {advice}")
 
 
 def adapt_type(kind: Any, scope: Scope) -> Any:
-    """Give the type in a form that pydantic reads as we want; refuse what a model cannot send.
+    """Return the type in a form that pydantic validates as specified here; raise for types that JSON cannot represent.
 
     >>> adapt_type(list[int], Scope("parameter 'n'"))
     list[int]
@@ -90,7 +90,7 @@ def adapt_type(kind: Any, scope: Scope) -> Any:
 
 
 def _adapt_special_form(kind: Any, scope: Scope) -> Any:
-    """Give what a form that is no class stands for."""
+    """Return the adapted meaning of a type variable, a ``NewType``, a forward reference or another non-class."""
     if kind is None or kind is Any or kind is Ellipsis:
         return kind
     if isinstance(kind, TypeVar):
@@ -113,7 +113,7 @@ def _adapt_special_form(kind: Any, scope: Scope) -> Any:
 
 
 def _adapt_forward_reference(name: str, scope: Scope) -> Any:
-    """Give what a name stands for that an alias mentions before it is there: itself, or a name around it."""
+    """Return the adapted meaning of a forward reference in an alias: the alias itself, or a name in scope."""
     known = {**scope.names, **{alias.__name__: alias for alias in scope.aliases}}
     if name not in known:
         scope.refuse(repr(name), "define or import it where the annotation can see it")
@@ -121,7 +121,7 @@ def _adapt_forward_reference(name: str, scope: Scope) -> Any:
 
 
 def _adapt_alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
-    """Give what a ``type`` alias stands for; one that contains itself stays as it is, for pydantic knows those."""
+    """Return the adapted value of a ``type`` alias; a recursive alias is left to pydantic."""
     if alias in scope.aliases:
         return kind
     inner = Scope(
@@ -175,8 +175,8 @@ def _adapt_class(kind: type, scope: Scope) -> Any:
 
 
 def _check_known_class(kind: type, scope: Scope) -> Any:
-    """Give a class that pydantic knows; refuse one that nobody does."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types come here
+    """Return a class that pydantic knows; raise ToolDefinitionError for any other."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types need it
     from pydantic.errors import PydanticSchemaGenerationError  # noqa: PLC0415 - as above
 
     try:
@@ -187,7 +187,7 @@ def _check_known_class(kind: type, scope: Scope) -> Any:
 
 
 def _adapt_enum(kind: type[enum.Enum], scope: Scope) -> Any:
-    """Give an enumeration by value, or by name where the values are nothing that JSON has."""
+    """Return an enumeration that is read by value, or by name if its values are not JSON scalars."""
     if issubclass(kind, enum.Flag):
         scope.refuse(kind, "take a list of the members of an Enum")
     own = kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
@@ -198,18 +198,18 @@ def _adapt_enum(kind: type[enum.Enum], scope: Scope) -> Any:
 
 
 def _is_shape_discriminator(item: Any, kind: Any) -> bool:
-    """Whether it is a discriminator of types that we read ourselves: pydantic knows it only for its own."""
+    """Return whether an item is a discriminator of types that are read here; pydantic supports only its own."""
     shapes = [option for option in get_args(kind) if any(isinstance(part, Shape) for part in get_args(option)[1:])]
     return bool(shapes) and getattr(item, "discriminator", None) is not None
 
 
 def _convert_metadata(metadata: list[Any]) -> list[Any]:
-    """Give the metadata as pydantic knows it: descriptions, and the constraints of msgspec."""
+    """Return the metadata in pydantic's form: descriptions, and the constraints of msgspec."""
     return [each for item in metadata for each in _convert_metadata_item(item)]
 
 
 def _convert_metadata_item(item: Any) -> list[Any]:
-    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types come here
+    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types need it
 
     if isinstance(item, Param):
         return [Info(description=item.description or None, examples=list(item.examples) or None)]
@@ -217,13 +217,13 @@ def _convert_metadata_item(item: Any) -> list[Any]:
         return [Info(description=item)]
     if type(item).__module__.startswith("msgspec") and type(item).__name__ == "Meta":
         names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "title")
-        given = {name: getattr(item, name) for name in names if getattr(item, name) is not None}
-        return [Info(**given)]
+        constraints = {name: getattr(item, name) for name in names if getattr(item, name) is not None}
+        return [Info(**constraints)]
     return [item]
 
 
 def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
-    """Give a type whose fields are read by us."""
+    """Return a type whose fields are read here."""
     shape = scope.shapes.get(kind)
     if shape is None:
         shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
@@ -238,11 +238,11 @@ def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], s
 
 
 def _bind_type_variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """Give what the type variables of a class and of its generic bases stand for."""
+    """Return the values of the type variables of a class and of its generic bases."""
     known = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
     for base in getattr(origin, "__mro__", ()):
         for generic in vars(base).get("__orig_bases__", ()):
             parameters = getattr(get_origin(generic), "__parameters__", ())
-            given = (known.get(each, each) for each in get_args(generic))
-            known |= {name: each for name, each in zip(parameters, given, strict=False) if name is not each}
+            bound = (known.get(each, each) for each in get_args(generic))
+            known |= {name: each for name, each in zip(parameters, bound, strict=False) if name is not each}
     return known

@@ -1,4 +1,4 @@
-"""What null means at a place in arguments: nothing was sent, or a value that does not fit."""
+"""Decide whether null at a path in the arguments means a missing value or a wrong one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsemble.schema.problem import Path
 
 
 def is_missing(root: Mapping[str, Any], path: Path) -> bool:
-    """Whether null at a place means that something required is missing: not for items, nor where there is a default.
+    """Return whether null at a path means that a required value is missing; not for items, nor if null is allowed.
 
     >>> schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
     >>> is_missing(schema, ("city",)), is_missing(schema, ("days",))
@@ -25,7 +25,7 @@ def is_missing(root: Mapping[str, Any], path: Path) -> bool:
 
 
 def _expand(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
-    """Give schemas with all that they refer to or leave the choice of, each of them once."""
+    """Return the schemas with all schemas that they refer to or choose from, each once."""
     found: dict[int, Mapping[str, Any]] = {}
     waiting = schemas
     while waiting:
@@ -38,7 +38,7 @@ def _expand(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, An
 
 
 def _find_subschemas(schemas: Iterable[Mapping[str, Any]], part: str | int) -> list[Any]:
-    """Give what schemas say of one key or item."""
+    """Return the schemas of one key or item."""
     if isinstance(part, int):
         return [schema.get("items") for schema in schemas]
     return [schema.get("properties", {}).get(part, schema.get("additionalProperties")) for schema in schemas]

@@ -1,4 +1,4 @@
-"""Which parts of a JSON Schema are secrets, and what it may not say of those."""
+"""Find the secrets in a JSON Schema, and remove their default and example values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from toolsemble.schema.pointer import find_ref_target
 
-PASSWORD = "password"  # noqa: S105 - the name of a format, as JSON Schema has it
-"""The format of values that nobody is shown."""
+PASSWORD = "password"  # noqa: S105 - the name of a JSON Schema format
+"""The format of secret values."""
 
 _VALUE_KEYWORDS = ("default", "examples", "example")
 _ONE = {
@@ -19,7 +19,7 @@ _ONE = {
 
 
 def secret_keys(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Give the parameters that are secrets or have some inside.
+    """Return the parameters that are or contain secrets.
 
     >>> secret_keys({"properties": {"user": {"type": "string"}, "key": {"type": "string", "format": "password"}}})
     frozenset({'key'})
@@ -29,7 +29,7 @@ def secret_keys(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the schemas of the parameters, by name.
+    """Return the schemas of the parameters, by name.
 
     >>> list(parameters({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"user": {}}}}}))
     ['user']
@@ -42,7 +42,7 @@ def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
-    """Return the keyword by which a schema has secrets among parameters that have no name in it; None for none.
+    """Return the keyword that allows secrets under undeclared names; None if there is none.
 
     >>> unnamed_secret({"additionalProperties": {"type": "string", "format": "password"}})
     'additionalProperties'
@@ -57,7 +57,7 @@ def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
 
 
 def _applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return the schemas that may apply to the same value as a schema, that one first; each of them once."""
+    """Yield the schemas that may apply to the same value as a schema, starting with itself, each once."""
     waiting, known = deque[Any]([schema]), set[str]()
     while waiting:
         node = waiting.popleft()
@@ -91,13 +91,13 @@ def property_names(schema: Any) -> frozenset[str]:
 
 
 def remove_secret_values(schema: dict[str, Any]) -> dict[str, Any]:
-    """Give a schema that tells neither defaults nor examples of what is a secret or has one inside.
+    """Return a schema without the default and example values of secrets and of what contains them.
 
     >>> remove_secret_values({"properties": {"key": {"type": "string", "format": "password", "default": "hunter2"}}})
     {'properties': {'key': {'type': 'string', 'format': 'password'}}}
     """
-    made: dict[str, Any] = _remove_from_node(schema, _SecretRefs(schema))
-    return made
+    cleaned: dict[str, Any] = _remove_from_node(schema, _SecretRefs(schema))
+    return cleaned
 
 
 def _remove_from_node(node: Any, secrets: _SecretRefs) -> Any:
@@ -111,10 +111,10 @@ def _remove_from_node(node: Any, secrets: _SecretRefs) -> Any:
 
 
 class _SecretRefs:
-    """Knows which references of a schema lead to a secret; each part of the schema is looked at once."""
+    """The references of a schema that lead to a secret."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        found: dict[str, set[str]] = {}  # by each reference, those that stand where it leads
+        found: dict[str, set[str]] = {}  # for each reference, the references inside of its target
         secret: list[str] = []
         waiting = [*_scan(root)[1]]
         while waiting:
@@ -126,13 +126,13 @@ class _SecretRefs:
         self._refs = _trace_secret_refs(secret, found)
 
     def has_secret(self, node: Any) -> bool:
-        """Whether a schema is of a secret, or of something that holds one."""
+        """Return whether a schema is or contains a secret."""
         is_secret, refs = _scan(node)
         return is_secret or not self._refs.isdisjoint(refs)
 
 
 def _trace_secret_refs(secret: list[str], found: Mapping[str, set[str]]) -> set[str]:
-    """Return the references that lead to a secret, also by way of others."""
+    """Return the references that lead to a secret, directly or through others."""
     around: dict[str, list[str]] = {}
     for ref, inside in found.items():
         for each in inside:
@@ -146,7 +146,7 @@ def _trace_secret_refs(secret: list[str], found: Mapping[str, set[str]]) -> set[
 
 
 def _scan(node: Any) -> tuple[bool, set[str]]:
-    """Return whether a schema has a secret inside, and the references in it; none is followed."""
+    """Return whether a schema contains a secret, and the references in it, which are not followed."""
     is_secret, refs, waiting = False, set(), [node]
     while waiting:
         each = waiting.pop()
