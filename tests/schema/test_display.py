@@ -1,4 +1,4 @@
-"""What a reviewer is shown: every value that the tool gets, under the names that the model knows."""
+"""The displayed form of arguments: every value that the tool gets, with the keys that the model uses."""
 
 import datetime
 import enum
@@ -116,7 +116,7 @@ def test_the_fields_of_a_typed_dict_have_the_models_names():
     assert requests[0].arguments == {"Name": "x"}
 
 
-def test_a_type_whose_annotations_only_its_own_place_knows_is_shown_by_its_own_names():
+def test_a_type_with_unresolvable_annotations_is_shown_with_its_own_names():
     class Inner:
         pass
 
