@@ -253,12 +253,8 @@ def _write_list(item: Any) -> Schemas:
 
 
 def _write_set(item: Any) -> Schemas:
-    core, json = _write_type(item)
-    return {"type": "set", "items_schema": core, "fail_fast": True}, {
-        "type": "array",
-        "items": json,
-        "uniqueItems": True,
-    }
+    core, json = _write_list(item)
+    return {**core, "type": "set"}, {**json, "uniqueItems": True}
 
 
 def _write_frozenset(item: Any) -> Schemas:

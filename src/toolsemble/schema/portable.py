@@ -214,11 +214,8 @@ class _Writer:
         return self.write(schema.get("additionalProperties"), f"{path}.{name}", above)
 
     def _add_default(self, schema: Schema, written: dict[str, Any]) -> dict[str, Any]:
-        return (
-            {**written, "default": schema["default"]}
-            if "default" in schema and _is_sendable(schema["default"])
-            else written
-        )
+        has_default = "default" in schema and _is_sendable(schema["default"])
+        return {**written, "default": schema["default"]} if has_default else written
 
     def _move_keywords(self, schema: Schema, path: str, words: list[str]) -> None:
         for keyword in _MOVED:

@@ -17,7 +17,7 @@ import re
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
 
 from toolsemble.errors import ToolDefinitionError
@@ -124,14 +124,7 @@ def _adapt_alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope)
     """Return the adapted value of a ``type`` alias; a recursive alias is left to pydantic."""
     if alias in scope.aliases:
         return kind
-    inner = Scope(
-        scope.place,
-        scope.names,
-        {**scope.variables, **variables},
-        scope.owner,
-        scope.shapes,
-        scope.aliases | {alias},
-    )
+    inner = replace(scope, variables={**scope.variables, **variables}, aliases=scope.aliases | {alias})
     value = adapt_type(alias.__value__, inner)
     return kind if _mentions(value, alias) else value
 
@@ -232,7 +225,7 @@ def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], s
         remember(origin, fields)
         for each in fields:
             place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
-            inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
+            inner = replace(scope, place=place, variables=variables, owner=kind)
             shape.fields.append((each, adapt_type(each.annotation, inner)))
     return Annotated[Any, shape]
 
