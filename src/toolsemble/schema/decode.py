@@ -18,13 +18,7 @@ Repair: TypeAlias = Mapping[str, Any]
 Decoded: TypeAlias = tuple[Any, Sequence[Repair]]
 """The validated arguments, and the repairs that were made."""
 
-_KINDS: dict[type, str] = {
-    list: "ARRAY",
-    str: "STRING",
-    int: "NUMBER",
-    bool: "BOOLEAN",
-    type(None): "NULL",
-}
+_KINDS: dict[type, str] = {list: "ARRAY", str: "STRING", int: "NUMBER", bool: "BOOLEAN", type(None): "NULL"}
 _CUT_OFF = "the text is cut off; send all of it again"
 _TOO_DEEP = "nested too deeply; send fewer levels"
 _ONE_OBJECT = "; send one JSON object"

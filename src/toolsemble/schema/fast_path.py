@@ -40,17 +40,8 @@ _NUMBERS = {
     "MultipleOf": ("multiple_of", "multipleOf"),
 }
 _SUPPORTED = {
-    "description",
-    "examples",
-    "ge",
-    "gt",
-    "le",
-    "lt",
-    "multiple_of",
-    "min_length",
-    "max_length",
-    "annotation",
-}
+    "description", "examples", "ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "annotation",
+}  # fmt: skip
 _MOST_SHAPES = 100
 _LENGTHS = {
     ("MinLen", "str"): ("min_length", "minLength"),

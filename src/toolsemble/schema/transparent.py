@@ -27,11 +27,8 @@ _BY_NAME = {"fields", "choices"}  # their keys are names, not keywords
 _FUNCTIONS = {"function-after", "function-before", "function-plain", "function-wrap"}
 _OURS = ("toolsemble.schema.",)
 _PYDANTICS = {
-    "pydantic.types",
-    "pydantic.networks",
-    "pydantic._internal._generate_schema",
-    "pydantic._internal._validators",
-}
+    "pydantic.types", "pydantic.networks", "pydantic._internal._generate_schema", "pydantic._internal._validators",
+}  # fmt: skip
 
 
 def is_transparent(core: Any) -> bool:
