@@ -317,7 +317,7 @@ def test_strict_mode_refuses_what_it_cannot_say_and_names_the_place(provider, pa
         (taking({"type": "array", "items": {"type": "object"}}), r"\$.x\[\]: .* every key of an object by name"),
         (taking({"anyOf": [STRING, {}]}), r"\$.x: .* needs a type, and this admits anything"),
         (taking({"type": "array"}), r"\$.x: .* the type of an array's items"),
-        (STRING, r"\$: .* an object with named properties as the whole of the parameters"),
+        (STRING, r"\$: .* an object with named properties for the parameters"),
     ],
 )
 def test_what_strict_mode_cannot_say_is_explained(parameters, problem):

@@ -82,8 +82,8 @@ def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     if schema.get("additionalProperties", "properties" not in schema) is not False:
         raise _strict_error(path, "needs every key of an object by name, and this one is open; declare its keys")
     notes = [Note(path, "additionalProperties", "rewritten", "false")]
-    whole = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
-    return whole, [] if "additionalProperties" in schema else notes
+    closed = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
+    return closed, [] if "additionalProperties" in schema else notes
 
 
 def make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
@@ -105,7 +105,7 @@ def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, 
     """
     schema = ensure_object(parameters)
     if not parameters or schema.get("type") != "object" or "anyOf" in schema:
-        raise _strict_error("$", "needs an object with named properties as the whole of the parameters")
+        raise _strict_error("$", "needs an object with named properties for the parameters")
     return rewrite(schema, rule)
 
 
@@ -132,10 +132,10 @@ def describe(schema: Schema, *words: str) -> Schema:
     >>> describe({"description": "How many"}, "default: 5"), describe({}, "default: 5")
     ({'description': 'How many (default: 5)'}, {'description': 'default: 5'})
     """
-    said, own = "; ".join(words), schema.get("description")
-    if not said:
+    phrase, own = "; ".join(words), schema.get("description")
+    if not phrase:
         return schema
-    return {**schema, "description": f"{own} ({said})" if own else said}
+    return {**schema, "description": f"{own} ({phrase})" if own else phrase}
 
 
 def dump_json(value: object) -> str:

@@ -62,7 +62,7 @@ def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     schema, notes = _type_list(schema, path)
     words = {keyword: _words(keyword, value) for keyword, value in schema.items() if keyword not in _KEPT}
     kept = {keyword: value for keyword, value in schema.items() if keyword in _KEPT}
-    notes += [Note(path, keyword, "moved", said) for keyword, said in words.items()]
+    notes += [Note(path, keyword, "moved", phrase) for keyword, phrase in words.items()]
     return describe(kept, *words.values()), notes
 
 

@@ -115,8 +115,8 @@ def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
         by_type.setdefault(json_type(value), []).append(value)
     options: list[Schema] = [{"type": kind, "enum": values} for kind, values in by_type.items()]
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
-    said = options[0] if len(options) == 1 else {"anyOf": options}
-    return {**said, **rest}, [Note(path, "enum", "rewritten", "with types")]
+    typed = options[0] if len(options) == 1 else {"anyOf": options}
+    return {**typed, **rest}, [Note(path, "enum", "rewritten", "with types")]
 
 
 def _require_all(schema: Schema, path: str) -> tuple[Schema, list[Note]]:

@@ -37,7 +37,7 @@ class ScalarSubclass:
     """The class, called with the scalar."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - pydantic is already imported
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         validated = core_schema.no_info_after_validator_function(_convert_exceptions(self.kind), handler(source))
         return core_schema.json_or_python_schema(validated, core_schema.is_instance_schema(self.kind))
@@ -55,7 +55,7 @@ class Temporal:
 
     def wrap(self, known: Any) -> Any:
         """Return a core schema that validates text as the given one does, but rejects plain numbers."""
-        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - pydantic is already imported
+        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - only pydantic calls this
 
         lenient = SchemaValidator(known)
 
@@ -79,7 +79,7 @@ class ExactLiteral:
     """A hook that distinguishes true from 1, which are equal in Python."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - pydantic is already imported
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         values = list(get_args(source))
         if any(isinstance(value, enum.Enum) for value in values):
@@ -97,7 +97,7 @@ class EnumMember:
     """Whether a model sends the values, not the names."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - pydantic is already imported
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
         sent = core_schema.literal_schema(list(known))
@@ -187,7 +187,7 @@ class Shape:
     """Whether the schema is being generated, so that a nested use is a reference."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - pydantic is already imported
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         if self.busy:
             return core_schema.definition_reference_schema(self.ref)
@@ -215,7 +215,7 @@ class Shape:
 
 
 def _core_field(each: Field, kind: Any, handler: Any) -> Any:
-    from pydantic import Field as Info  # noqa: PLC0415 - pydantic is already imported
+    from pydantic import Field as Info  # noqa: PLC0415 - only pydantic calls this
     from pydantic_core import core_schema  # noqa: PLC0415 - as above
 
     if each.description or each.examples:

@@ -75,9 +75,9 @@ def _core_constants(fields: Any) -> Tags:
     named = fields.items() if isinstance(fields, dict) else ((each["name"], each) for each in fields)
     found = {}
     for name, each in named:
-        ours = each["type"] == "typed-dict-field"  # a model may accept a field under its name as well as its alias
-        alias = each.get("validation_alias", name) if ours or "validation_alias" not in each else None
-        if alias and each.get("required", not ours) and each["schema"]["type"] == "literal":
+        is_typed_dict = each["type"] == "typed-dict-field"  # a model may also accept the name beside the alias
+        alias = each.get("validation_alias", name) if is_typed_dict or "validation_alias" not in each else None
+        if alias and each.get("required", not is_typed_dict) and each["schema"]["type"] == "literal":
             found[alias] = list(each["schema"]["expected"])
     return found
 

@@ -201,13 +201,9 @@ class TypedArguments:
     @property
     def init_only(self) -> str:
         """The first constructor parameter that no object keeps, so it cannot be displayed; empty if none."""
-        ours = [
-            (each.kind.__name__, field.name)
-            for each in self._shapes
-            for field, _ in each.fields
-            if _is_init_only(field)
-        ]
-        found = ours or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
+        fields = [(each.kind.__name__, field) for each in self._shapes for field, _ in each.fields]
+        own = [(kind, field.name) for kind, field in fields if _is_init_only(field)]
+        found = own or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
     def _reread(self, shown: Any) -> Any:
