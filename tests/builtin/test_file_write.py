@@ -49,7 +49,7 @@ def test_what_a_model_is_shown(base):
     [
         ("overwrite", "old.txt", "Wrote 3 bytes to 'old.txt'", "new"),
         ("append", "old.txt", "Appended 3 bytes to 'old.txt'", "oldnew"),
-        ("create", "old.txt", "Error: 'old.txt' exists already", "old"),
+        ("create", "old.txt", "Error: 'old.txt' already exists", "old"),
         ("overwrite", "a/b/new.txt", "Wrote 3 bytes to 'a/b/new.txt'", "new"),
         ("append", "a/b/new.txt", "Appended 3 bytes to 'a/b/new.txt'", "new"),
         ("create", "a/b/new.txt", "Created 'a/b/new.txt' with 3 bytes", "new"),
@@ -266,7 +266,7 @@ FileWriteTool(sys.argv[1]).execute({"path": "a.txt", "content": "new", "mode": s
 class TestLeftovers:
     @pytest.fixture(autouse=True)
     def _sweeping(self, monkeypatch):
-        monkeypatch.setattr(paths, "_SWEPT", {})
+        monkeypatch.setattr(paths, "_NEXT_SWEEP", {})
 
     def killed(self, folder, step="replace", mode="overwrite"):
         """Return what a writer leaves that is killed before it is done."""
@@ -316,7 +316,7 @@ class TestLeftovers:
         assert {each.name for each in tmp_path.iterdir()} == {*names, other.name, "b.txt"}
 
     def test_a_directory_is_looked_at_once_in_a_while(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(paths, "_MOST_SWEPT", 2)
+        monkeypatch.setattr(paths, "_MAX_SWEEP_ENTRIES", 2)
         looked = []
         monkeypatch.setattr(paths, "is_leftover", lambda name: looked.append(name) or False)
         write = FileWriteTool(tmp_path)
@@ -325,7 +325,7 @@ class TestLeftovers:
             (tmp_path / path).parent.joinpath("z").touch()
             assert write.execute({"path": path, "content": ""}).is_success
         assert looked.count("z") == 4  # a, b, c, and b once more when there were too many to remember
-        assert len(paths._SWEPT) == 2
+        assert len(paths._NEXT_SWEEP) == 2
 
     def test_where_files_cannot_be_locked_their_age_counts(self, tmp_path, monkeypatch):
         def refuse(*_):

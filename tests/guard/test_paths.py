@@ -46,7 +46,7 @@ def sandbox(base, handles):
 
 
 def tree(folder):
-    """Give everything below a folder, to see that nothing has changed."""
+    """Return everything below a folder, to see that nothing has changed."""
     return {str(each.relative_to(folder)): each.lstat().st_mode for each in sorted(folder.rglob("*"))}
 
 
@@ -119,7 +119,7 @@ def test_an_absolute_path_is_denied_even_inside(sandbox, base):
 
 
 def payloads():
-    """Give the ways in which traversal is spelled, over a thousand."""
+    """Return the ways in which traversal is spelled, over a thousand."""
     dots = [
         "..",
         "%2e%2e",
@@ -292,7 +292,7 @@ class TestRaces:
         assert not (base / "a.txt").is_symlink()
         assert (base / "a.txt").read_bytes() == b"new"
 
-    def test_a_file_that_somebody_makes_meanwhile_is_not_replaced(self, sandbox, base, monkeypatch):
+    def test_a_file_created_meanwhile_is_not_replaced(self, sandbox, base, monkeypatch):
         real = os.link
 
         def racing(*arguments, **keywords):
@@ -300,7 +300,7 @@ class TestRaces:
             real(*arguments, **keywords)
 
         monkeypatch.setattr(os, "link", racing)
-        assert refusal(sandbox.write, "new.txt", b"ours", replace=False) == "'new.txt' exists already"
+        assert refusal(sandbox.write, "new.txt", b"ours", replace=False) == "'new.txt' already exists"
         assert (base / "new.txt").read_bytes() == b"theirs"
         assert names(base) == ["a.txt", "inner", "new.txt"]
 
@@ -318,12 +318,12 @@ class TestRaces:
 
 
 class TestWhatIsNoFile:
-    def test_a_pipe_is_refused_and_does_not_hold_us_up(self, sandbox, base):
+    def test_a_pipe_is_rejected_without_blocking(self, sandbox, base):
         os.mkfifo(base / "pipe")
-        told = "'pipe' is a device or a pipe, not a file"
-        assert refusal(sandbox.read, "pipe", LARGE) == refusal(sandbox.write, "pipe", b"") == told
+        expected = "'pipe' is a device or a pipe, not a file"
+        assert refusal(sandbox.read, "pipe", LARGE) == refusal(sandbox.write, "pipe", b"") == expected
 
-    def test_a_pipe_that_is_put_there_after_the_check_does_not_hold_us_up(self, sandbox, base, monkeypatch):
+    def test_a_pipe_created_after_the_check_does_not_block(self, sandbox, base, monkeypatch):
         def swap():
             (base / "a.txt").unlink()
             os.mkfifo(base / "a.txt")
@@ -339,8 +339,8 @@ class TestWhatIsNoFile:
 
     @pytest.mark.parametrize("path", ["dev/zero", "dev/tty", "dev/stdin", "proc/self/environ", "proc/self/fd/0"])
     def test_devices_and_processes_are_outside_even_of_the_root(self, handles, path):
-        told = refusal(Sandbox("/", handles=handles).read, path, LARGE)
-        assert told in {DENIED, f"'{path}' is a device or a pipe, not a file"}
+        expected = refusal(Sandbox("/", handles=handles).read, path, LARGE)
+        assert expected in {DENIED, f"'{path}' is a device or a pipe, not a file"}
 
     def test_a_device_is_refused(self, handles):
         assert refusal(Sandbox("/dev", handles=handles).read, "zero", 10) == "'zero' is a device or a pipe, not a file"
@@ -350,17 +350,17 @@ class TestWhatIsNoFile:
 
     @pytest.mark.parametrize("path", ["", ".", "./", "inner/", "inner/.", "inner/..", "new/", "a.txt/x/..", "new/x/.."])
     def test_a_path_that_names_a_directory_is_refused(self, sandbox, base, path):
-        told = f"{path!r} names a directory; name a file"
-        assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == told
+        expected = f"{path!r} names a directory; name a file"
+        assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == expected
         assert not (base / "new").exists()
 
-    def test_a_directory_is_no_file(self, sandbox):
-        told = "'inner' is a directory, not a file"
-        assert refusal(sandbox.read, "inner", LARGE) == refusal(sandbox.write, "inner", b"") == told
+    def test_a_directory_is_not_a_file(self, sandbox):
+        expected = "'inner' is a directory, not a file"
+        assert refusal(sandbox.read, "inner", LARGE) == refusal(sandbox.write, "inner", b"") == expected
 
-    def test_a_file_is_no_directory(self, sandbox):
-        told = "'a.txt/b.txt' leads through a file, not a directory"
-        assert refusal(sandbox.read, "a.txt/b.txt", LARGE) == refusal(sandbox.write, "a.txt/b.txt", b"") == told
+    def test_a_file_is_not_a_directory(self, sandbox):
+        expected = "'a.txt/b.txt' leads through a file, not a directory"
+        assert refusal(sandbox.read, "a.txt/b.txt", LARGE) == refusal(sandbox.write, "a.txt/b.txt", b"") == expected
 
 
 class TestReading:
@@ -379,30 +379,30 @@ class TestReading:
         assert refusal(sandbox.read, "a.txt", LARGE) == f"'a.txt' is too large: {2**40} bytes, the limit is {LARGE}"
 
     @pytest.mark.parametrize("path", ["a/" * 101 + "b", "a" * 5000])
-    def test_a_path_without_end_is_refused_and_makes_nothing(self, sandbox, base, path):
-        told = "The path is too long: 4096 characters and 100 names are the most"
-        assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == told
+    def test_a_very_long_path_is_rejected_and_creates_nothing(self, sandbox, base, path):
+        expected = "The path is too long: at most 4096 characters and 100 names"
+        assert refusal(sandbox.read, path, LARGE) == refusal(sandbox.write, path, b"") == expected
         assert names(base) == ["a.txt", "inner"]
 
     @pytest.mark.parametrize("name", ["x" * 256, "é" * 128])
-    def test_a_name_that_is_too_long_is_refused_and_makes_nothing(self, sandbox, base, name):
-        told = refusal(sandbox.write, f"new/{name}", b"")
+    def test_a_name_that_is_too_long_is_rejected_and_creates_nothing(self, sandbox, base, name):
+        expected = refusal(sandbox.write, f"new/{name}", b"")
         assert (
-            told
+            expected
             == f"Cannot open {f'new/{name}'[:200] + '...' * (len(name) > 196)!r}: {os.strerror(errno.ENAMETOOLONG)}"
         )
         assert names(base) == ["a.txt", "inner"]
         sandbox.write(f"new/{'x' * 255}", b"")
 
-    def test_what_the_system_says_is_told_without_the_base_directory(self, sandbox):
-        told = refusal(sandbox.read, "x" * 300, LARGE)
-        assert told == f"Cannot open '{'x' * 200}...': {os.strerror(errno.ENAMETOOLONG)}"
+    def test_system_errors_are_reported_without_the_base_directory(self, sandbox):
+        expected = refusal(sandbox.read, "x" * 300, LARGE)
+        assert expected == f"Cannot open '{'x' * 200}...': {os.strerror(errno.ENAMETOOLONG)}"
 
-    def test_a_base_directory_that_is_gone_is_no_crash(self, sandbox, base, tmp_path):
+    def test_a_deleted_base_directory_is_reported(self, sandbox, base, tmp_path):
         base.rename(tmp_path / "moved")
         assert refusal(sandbox.read, "a.txt", LARGE) == "File not found: 'a.txt'"
 
-    def test_handles_are_given_back(self, sandbox, base):
+    def test_handles_are_closed(self, sandbox, base):
         before = len(names("/proc/self/fd"))
         for path in ["a.txt", "inner/b.txt", "inner/missing", "inner", "missing/x", "a.txt/x", "../x"]:
             with contextlib.suppress(ToolExecutionError):
@@ -420,8 +420,8 @@ class TestWriting:
         assert (base / "new/deep/d.txt").read_bytes() == b"newer"
         assert names(base / "new/deep") == ["c.txt", "d.txt"]
 
-    def test_a_file_that_is_there_is_replaced_only_if_told_so(self, sandbox, base):
-        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' exists already"
+    def test_an_existing_file_is_replaced_only_on_request(self, sandbox, base):
+        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' already exists"
         assert (base / "a.txt").read_bytes() == b"inside"
         sandbox.write("a.txt", b"new")
         assert (base / "a.txt").read_bytes() == b"new"
@@ -434,7 +434,7 @@ class TestWriting:
     def test_a_read_only_file_is_not_replaced(self, sandbox, base):
         (base / "a.txt").chmod(0o444)
         assert refusal(sandbox.write, "a.txt", b"new") == "'a.txt' is read-only"
-        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' exists already"
+        assert refusal(sandbox.write, "a.txt", b"new", replace=False) == "'a.txt' already exists"
         assert (base / "a.txt").read_bytes() == b"inside"
         assert names(base) == ["a.txt", "inner"]
 
@@ -444,8 +444,8 @@ class TestWriting:
             raise OSError(errno.ENOSPC, "")
 
         monkeypatch.setattr(os, step, full)
-        told = refusal(sandbox.write, "a.txt", b"new")
-        assert told == f"Cannot open 'a.txt': {os.strerror(errno.ENOSPC)}"
+        expected = refusal(sandbox.write, "a.txt", b"new")
+        assert expected == f"Cannot open 'a.txt': {os.strerror(errno.ENOSPC)}"
         assert (base / "a.txt").read_bytes() == b"inside"
         assert names(base) == ["a.txt", "inner"]
 
@@ -478,5 +478,5 @@ def test_a_base_directory_must_exist(base, name):
         Sandbox(base / name)
 
 
-def test_a_sandbox_goes_to_other_processes(base):
+def test_a_sandbox_can_be_pickled(base):
     assert pickle.loads(pickle.dumps(Sandbox(base))).read("a.txt", LARGE) == b"inside"

@@ -1,4 +1,4 @@
-"""Which URLs may be fetched, and at which address; most of these were written to get around such a check."""
+"""Which URLs may be fetched, and at which address; most of these were written to bypass such a check."""
 
 from ipaddress import IPv4Address
 
@@ -211,12 +211,12 @@ def test_only_http_and_https_are_fetched(scheme):
         (f"http://{'a' * 64}.example/", "is not a host name"),
         (f"http://{'a.' * 127}example/", "is not a host name"),
         (f"http://example.com/{'a' * 9000}", "characters; 8192 is the limit"),
-        ("http://example.com:22/", "port 22 is not one of the web"),
-        ("http://example.com:25/", "port 25 is not one of the web"),
-        ("http://example.com:0/", "port 0 is not one of the web"),
+        ("http://example.com:22/", "port 22 is not a web port"),
+        ("http://example.com:25/", "port 25 is not a web port"),
+        ("http://example.com:0/", "port 0 is not a web port"),
     ],
 )
-def test_what_is_no_clear_url_of_the_web_is_refused(url, problem):
+def test_an_unclear_url_is_rejected(url, problem):
     with pytest.raises(UrlRefusedError) as refusal:
         UrlGuard(resolver=lenient).check(url)
     assert problem in str(refusal.value)
@@ -242,7 +242,7 @@ def test_an_error_shows_only_the_start_of_a_long_url():
         ("http://my_host.example:8080/", "http://my_host.example:8080/"),
     ],
 )
-def test_a_url_is_given_back_in_one_spelling(url, clean):
+def test_a_url_is_normalized(url, clean):
     assert UrlGuard(resolver=lenient).check(url).url == clean
 
 
@@ -256,7 +256,7 @@ def failing(problem):
 @pytest.mark.parametrize(
     "resolver", [failing(OSError("no such name")), failing(UnicodeError("label too long")), lambda host, port: []]
 )
-def test_a_name_without_an_address_is_said_to_be_one(resolver):
+def test_a_name_without_an_address_is_reported(resolver):
     with pytest.raises(UrlRefusedError, match=r"Cannot resolve host 'nowhere\.example'; check"):
         UrlGuard(resolver=resolver).check("http://nowhere.example/")
 
@@ -312,5 +312,5 @@ def test_the_system_resolver_gives_each_address_once():
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "01.2.3.4", "1.2.3.4 "])
-def test_what_is_no_address_is_not_public(text):
+def test_text_that_is_not_an_address_is_not_public(text):
     assert not is_public(text)

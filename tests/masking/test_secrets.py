@@ -376,8 +376,8 @@ class TestSchemas:
     @pytest.mark.parametrize(
         ("kind", "problem"),
         [
-            (Secret[str], "the default of a secret must be one, too; write Secret"),
-            (Secret[str] | int, "the default of a secret must be one, too; write Secret"),
+            (Secret[str], "the default of a secret must be a Secret; write Secret"),
+            (Secret[str] | int, "the default of a secret must be a Secret; write Secret"),
             (Secret[int], "the default is not of the declared type"),
             (list[Secret[str]], "the default is not of the declared type"),
         ],
@@ -1203,5 +1203,5 @@ def test_a_secret_is_hidden_wherever_its_schema_stands(schema):
 @pytest.mark.parametrize("keyword", ["additionalProperties", "unevaluatedProperties", "patternProperties"])
 def test_a_secret_without_a_name_is_refused(keyword):
     inner = {"^p": PASSWORD} if keyword == "patternProperties" else PASSWORD
-    with pytest.raises(ToolDefinitionError, match=f"{keyword} has secrets .* list them under properties"):
+    with pytest.raises(ToolDefinitionError, match=f"{keyword} allows secrets .* list them under properties"):
         Toolbox([SchemaTool("login", "", lambda _: "in", {"type": "object", keyword: inner})])

@@ -78,7 +78,7 @@ class Reply:
 
 
 def taking(part, **more):
-    """Give the parameters of a tool that takes one parameter x."""
+    """Return the parameters of a tool that takes one parameter x."""
     return {"type": "object", "properties": {"x": part}, **more}
 
 
@@ -222,7 +222,7 @@ def test_mcp_takes_title_and_hints_from_the_metadata():
 
 
 def recording(reply):
-    """Give a transport that answers every request alike, and the list of what was sent through it."""
+    """Return a transport that answers every request alike, and the list of what was sent through it."""
     bodies = []
 
     def answer(request):
@@ -266,7 +266,7 @@ STRICT_KEYWORDS = {
 
 
 def strict_problems(schema):
-    """Give every rule of OpenAI's strict mode that a schema breaks."""
+    """Return every rule of OpenAI's strict mode that a schema breaks."""
     if schema.get("type") != "object" or "anyOf" in schema:
         yield "the root is no object"
     for part in parts_of(schema):
@@ -317,7 +317,7 @@ def test_strict_mode_refuses_what_it_cannot_say_and_names_the_place(provider, pa
         (taking({"type": "array", "items": {"type": "object"}}), r"\$.x\[\]: .* every key of an object by name"),
         (taking({"anyOf": [STRING, {}]}), r"\$.x: .* needs a type, and this admits anything"),
         (taking({"type": "array"}), r"\$.x: .* the type of an array's items"),
-        (STRING, r"\$: .* an object with named properties as the whole of the parameters"),
+        (STRING, r"\$: .* an object with named properties for the parameters"),
     ],
 )
 def test_what_strict_mode_cannot_say_is_explained(parameters, problem):
@@ -336,29 +336,29 @@ def properties(names):
 @pytest.mark.parametrize(
     ("largest", "too_large", "limit"),
     [
-        (nested(10), nested(11), "10 levels of objects, and here are 11"),
-        (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, and here are 5001"),
+        (nested(10), nested(11), "10 levels of objects, not 11"),
+        (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, not 5001"),
         (
             taking({"enum": list(range(1000))}),
             taking({"enum": list(range(1001))}),
-            "1000 allowed values, and here are 1001",
+            "1000 allowed values, not 1001",
         ),
         (
             taking({"enum": [f"{number:059}" for number in range(251)]}),
             taking({"enum": [f"{number:060}" for number in range(251)]}),
-            "15000 characters in an enum of more than 250 values, and here are 15060",
+            "15000 characters in an enum of more than 250 values, not 15060",
         ),
         (
             properties(["x" * 60_000, "y" * 60_000]),
             properties(["x" * 60_000, "y" * 60_001]),
-            "120000 characters of names and allowed values, and here are 120001",
+            "120000 characters of names and allowed values, not 120001",
         ),
     ],
     ids=["levels", "properties", "values", "one enum", "characters"],
 )
 def test_openai_strict_refuses_a_schema_over_its_limits(largest, too_large, limit):
     to_openai.adapt(largest, strict=True)
-    with pytest.raises(ValueError, match=f"strict mode takes at most {limit}; split the tool"):
+    with pytest.raises(ValueError, match=f"strict mode allows at most {limit}; split the tool"):
         to_openai.adapt(too_large, strict=True)
 
 
@@ -496,7 +496,7 @@ def test_ollama_says_in_words_what_its_sdk_would_lose(part, expected, notes):
     assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
 
 
-def test_ollama_tells_what_of_the_whole_it_drops():
+def test_ollama_notes_the_root_keywords_it_drops():
     schema, notes = to_ollama.adapt({**CLOSED["nothing"], "additionalProperties": False})
     assert schema == CLOSED["nothing"]
     assert notes == [Note("$", "additionalProperties", "dropped")]
@@ -521,7 +521,7 @@ def test_arguments_are_offered_as_an_object_with_properties(provider, parameters
 
 @pytest.mark.parametrize("provider", [to_anthropic, to_bedrock, to_mistral, to_mcp], ids=provider_name)
 @cases(SCHEMAS)
-def test_who_takes_any_schema_gets_it_as_it_is(provider, parameters):
+def test_providers_that_accept_any_schema_get_it_unchanged(provider, parameters):
     assert provider.adapt(parameters) == ({"properties": {}, **parameters}, [])
 
 
@@ -677,7 +677,7 @@ def test_bedrock_calls_are_read_with_and_without_the_block_around_them():
 
 
 def call_with(provider, **arguments):
-    """Give a call in a provider's shape, with a field for the arguments or none."""
+    """Return a call in a provider's shape, with a field for the arguments or none."""
     if provider in {to_openai, to_mistral, to_ollama}:
         return {"id": "c1", "function": {"name": "weather", **arguments}}
     key = {to_google: "args", to_mcp: "arguments"}.get(provider, "input")
@@ -718,7 +718,7 @@ def test_whatever_the_arguments_are_the_call_is_read(provider, given, read):
         (to_ollama, {"function": {}, "id": 1}),
     ],
 )
-def test_a_call_without_a_name_is_a_call_of_no_tool(provider, call):
+def test_a_call_without_a_name_has_an_empty_name(provider, call):
     assert provider.read_call(call) == ("", None, "1")
 
 
@@ -734,7 +734,7 @@ def test_a_call_without_a_name_is_a_call_of_no_tool(provider, call):
         (TextContent("weather"), "TextContent"),
     ],
 )
-def test_what_is_no_call_is_refused_with_what_was_expected(provider, source, came):
+def test_an_object_that_is_not_a_call_is_rejected_with_the_expected_type(provider, source, came):
     with pytest.raises(TypeError, match=rf"^Expected an? \w+ .*, got {came}$"):
         provider.read_call(source)
 
@@ -812,25 +812,25 @@ NOT_SHOWN = {
 
 
 def test_openai_responses_get_images_and_files():
-    def said(text):
+    def text_item(text):
         return {"type": "input_text", "text": text}
 
     assert to_openai.write_reply(Reply(contents=MANY), "responses") == {
         "type": "function_call_output",
         "call_id": "call_1",
         "output": [
-            said("21 °C"),
-            said("more"),
+            text_item("21 °C"),
+            text_item("more"),
             {"type": "input_image", "image_url": "data:image/png;base64,//4="},
-            said(NOT_SHOWN[WAV]),
+            text_item(NOT_SHOWN[WAV]),
             {
                 "type": "input_file",
                 "filename": "my report: 1.pdf",
                 "file_data": "data:application/pdf;base64,JVBERg==",
             },
             {"type": "input_file", "filename": "notes.txt", "file_data": "data:text/plain;base64,w6A="},
-            said(NOT_SHOWN[ZIP]),
-            said(NOT_SHOWN[VIDEO]),
+            text_item(NOT_SHOWN[ZIP]),
+            text_item(NOT_SHOWN[VIDEO]),
         ],
     }
 
@@ -907,7 +907,7 @@ def test_bedrock_gets_no_blank_text(text, sent):
     assert to_bedrock.write_reply(Reply(text))["toolResult"]["content"] == [{"text": sent}]
 
 
-def test_an_empty_file_is_told_of():
+def test_an_empty_file_is_mentioned():
     empty = (ImageContent(b"", "image/png"),)
     content = to_bedrock.write_reply(Reply(contents=empty))["toolResult"]["content"]
     assert content == [{"text": "21 °C"}, {"text": "[image/png, 0 bytes, not shown]"}]

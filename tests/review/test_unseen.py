@@ -42,7 +42,7 @@ from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.masking.secrets import differing
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import HIDDEN, presented
+from toolsemble.schema.display import HIDDEN, to_display
 from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
 
@@ -242,9 +242,9 @@ class TestNames:
         class Struct(msgspec.Struct, rename="camel"):
             on_day: "Unknown"
 
-        assert presented(Local(1)) == {"path": 1, "kind": "x"}
+        assert to_display(Local(1)) == {"path": 1, "kind": "x"}
         assert names_of(Dated) == {"day": "day"}
-        assert presented(Struct(1)) == {"onDay": 1}
+        assert to_display(Struct(1)) == {"onDay": 1}
 
     @pytest.mark.parametrize("sent", [{"x": 1, "a": 2}, {"x": 1}, {"x": 1, "more": [1]}])
     def test_a_further_key_with_the_name_of_a_field_hides_nothing(self, sent):
@@ -262,7 +262,7 @@ class TestNames:
             b: int = pydantic.Field(2, validation_alias=AliasPath("in", "b"))
 
         assert shown(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
-        assert presented(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
+        assert to_display(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
 
 
 class TestWhatIsMadeOfIt:
@@ -381,7 +381,7 @@ class TestInitOnly:
         sink = RecordingSink()
         box = Toolbox([taking(Job, lambda job: str(job.argv))], sinks=[sink])
         assert box.execute(ToolCall("take", {"value": {"name": "x", "command": "ls -l"}})).text == "['ls', '-l']"
-        said = "It cannot be shown: Job does not keep its 'command'"
+        said = "It cannot be shown: Job does not store its 'command'"
         assert [event.arguments for event in sink.events] == [said, said]
 
     def test_an_object_with_one_is_not_handed_to_a_reviewer(self):
@@ -433,7 +433,7 @@ class TestSecretKeys:
         alike = {"**********": 1, "********** (2)": 2}
         assert shown(kind, alike) == alike
         mixed = {SecretStr("x"): 1, "**********": 2, SecretStr("y"): 3}
-        assert presented(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
+        assert to_display(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], dict[str, dict[SecretStr, int]]])
     @pytest.mark.parametrize("sent", [1, "no number"])
@@ -693,7 +693,7 @@ class TestConstructors:
 
     def test_a_scalar_of_ones_own_hides_nothing(self):
         assert shown(MovedText, "/etc/passwd") == (
-            "Error: It cannot be shown: MovedText keeps something in 'real' that its fields do not tell"
+            "Error: It cannot be shown: MovedText keeps something in 'real' that is not a field"
         )
 
     @pytest.mark.parametrize("kind", MOVED)
@@ -759,7 +759,7 @@ class TestConstructors:
         reviewer = Reviewer(Continue())
         take = taking(Any, requires_approval=True)
         reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
-        said = f"nobody can tell from outside what a {type(value).__qualname__} holds"
+        said = f"the content of a {type(value).__qualname__} is unknown"
         assert (reply.text, reviewer.requests) == (f"Error: It cannot be shown: {said}", [])
 
     def test_numbers_and_texts_that_look_alike_are_told_apart(self):
@@ -786,7 +786,7 @@ class TestConstructors:
             return reply.text, [request.arguments for request in reviewer.requests]
 
         assert asked(lambda made: None) == ("taken", [{"value": {"path": "a"}}])
-        said = "Error: It cannot be shown: Plain keeps something in {!r} that its fields do not tell"
+        said = "Error: It cannot be shown: Plain keeps something in {!r} that is not a field"
         assert asked(lambda made: setattr(made, "depth", 3)) == (said.format("depth"), [])
         assert asked(lambda made: setattr(made, "real", "/etc")) == (said.format("real"), [])
 
@@ -807,7 +807,7 @@ class TestConstructors:
                 self.items = [*self.items, 0]
 
         said = shown(Growing, {"items": [1], "password": SECRET_KEY})
-        assert said == "Error: It cannot be shown: it has secrets, and would not be read again as the same"
+        assert said == "Error: It cannot be shown: it has secrets, and its displayed form is ambiguous"
 
     def test_an_object_that_contains_itself_is_not_shown(self):
         @dataclass
@@ -866,7 +866,7 @@ class TestConstructors:
             def __post_init__(self):
                 self.kept, self.path = (after if self.path else before), ""
 
-        said = "Error: It cannot be shown: Counted keeps something in 'kept' that its fields do not tell"
+        said = "Error: It cannot be shown: Counted keeps something in 'kept' that is not a field"
         assert shown(Counted, {"path": "x"}) == said
         assert shown(Counted, {"path": ""}) == {"path": ""}
 
@@ -964,15 +964,15 @@ class TestTransparency:
             a: int = pydantic.Field(3, validation_alias=AliasPath("in", "a"))
             b: Any = pydantic.Field(None, validation_alias="in")
 
-        said = "Error: It cannot be shown: Placed has no place of its own for 'in.1'"
+        said = "Error: It cannot be shown: Placed has no unique key for 'in.1'"
         assert shown(Placed, {"in": [1, 2]}) == said
-        assert shown(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no place of its own for 'in'"
+        assert shown(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no unique key for 'in'"
 
     def test_names_of_a_tuple_whose_annotations_cannot_be_read(self):
         class Local(NamedTuple):
             day: "Unknown"
 
-        assert presented([Local(1)]) == [{"day": 1}]
+        assert to_display([Local(1)]) == [{"day": 1}]
 
     def test_texts_of_more_entries_than_are_shown_are_secret(self):
         assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
@@ -1014,7 +1014,7 @@ class TestValuesOfUndeclaredTypes:
             return (find | use).execute("{}", ToolContext(review=AutoApprove())).text
 
         assert run(cache=True, effects="read") == run(retries=1, effects="read") == "3 1"
-        assert "cannot be shown: nobody can tell from outside what a ndarray holds" in run(requires_approval=True)
+        assert "cannot be shown: the content of a ndarray is unknown" in run(requires_approval=True)
 
     @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"idempotency": True}], ids=str)
     def test_what_an_object_has_computed_of_its_fields_is_no_secret(self, settings):

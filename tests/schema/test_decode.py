@@ -1,4 +1,4 @@
-"""How the arguments of a string tool are read, through a toolbox."""
+"""Reading the arguments of a string tool, through a toolbox."""
 
 import functools
 import json
@@ -14,7 +14,7 @@ from toolsemble import Toolbox, ToolCall
 BOX = Toolbox([Echo(), Plain()])
 
 
-def told(arguments, name="echo"):
+def reply_text(arguments, name="echo"):
     return BOX.execute(ToolCall(name, arguments)).text
 
 
@@ -38,20 +38,20 @@ def told(arguments, name="echo"):
     ],
 )
 def test_the_input_reaches_the_tool_as_text(name, arguments, text):
-    assert told(arguments, name) == text
+    assert reply_text(arguments, name) == text
 
 
 @pytest.mark.parametrize("arguments", ["", "  \n", "{}", '{"input": null}', '{"input": null, "x": 1}', None])
 def test_a_missing_input_is_named(arguments):
-    assert told(arguments) == "Error: Missing required parameter(s) for 'echo': input"
+    assert reply_text(arguments) == "Error: Missing required parameter(s) for 'echo': input"
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [("[1]", "ARRAY"), ('"x"', "STRING"), ("5", "NUMBER"), ("1.5", "NUMBER"), ("true", "BOOLEAN"), ("null", "NULL")],
 )
-def test_json_that_is_no_object_is_named_by_its_kind(arguments, kind):
-    assert told(arguments) == f"Error: Expected a JSON object for 'echo' but received: {kind}"
+def test_json_that_is_not_an_object_is_named_by_its_type(arguments, kind):
+    assert reply_text(arguments) == f"Error: Expected a JSON object for 'echo' but received: {kind}"
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_json_that_is_no_object_is_named_by_its_kind(arguments, kind):
         {"input": math.nan},
     ],
 )
-def test_what_is_not_json_is_refused_with_the_reason(arguments):
-    text = told(arguments)
+def test_text_that_is_not_json_is_rejected_with_the_reason(arguments):
+    text = reply_text(arguments)
     assert text.startswith("Error: Invalid JSON input for 'echo': ")
     assert len(text) < 300
     assert text.encode()
 
 
-def test_ten_megabytes_go_through():
+def test_ten_megabytes_of_input_reach_the_tool():
     text = "ä" * 10_000_000
-    assert told({"input": text}) == text
+    assert reply_text({"input": text}) == text
 
 
 def test_a_tool_executed_directly_takes_the_plain_text():

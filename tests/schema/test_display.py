@@ -1,4 +1,4 @@
-"""What a reviewer is shown: every value that the tool gets, under the names that the model knows."""
+"""The displayed form of arguments: every value that the tool gets, with the keys that the model uses."""
 
 import datetime
 import enum
@@ -16,7 +16,7 @@ import pytest
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
 from toolsemble.review import CallbackReview
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import presented
+from toolsemble.schema.display import to_display
 
 
 class Color(enum.Enum):
@@ -116,7 +116,7 @@ def test_the_fields_of_a_typed_dict_have_the_models_names():
     assert requests[0].arguments == {"Name": "x"}
 
 
-def test_a_type_whose_annotations_only_its_own_place_knows_is_shown_by_its_own_names():
+def test_a_type_with_unresolvable_annotations_is_shown_with_its_own_names():
     class Inner:
         pass
 
@@ -126,8 +126,8 @@ def test_a_type_whose_annotations_only_its_own_place_knows_is_shown_by_its_own_n
         other: "Inner | None" = None  # a name that cannot be found from outside
 
     point = namedtuple("Point", "x y")  # noqa: PYI024 - the untyped form is what is tested
-    assert presented(Local(3)) == {"size": 3, "other": None}
-    assert presented([point(1, 2)]) == [{"x": 1, "y": 2}]
+    assert to_display(Local(3)) == {"size": 3, "other": None}
+    assert to_display([point(1, 2)]) == [{"x": 1, "y": 2}]
 
 
 def test_the_names_of_a_type_are_read_once():

@@ -1,4 +1,4 @@
-"""Whatever the types are: other arguments are shown otherwise, and what is shown is read as the same."""
+"""For all types: different arguments look different, and the displayed form validates to the same values."""
 
 import collections
 import dataclasses
@@ -214,13 +214,13 @@ OBJECTS = [
 def _field(kind, inputs):
     """A type with a field of a type, and what is sent for it."""
 
-    def made(make):
+    def build(make):
         try:
             return _with_inputs(*make(kind), inputs)
         except (pydantic.errors.PydanticUserError, TypeError):
             reject()  # pydantic knows some kinds of types by themselves only
 
-    return st.sampled_from(OBJECTS).map(made)
+    return st.sampled_from(OBJECTS).map(build)
 
 
 def _with_inputs(kind, keys, inputs):
@@ -261,30 +261,30 @@ SETS = st.sampled_from(HASHABLE).flatmap(
 TYPES = st.recursive(st.sampled_from(LEAVES) | SETS, _around, max_leaves=4)
 
 
-def told(value):
+def full_text(value):
     """A value as a text that has all of it, written without the code that is tested."""
     if hasattr(value, "get_secret_value"):
-        return f"secret {told(value.get_secret_value())}"
+        return f"secret {full_text(value.get_secret_value())}"
     if isinstance(value, Mapping):
-        return f"{{{sorted((told(key), told(each)) for key, each in value.items())}}}"
+        return f"{{{sorted((full_text(key), full_text(each)) for key, each in value.items())}}}"
     if (isinstance(value, tuple) and hasattr(value, "_fields")) or isinstance(value, (list, tuple, collections.deque)):
-        return f"{type(value).__name__}{[told(each) for each in value]}"
+        return f"{type(value).__name__}{[full_text(each) for each in value]}"
     if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}{sorted(told(each) for each in value)}"
+        return f"{type(value).__name__}{sorted(full_text(each) for each in value)}"
     if isinstance(value, pydantic.BaseModel):
-        return f"{type(value).__name__}{told({**value.__dict__, **(value.__pydantic_extra__ or {'': None})})}"
+        return f"{type(value).__name__}{full_text({**value.__dict__, **(value.__pydantic_extra__ or {'': None})})}"
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__slots__", None)
     if hasattr(value, "__attrs_attrs__") or isinstance(value, msgspec.Struct):
-        return f"{type(value).__name__}{[told(getattr(value, name)) for name in names if name != '__weakref__']}"
+        return f"{type(value).__name__}{[full_text(getattr(value, name)) for name in names if name != '__weakref__']}"
     if dataclasses.is_dataclass(value):
-        return f"{type(value).__name__}{[told(getattr(value, each.name)) for each in dataclasses.fields(value)]}"
+        return f"{type(value).__name__}{[full_text(getattr(value, each.name)) for each in dataclasses.fields(value)]}"
     return f"{type(value).__name__} {value!r}"
 
 
-UNFIT = ("Error: Invalid arguments", "Error: Missing required", "Error: It cannot be shown: it has secrets")
+REJECTED = ("Error: Invalid arguments", "Error: Missing required", "Error: It cannot be shown: it has secrets")
 
 
-class Tried:
+class Trial:
     """Two calls of a tool of a type, by every way that must tell them apart."""
 
     def __init__(self, kind, *inputs):
@@ -298,17 +298,17 @@ class Tried:
         self.texts.append(box.execute(ToolCall("take", {"value": sent}, "c1"), run_id="r1").text)
         self.requests += reviewer.requests
 
-    def tool(self, **said):
+    def tool(self, **settings):
         def take(value):
             self.values.append(value)
             return str(len(self.values))
 
         take.__annotations__ = {"value": self.kind, "return": str}
-        return tool(**said)(take)
+        return tool(**settings)(take)
 
-    def runs(self, inputs, **said):
+    def runs(self, inputs, **settings):
         self.values = []
-        box = Toolbox([self.tool(**said)], repair=False)
+        box = Toolbox([self.tool(**settings)], repair=False)
         for sent in inputs:
             box.execute(ToolCall("take", {"value": sent}), run_id="r1")
         return len(self.values)
@@ -316,13 +316,13 @@ class Tried:
 
 @settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(st.data())
-def test_other_arguments_are_shown_otherwise_and_what_is_shown_reads_as_the_same(data):
+def test_different_arguments_look_different_and_the_displayed_form_validates_to_the_same(data):
     kind, inputs = data.draw(TYPES)
     sent = [data.draw(inputs), data.draw(inputs)]
-    tried = Tried(kind, *sent)
-    texts = [told(value) for value in tried.values]
+    tried = Trial(kind, *sent)
+    texts = [full_text(value) for value in tried.values]
     if len(texts) < 2:  # one of them does not fit
-        assert all(text in ("1", "2") or text.startswith(UNFIT) for text in tried.texts)
+        assert all(text in ("1", "2") or text.startswith(REJECTED) for text in tried.texts)
         return
     shown = [(request.arguments_digest, request.hidden_digest) for request in tried.requests]
     assert (shown[0] == shown[1]) == (texts[0] == texts[1])
@@ -331,5 +331,5 @@ def test_other_arguments_are_shown_otherwise_and_what_is_shown_reads_as_the_same
     for request, text in zip(tried.requests, texts, strict=True):
         if request.hidden_digest or "$python" in json.dumps(request.arguments):
             continue
-        again = Tried(kind, request.arguments["value"])
-        assert [told(value) for value in again.values] == [text]
+        again = Trial(kind, request.arguments["value"])
+        assert [full_text(value) for value in again.values] == [text]

@@ -1,4 +1,4 @@
-"""Arguments as a hostile model writes them: through every kind of tool, answered in words, and soon."""
+"""Arguments from a hostile model, for every kind of tool: rejected with a message, and quickly."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCHEMA = {
 BOX = Toolbox([typed, SchemaTool("given", "Takes many things", lambda _: "ran", SCHEMA), Echo()])
 
 
-def told(name, arguments):
+def reply_text(name, arguments):
     reply = BOX.execute(ToolCall(name, arguments))
     assert len(reply.text.encode()) < 1000
     return reply.text.removeprefix("Error: ")
@@ -83,7 +83,7 @@ def of(name, problem):
     ids=["text", "negative", "inside", "fenced", "twice encoded"],
 )
 def test_a_number_with_too_many_digits_is_refused_with_the_next_step(name, text):
-    assert told(name, text) == of(name, LONG)
+    assert reply_text(name, text) == of(name, LONG)
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -93,12 +93,12 @@ def test_a_number_with_too_many_digits_is_refused_with_the_next_step(name, text)
     ids=["to be coerced", "JSON in a string", "nearly JSON in a string"],
 )
 def test_a_string_of_too_many_digits_is_refused_with_the_next_step(name, arguments):
-    assert told(name, {"text": "a", **arguments}) == of(name, LONG)
+    assert reply_text(name, {"text": "a", **arguments}) == of(name, LONG)
 
 
 @pytest.mark.parametrize("name", ["typed", "given", "echo"])
-def test_a_number_that_only_other_readers_take_is_refused_at_its_place(name):
-    assert told(name, f"{{text: 'a', limit: 0x{'f' * 6000}}}") == of(name, f"limit: {LONG}")
+def test_a_number_that_only_other_parsers_accept_is_rejected_with_its_path(name):
+    assert reply_text(name, f"{{text: 'a', limit: 0x{'f' * 6000}}}") == of(name, f"limit: {LONG}")
 
 
 def test_a_number_from_a_program_that_is_too_long_is_refused():
@@ -106,7 +106,7 @@ def test_a_number_from_a_program_that_is_too_long_is_refused():
     assert Echo().execute([1, (2, -(10**6000))]).error_message == of("echo", f"[1][1]: {LONG}")
 
 
-def test_what_a_program_hands_over_may_not_contain_itself():
+def test_arguments_from_python_may_not_contain_themselves():
     endless: list[Any] = [1]
     endless += [endless, endless]
     assert Echo().execute(endless).error_message == of("echo", "Circular reference detected")
@@ -114,9 +114,9 @@ def test_what_a_program_hands_over_may_not_contain_itself():
 
 @pytest.mark.parametrize("name", ["typed", "given"])
 @pytest.mark.parametrize("digits", ["1" + "0" * 4299, "-" + "9" * 4000])
-def test_a_number_that_can_be_read_is_one_as_a_string_too(name, digits):
-    assert told(name, f'{{"text": "a", "limit": {digits}}}') == "ran"
-    assert told(name, {"text": "a", "limit": digits}) == "ran"
+def test_a_valid_number_may_also_be_sent_as_a_string(name, digits):
+    assert reply_text(name, f'{{"text": "a", "limit": {digits}}}') == "ran"
+    assert reply_text(name, {"text": "a", "limit": digits}) == "ran"
 
 
 NOT_JSON = "is not a JSON value; send a finite number, or leave it out"
@@ -135,14 +135,14 @@ NOT_JSON = "is not a JSON value; send a finite number, or leave it out"
         ('{"text": "a", "' + "k" * 5000 + '": NaN}', f"{'k' * 200}: NaN {NOT_JSON}"),
     ],
 )
-def test_a_number_that_json_does_not_have_is_refused_at_its_place(name, text, problem):
-    assert told(name, text) == of(name, problem)
+def test_a_number_that_is_not_json_is_rejected_with_its_path(name, text, problem):
+    assert reply_text(name, text) == of(name, problem)
 
 
 def test_without_repairs_it_is_refused_as_well():
     box = Toolbox([typed], repair=False)
     assert box.execute(ToolCall("typed", '{"text": NaN}')).text == f"Error: {of('typed', f'NaN {NOT_JSON}')}"
-    assert told("echo", {"input": math.inf}) == of("echo", f"Infinity {NOT_JSON}")
+    assert reply_text("echo", {"input": math.inf}) == of("echo", f"Infinity {NOT_JSON}")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -157,8 +157,8 @@ def test_without_repairs_it_is_refused_as_well():
         ('\ud800 {"text": "a"}', ""),
     ],
 )
-def test_half_of_a_surrogate_pair_is_refused_or_left_out(name, text, answer):
-    assert told(name, text) == (of(name, answer) if answer else "ran")
+def test_a_lone_surrogate_is_rejected_or_left_out(name, text, answer):
+    assert reply_text(name, text) == (of(name, answer) if answer else "ran")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -170,8 +170,8 @@ def test_half_of_a_surrogate_pair_is_refused_or_left_out(name, text, answer):
         ("I would rather not.", "Expecting value: line 1 column 1 (char 0)"),
     ],
 )
-def test_what_is_not_one_object_is_told_so(name, text, reason):
-    assert told(name, text) == of(name, f"{reason}; send one JSON object")
+def test_text_that_is_not_one_object_is_reported(name, text, reason):
+    assert reply_text(name, text) == of(name, f"{reason}; send one JSON object")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -191,13 +191,13 @@ def test_what_is_not_one_object_is_told_so(name, text, reason):
         '{"te\u200dxt": "a"}',
     ],
 )
-def test_strange_signs_and_names_do_no_harm(name, text):
-    assert told(name, text) == "ran"
+def test_unusual_characters_and_names_do_no_harm(name, text):
+    assert reply_text(name, text) == "ran"
 
 
 @pytest.mark.parametrize("key", ["t\u0435xt", "\uff54\uff45\uff58\uff54"])
 def test_a_name_that_only_looks_like_another_is_not_taken_for_it(key):
-    assert told("typed", {key: "a"}) == "Missing required parameter(s) for 'typed': text"
+    assert reply_text("typed", {key: "a"}) == "Missing required parameter(s) for 'typed': text"
 
 
 LONG_TEXT = 300_000
@@ -220,8 +220,8 @@ MANY = LONG_TEXT // 16
     ids=["digits", "items", "names", "entries", "choice of items", "deeper", "extra", "patterns"],
 )
 @pytest.mark.timeout(20)  # what is quadratic would take minutes
-def test_much_that_is_wrong_is_answered_soon(name, arguments, problem):
-    answer = told(name, {"text": "a", **arguments})
+def test_many_errors_are_reported_quickly(name, arguments, problem):
+    answer = reply_text(name, {"text": "a", **arguments})
     assert answer.startswith(f"Invalid arguments for '{name}': ")
     assert problem in answer
 
@@ -234,9 +234,9 @@ def test_much_that_is_wrong_is_answered_soon(name, arguments, problem):
         (30_000, "Invalid arguments for 'typed': k0: not a parameter of this tool; k1: "),
     ],
 )
-def test_only_so_much_is_repaired(count, answer):
+def test_the_number_of_repairs_is_limited(count, answer):
     arguments = {"text": "a", **{f"k{number}": 1 for number in range(count)}}
-    assert told("typed", arguments).startswith(answer)
+    assert reply_text("typed", arguments).startswith(answer)
 
 
 STRING = {"type": "string"}
@@ -255,7 +255,7 @@ STRING = {"type": "string"}
     ],
     ids=["least items", "deeper", "required"],
 )
-def test_of_a_long_text_the_first_problem_is_the_one_that_is_there(option, value, problem):
+def test_for_a_long_text_the_first_problem_is_reported(option, value, problem):
     schema = {"type": "object", "properties": {"value": {"anyOf": [{"type": "integer"}, option]}}}
     long = {f"k{number}": "a" if number != 150 else 1 for number in range(5000)} if value == {} else value * 5000
     box = Toolbox([SchemaTool("choose", "Chooses", lambda _: "ran", schema)], repair=False)
@@ -263,13 +263,15 @@ def test_of_a_long_text_the_first_problem_is_the_one_that_is_there(option, value
     assert answer.startswith(f"Error: Invalid arguments for 'choose': {problem}")
 
 
-def test_very_many_strings_with_line_breaks_are_not_taken_for_a_text_that_was_cut_off():
+def test_very_many_strings_with_line_breaks_are_not_reported_as_truncated():
     reason = "Invalid control character at: line 1 column 14 (char 13)"
-    assert told("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == of("echo", f"{reason}; send one JSON object")
+    assert reply_text("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == of(
+        "echo", f"{reason}; send one JSON object"
+    )
 
 
 @tool
-def told_twice(
+def repeat(
     text: str,
     limit: int = 3,
     sizes: dict[str, int] = {},  # noqa: B006 - every call gets a copy
@@ -279,7 +281,7 @@ def told_twice(
     return {"text": text, "limit": limit, "sizes": sizes, "point": point}
 
 
-@pytest.mark.parametrize("name", ["told_twice", "schema"])
+@pytest.mark.parametrize("name", ["repeat", "schema"])
 @pytest.mark.parametrize(
     ("text", "read"),
     [
@@ -293,10 +295,10 @@ def told_twice(
         (json.dumps({"text": "a", "point": '{"x": 1, "x": 2}'}), {"text": "a", "point": {"x": 2}}),
     ],
 )
-def test_of_a_key_that_is_there_twice_the_last_one_counts(name, text, read):
+def test_the_last_of_duplicate_keys_counts(name, text, read):
     sizes = {"type": "object", "additionalProperties": {"type": "integer"}}
     properties = {"text": STRING, "limit": {"type": "integer"}, "sizes": sizes, "point": POINT}
     schema = SchemaTool("schema", "Says what came", dict, {"type": "object", "properties": properties})
-    got = json.loads(Toolbox([told_twice, schema]).execute(ToolCall(name, text)).text)
-    point = {"point": {"x": 2, "label": "p"}} if name == "told_twice" and "point" in read else {}
+    got = json.loads(Toolbox([repeat, schema]).execute(ToolCall(name, text)).text)
+    point = {"point": {"x": 2, "label": "p"}} if name == "repeat" and "point" in read else {}
     assert {key: got[key] for key in read} == {**read, **point}

@@ -1,4 +1,4 @@
-"""Schemas and documents that do harm, on purpose or by mistake: refused when they are defined, with one error."""
+"""Harmful schemas and documents: rejected at definition, with one error."""
 
 import copy
 import functools
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 
 
-def made(schema):
+def make_tool(schema):
     return SchemaTool("probe", "Probes", lambda _: "ran", schema)
 
 
@@ -24,13 +24,13 @@ def of(value, **others):
     return {"type": "object", "properties": {"v": value}, **others}
 
 
-def told(schema, arguments):
-    return Toolbox([made(schema)]).execute(ToolCall("probe", arguments)).text
+def reply_text(schema, arguments):
+    return Toolbox([make_tool(schema)]).execute(ToolCall("probe", arguments)).text
 
 
-def refused(schema):
+def rejection(schema):
     with pytest.raises(ToolDefinitionError) as caught:
-        made(schema)
+        make_tool(schema)
     return str(caught.value)
 
 
@@ -41,8 +41,8 @@ def choices(keyword, levels, leaf):
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
 @pytest.mark.parametrize("levels", [12, 22, 200])
-def test_choices_inside_choices_are_refused_naming_the_place(keyword, levels):
-    problem = refused(choices(keyword, levels, {"type": "integer"}))
+def test_nested_choices_are_rejected_with_the_path(keyword, levels):
+    problem = rejection(choices(keyword, levels, {"type": "integer"}))
     assert problem.startswith("Tool 'probe': the schema is too large: $.$defs.d")
     assert "its choices multiply to more than 5000 ways to check a value" in problem
 
@@ -56,17 +56,17 @@ def test_choices_inside_choices_are_refused_naming_the_place(keyword, levels):
         (20_000, "$: nested too deeply or too long to be checked; send less"),
     ],
 )
-def test_what_may_still_multiply_is_answered_soon(keyword, count, problem):
+def test_schemas_below_the_limit_are_checked_quickly(keyword, count, problem):
     schema = choices(keyword, 10, {"type": "array", "items": {"type": "integer"}})
-    assert told(schema, {"v": ["x"] * count}) == f"Error: Invalid arguments for 'probe': {problem}"
+    assert reply_text(schema, {"v": ["x"] * count}) == f"Error: Invalid arguments for 'probe': {problem}"
 
 
-def test_choices_that_multiply_by_way_of_properties_are_refused():
+def test_choices_that_multiply_through_properties_are_rejected():
     schema = {"type": "integer"}
     for _ in range(20):
         part = {"type": "object", "properties": {"a": schema}}
         schema = {"anyOf": [part, part]}
-    assert "too large" in refused(of(schema))
+    assert "too large" in rejection(of(schema))
 
 
 TREE = {
@@ -84,17 +84,17 @@ def nested(depth, inner):
     return functools.reduce(lambda value, _: {"n": value}, range(depth), inner)
 
 
-def test_where_every_level_multiplies_the_paths_values_may_only_be_so_deep():
+def test_if_every_level_multiplies_the_paths_the_depth_of_values_is_limited():
     schema = of({"$ref": "#/$defs/t"}, **{"$defs": TREE})
-    assert told(schema, {"v": nested(5, 1)}) == "ran"
-    assert told(schema, {"v": nested(5, "x")}).endswith("v.n.n.n.n.n: expected an object or an integer")
+    assert reply_text(schema, {"v": nested(5, 1)}) == "ran"
+    assert reply_text(schema, {"v": nested(5, "x")}).endswith("v.n.n.n.n.n: expected an object or an integer")
     for value in (nested(60, 1), nested(60, "x")):
-        assert told(schema, {"v": value}).endswith("$: nested too deeply or too long to be checked; send less")
+        assert reply_text(schema, {"v": value}).endswith("$: nested too deeply or too long to be checked; send less")
 
 
 def test_a_choice_that_multiplies_too_soon_is_refused():
     option = {"type": "object", "properties": {"n": {"$ref": "#/$defs/t"}}}
-    assert "too large: $" in refused(of({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"anyOf": [option] * 50}}}))
+    assert "too large: $" in rejection(of({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"anyOf": [option] * 50}}}))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_choice_that_multiplies_too_soon_is_refused():
 def test_recursive_schemas_that_do_not_multiply_have_no_limit_of_depth(tree):
     schema = of({"$ref": "#/$defs/t"}, **{"$defs": {"t": tree}})
     deep = functools.reduce(lambda value, _: [value], range(100), 1)
-    assert "nested too deeply or too long to be checked" not in told(schema, {"v": deep})
+    assert "nested too deeply or too long to be checked" not in reply_text(schema, {"v": deep})
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_recursive_schemas_that_do_not_multiply_have_no_limit_of_depth(tree):
     ],
 )
 def test_conditions_that_may_all_hold_are_all_counted(options):
-    assert told({"allOf": options}, {}) == "ran"
+    assert reply_text({"allOf": options}, {}) == "ran"
 
 
 def test_a_schema_that_applies_itself_to_the_same_value_is_refused():
     words = {f"n{one}": {"anyOf": [{"$ref": f"#/$defs/n{two}"} for two in range(9)]} for one in range(9)}
-    assert "refers to itself for the same value" in refused(of({"$ref": "#/$defs/n0"}, **{"$defs": words}))
-    assert "refers to itself for the same value" in refused({"anyOf": [{"$ref": "#"}, {}]})
-    assert told({"anyOf": [{"$ref": "#"}]}, {}) == "ran"
+    assert "refers to itself for the same value" in rejection(of({"$ref": "#/$defs/n0"}, **{"$defs": words}))
+    assert "refers to itself for the same value" in rejection({"anyOf": [{"$ref": "#"}, {}]})
+    assert reply_text({"anyOf": [{"$ref": "#"}]}, {}) == "ran"
 
 
 def test_too_many_patterns_beside_too_many_properties_are_refused():
@@ -161,26 +161,28 @@ def test_too_many_patterns_beside_too_many_properties_are_refused():
         "properties": {f"p{number}": {} for number in range(4000)},
         "patternProperties": {f"^{number}": {} for number in range(4000)},
     }
-    assert "too many schemas inside each other" in refused(schema)
+    assert "too many nested schemas" in rejection(schema)
 
 
-def test_allowed_values_by_the_hundred_thousand_are_taken():
+def test_a_hundred_thousand_allowed_values_are_accepted():
     values = [f"value{number}" for number in range(100_000)]
-    box = Toolbox([made(of({"type": "string", "enum": values}))])
+    box = Toolbox([make_tool(of({"type": "string", "enum": values}))])
     assert box.specifications[0].parameters["properties"]["v"] == {"type": "string", "enum": values}
     assert box.execute(ToolCall("probe", {"v": values[-1]})).text == "ran"
     answer = box.execute(ToolCall("probe", {"v": "other"})).text
     assert answer.startswith("Error: Invalid arguments for 'probe': v: expected one of 'value0', 'value1', ")
 
 
-def test_many_wrong_items_of_a_long_list_of_values_are_answered_soon():
+def test_many_wrong_items_of_a_long_enum_are_reported_quickly():
     schema = of({"type": "array", "items": {"enum": [f"value{number}" for number in range(1000)]}})
-    assert told(schema, {"v": [1] * 5000}).startswith("Error: Invalid arguments for 'probe': v[0]: expected one of ")
+    assert reply_text(schema, {"v": [1] * 5000}).startswith(
+        "Error: Invalid arguments for 'probe': v[0]: expected one of "
+    )
 
 
-def test_many_patterns_of_keys_are_looked_at_as_long_as_there_is_time():
+def test_many_key_patterns_are_matched_within_the_budget():
     schema = {"patternProperties": {f"^k{number}$": {} for number in range(400)}, "additionalProperties": False}
-    answer = told(schema, {f"x{number}": 1 for number in range(3000)})
+    answer = reply_text(schema, {f"x{number}": 1 for number in range(3000)})
     assert "not a parameter of this tool" in answer
 
 
@@ -209,7 +211,7 @@ def deep(levels):
     [
         (lambda: shared(40), "the schema is too large: more than 150000 values when it is written out"),
         (lambda: of({"const": "x" * 40_000_000}), "the schema is too large: more than 150000 values"),
-        (cyclic, "the schema contains itself; use $ref for what is recursive"),
+        (cyclic, "the schema contains itself; use $ref for recursion"),
         (lambda: deep(10_000), "the schema is too deep: more than 250 levels"),
         (lambda: {"properties": {f"p{number}": {} for number in range(100_000)}}, "the schema is too large"),
         (lambda: {"required": [f"p{number}" for number in range(100_000)]}, "the schema is too large"),
@@ -221,24 +223,24 @@ def deep(levels):
         (lambda: of({"items": [{}, 5]}), "not valid: $.properties.v.items: "),
         (lambda: of({"const": "\ud800"}), "the schema is not JSON"),
         (lambda: of({"$id": "https://example.com/a", "properties": {}}), "$.v: $id inside a schema changes what"),
-        (lambda: of({"$ref": "#here"}, **{"$defs": {"a": {"$anchor": "here"}}}), "$.v: $ref '#here' is not the place"),
-        (lambda: of({"$ref": "#/x-own/a"}, **{"x-own": {"a": {"properties": []}}}), "'#/x-own/a' is not the place of"),
-        (lambda: of({"$ref": "#/$defs/a/enum/0"}, **{"$defs": {"a": {"enum": [{}]}}}), "is not the place of a schema"),
+        (lambda: of({"$ref": "#here"}, **{"$defs": {"a": {"$anchor": "here"}}}), "$.v: $ref '#here' does not point to"),
+        (lambda: of({"$ref": "#/x-own/a"}, **{"x-own": {"a": {"properties": []}}}), "'#/x-own/a' does not point to"),
+        (lambda: of({"$ref": "#/$defs/a/enum/0"}, **{"$defs": {"a": {"enum": [{}]}}}), "does not point to a schema"),
         (lambda: {"$schema": "urn:x\ny"}, "unknown $schema 'urn:x\\ny'"),
         (lambda: of({"bad\x1b[2J": 1}), "keyword 'bad\\\\x1b[2J' cannot be enforced"),
     ],
 )
 def test_a_schema_that_would_do_harm_is_refused(schema, problem):
-    assert problem in refused(schema())
+    assert problem in rejection(schema())
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/a%20b", "#/$defs/a~1b", "#/properties/w"])
 def test_references_may_be_escaped_and_lead_to_any_schema(reference):
     schema = of({"$ref": reference}, **{"$defs": {"a b": {"type": "integer"}, "a/b": {"type": "integer"}}})
     schema["properties"]["w"] = {"type": "integer"}
-    assert told(schema, {"v": 1}) == "ran"
-    assert told(schema, {"v": "x"}).endswith("v: expected an integer")
-    assert Toolbox([made(schema)]).specifications[0].parameters["properties"]["v"] == {"type": "integer"}
+    assert reply_text(schema, {"v": 1}) == "ran"
+    assert reply_text(schema, {"v": "x"}).endswith("v: expected an integer")
+    assert Toolbox([make_tool(schema)]).specifications[0].parameters["properties"]["v"] == {"type": "integer"}
 
 
 WRONG = [[], None, "text", 5, True, {}, [5], {"a": 5}, [None]]
@@ -265,7 +267,7 @@ def everything(tool):
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_a_keyword_of_the_wrong_form_is_a_definition_error_wherever_it_stands(keyword, wrong):
+def test_a_keyword_of_the_wrong_form_is_a_definition_error_at_every_place(keyword, wrong):
     node = {keyword: wrong}
     for schema in (
         node,
@@ -276,7 +278,7 @@ def test_a_keyword_of_the_wrong_form_is_a_definition_error_wherever_it_stands(ke
         of({"$ref": "#/x-a"}, **{"x-a": node}),
     ):
         try:
-            tool = made(schema)
+            tool = make_tool(schema)
         except ToolDefinitionError:
             continue
         everything(tool)
@@ -300,8 +302,8 @@ GOOD = of(
 
 
 @st.composite
-def mutated(draw, source):
-    """Give a document in which some parts are replaced by something else."""
+def mutate(draw, source):
+    """Return a document in which some parts are replaced by something else."""
     document = copy.deepcopy(source)
     for _ in range(draw(st.integers(1, 3))):
         node = document
@@ -324,10 +326,10 @@ FUZZ = settings(
 
 
 @FUZZ
-@given(values() | mutated(GOOD))
+@given(values() | mutate(GOOD))
 def test_nothing_but_definition_errors_escapes_a_schema(schema):
     try:
-        tool = made(schema)
+        tool = make_tool(schema)
     except ToolDefinitionError:
         return
     everything(tool)
@@ -352,7 +354,7 @@ DOCUMENT = {
 
 
 @FUZZ
-@given(mutated(DOCUMENT))
+@given(mutate(DOCUMENT))
 def test_nothing_but_definition_errors_escapes_a_document(document):
     try:
         tools = HttpTool.from_openapi(document, auth="TOKEN")
@@ -364,7 +366,7 @@ def test_nothing_but_definition_errors_escapes_a_document(document):
 
 
 @FUZZ
-@given(values() | mutated(GOOD))
+@given(values() | mutate(GOOD))
 def test_nothing_but_definition_errors_escapes_a_specification(parameters):
     try:
         specification = ToolSpecification.from_json(
@@ -387,13 +389,13 @@ def test_nothing_but_definition_errors_escapes_a_specification(parameters):
     ],
 )
 @pytest.mark.parametrize("closed", [False, None])
-def test_keys_of_a_model_are_shown_so_that_nothing_hides_in_them(key, shown, closed):
+def test_keys_from_a_model_are_shown_with_invisible_characters_escaped(key, shown, closed):
     schema = {
         "properties": {
             "v": {"type": "object", "properties": {}, "additionalProperties": closed is None and {"not": {}}}
         }
     }
-    box = Toolbox([made(schema)], repair=False)
+    box = Toolbox([make_tool(schema)], repair=False)
     answer = box.execute(ToolCall("probe", {"v": {key: 1}})).text
     assert f"v.{shown}: " in answer
     assert answer.isprintable()

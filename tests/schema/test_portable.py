@@ -5,7 +5,7 @@ import pytest
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
 from toolsemble.providers import google
-from toolsemble.schema.portable import portable
+from toolsemble.schema.portable import make_portable
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
 
@@ -89,7 +89,9 @@ def keywords(schema):
     ],
 )
 def test_only_the_portable_keywords_are_left(schema, written):
-    got, _ = portable(schema if isinstance(schema, dict) else {"anyOf": [schema]}) if schema is not True else ({}, [])
+    got, _ = (
+        make_portable(schema if isinstance(schema, dict) else {"anyOf": [schema]}) if schema is not True else ({}, [])
+    )
     assert got == written
     assert keywords(got) <= ALLOWED
 
@@ -211,7 +213,7 @@ def test_allowed_values_are_shown_as_validation_enforces_them(schema, written, n
 
 
 def shown_schemas(box):
-    """Give what each provider is sent as the schema of the only tool, in the words of JSON Schema."""
+    """Return what each provider is sent as the schema of the only tool, in the words of JSON Schema."""
     chat, responses = box.to_openai()[0]["function"]["parameters"], box.to_openai("responses")[0]["parameters"]
     yield from (chat, responses, box.to_anthropic()[0]["input_schema"], box.to_mcp()[0]["inputSchema"])
     yield box.to_bedrock()[0]["toolSpec"]["inputSchema"]["json"]
@@ -233,7 +235,7 @@ PROBES = ["a", "b", "c", "asc", "desc", "1", 1, 2, 1.5, 2.5, 5, True, None, ["a"
 
 
 @pytest.mark.parametrize("schema", [each for each, _, _ in CONTRADICTIONS])
-def test_what_is_enforced_fits_what_every_provider_is_shown(schema):
+def test_enforced_values_fit_the_schema_of_every_provider(schema):
     made = SchemaTool("t", "", lambda _: "ran", {"properties": {"v": schema}, "required": ["v"]})
     box = Toolbox([made], repair=False)
     accepted = [each for each in PROBES if box.execute(ToolCall("t", {"v": each})).text == "ran"]
@@ -263,7 +265,7 @@ def test_what_is_enforced_fits_what_every_provider_is_shown(schema):
         ),
     ],
 )
-def test_what_is_required_without_being_a_property_is_shown(schema, written):
+def test_a_required_key_without_a_property_is_shown(schema, written):
     made = SchemaTool("t", "", lambda _: "ran", schema)
     assert Toolbox([made]).specifications[0].parameters == written
     assert "$: required rewritten: b is a property" in map(str, made.explain("openai"))

@@ -1,4 +1,4 @@
-"""What a model is told of complaints that have no words of their own."""
+"""Phrases for the rarer errors of pydantic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small"
         (Sized, {}, "expected another value"),
     ],
 )
-def test_a_complaint_is_told_in_words(annotation, sent, problem):
+def test_an_error_of_pydantic_becomes_a_phrase(annotation, sent, problem):
     def take(value):
         raise AssertionError
 

@@ -68,7 +68,7 @@ def box_of(kind, **options):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
-def test_what_the_full_schema_admits_is_accepted_and_the_other_way_round(kind, value):
+def test_the_full_schema_admits_exactly_the_accepted_values(kind, value):
     box = box_of(kind, repair=False)
     arguments = {"value": value}
     schema = box._entries["function"].definition.schema()
@@ -115,15 +115,15 @@ GOOD = json.dumps({"query": "a 'b' c", "limit": 3, "tags": ["x"], "when": "2024-
 PIECES = ["{", "}", "[", "]", '"', "'", ",", ":", "\\", "\n", "```", "null", "None", "NaN", "1e9", "\ud800", "\0", "é"]
 
 
-def mutated(chance, text):
-    """Give a text with some pieces in the place of others; without the help of hypothesis, which takes far longer."""
+def mutate(chance, text):
+    """Return a text with some pieces in the place of others; without the help of hypothesis, which takes far longer."""
     for _ in range(chance.randint(1, 4)):
         at, cut = chance.randint(0, len(text)), chance.randint(0, 5)
         text = text[:at] + chance.choice(PIECES) + text[at + cut :]
     return text
 
 
-def answered(text):
+def check_answer(text):
     reply = WIDE.execute(ToolCall("wide", text))
     assert reply.text == "ran" or reply.text.startswith("Error: "), text
     assert len(reply.text) < 1000, text
@@ -134,13 +134,13 @@ def answered(text):
 def test_mutated_texts_are_all_answered(seed):
     chance = random.Random(seed)  # noqa: S311 - the same texts each time
     for _ in range(300):
-        answered(mutated(chance, GOOD))
+        check_answer(mutate(chance, GOOD))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_answered(text):
-    answered(text)
+    check_answer(text)
 
 
 MEGABYTE = 1_000_000

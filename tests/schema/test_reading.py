@@ -1,4 +1,4 @@
-"""The body gets what was declared, or does not run: the corners of reading arguments."""
+"""The body gets the declared types, or does not run: edge cases of reading arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.repair import STEPS, Repairs
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def test_what_arrives_is_of_the_declared_type_or_nothing_runs(annotation, value,
         (Any, '{"value": ' + "[" * 300 + "]" * 300 + "}", True),
     ],
 )
-def test_what_is_no_json_is_said_to_be_none(annotation, text, repair):
+def test_text_that_is_not_json_is_reported_as_such(annotation, text, repair):
     answer = run(annotation, text, repair=repair)
     assert answer.startswith("Error: Invalid JSON input for 'function': ")
     assert "cut off" not in answer
@@ -267,7 +267,7 @@ def test_types_that_only_look_like_parameters_are_refused(field):
         "Tool1", (TypedTool,), {"input_type": Bad, "name": "t", "description": "", "run": lambda self, input: ""}
     )
     with pytest.raises(
-        ToolDefinitionError, match=r"Right cannot be asked of a model|only a function's parameter is injected"
+        ToolDefinitionError, match=r"Right cannot be sent by a model|only a function's parameter is injected"
     ):
         Toolbox([kind()])
 
@@ -275,8 +275,8 @@ def test_types_that_only_look_like_parameters_are_refused(field):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda a, b: None, "two parameters are called 'b' for the model"),
-        (lambda a, u: None, "parameter 'u' has the name of an injected one"),
+        (lambda a, b: None, "two parameters have the key 'b'"),
+        (lambda a, u: None, "parameter 'u' has the name of an injected parameter"),
     ],
 )
 def test_names_that_collide_are_refused(make, problem):
@@ -469,7 +469,7 @@ def test_schemas_of_every_style_are_offered_and_repaired(schema, sent, text, off
         assert box.specifications[0].parameters == offered
 
 
-def test_a_list_of_lists_is_not_wrapped_for_ever():
+def test_a_list_of_lists_is_not_wrapped_forever():
     schema = {
         "properties": {"x": {"$ref": "#/$defs/L"}},
         "$defs": {"L": {"type": "array", "items": {"$ref": "#/$defs/L"}}},
@@ -561,7 +561,7 @@ def test_defaults_that_can_be_hashed_and_changed_are_copied_too():
 
 
 def test_a_name_that_an_alias_mentions_must_exist():
-    with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be asked of a model; define or import it"):
+    with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be sent by a model; define or import it"):
         run(TypeAliasType("Bad", list["Nowhere"]), "{}")
 
 
@@ -613,14 +613,14 @@ def test_computed_fields_of_attrs_classes_are_not_asked_for():
     assert value.double == 4
 
 
-def test_references_that_go_round_in_circles_or_nowhere_are_given_up():
+def test_cyclic_and_dangling_references_end_the_repair():
     schema = {"properties": {"a": {"type": "object"}}, "allOf": [True, {"$ref": "#/properties/a/type/x"}]}
     mended = Repairs(schema, frozenset(["coerce"]))
-    assert mended.mend({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
+    assert mended.repair({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
     circle = {"loop": {"$ref": "#/loop"}}
-    assert Repairs(circle, STEPS).mend("x", {"$ref": "#/loop"}) == "x"
-    assert pointed({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
-    assert pointed({"a": "x"}, "#/a/b/c") == {}
+    assert Repairs(circle, STEPS).repair("x", {"$ref": "#/loop"}) == "x"
+    assert find_ref_target({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
+    assert find_ref_target({"a": "x"}, "#/a/b/c") == {}
 
 
 def test_a_value_too_large_to_look_through_is_left_to_the_validator():
@@ -793,7 +793,7 @@ def test_defaults_that_json_cannot_hold_are_not_shown():
     assert box.execute(ToolCall("function")).text == "inf"
 
 
-def test_an_input_type_that_is_no_object_is_refused():
+def test_an_input_type_that_is_not_an_object_is_rejected():
     kind = type("T", (TypedTool,), {"input_type": pydantic.RootModel[list[int]], "name": "t", "description": ""})
     kind.run = lambda self, input: ""
     kind.__abstractmethods__ = frozenset()
@@ -871,7 +871,7 @@ def tool_of_kind(kind):
     return tool(function)
 
 
-def test_text_in_braces_that_is_no_json_is_a_string():
+def test_text_in_braces_that_is_not_json_is_a_string():
     assert run(int, '"hello {name}"') == "Error: Expected a JSON object for 'function' but received: STRING"
     assert "cut off" in run(int, json.dumps('{"value": '))
 

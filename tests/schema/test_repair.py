@@ -277,7 +277,7 @@ def pay(cents: int, note: str = "", dry_run: bool = True, exclude: list[str] | N
     return f"{cents} {note} {dry_run}".replace("  ", " ")
 
 
-def paid(arguments, repair=True, of=pay):
+def pay_with(arguments, repair=True, of=pay):
     return Toolbox([of], repair=repair).execute(ToolCall(of.name, arguments)).text
 
 
@@ -299,11 +299,11 @@ def test_a_whole_number_keeps_all_its_digits_or_is_refused(written, number, repa
     given = SchemaTool("pay", "Pays", lambda arguments: str(int(arguments["cents"])), schema)
     for text in (f'{{"cents": {written}}}', f'{{"cents": {written}, "note": "x"}}'):
         if number is None:
-            assert paid(text, repair).startswith("Error: Invalid ")
-            assert paid(text, repair, given).startswith("Error: Invalid ")
+            assert pay_with(text, repair).startswith("Error: Invalid ")
+            assert pay_with(text, repair, given).startswith("Error: Invalid ")
         else:
-            assert paid(text, repair).split()[0] == str(number)
-            assert paid(text, repair, given) == str(number)
+            assert pay_with(text, repair).split()[0] == str(number)
+            assert pay_with(text, repair, given) == str(number)
 
 
 @pytest.mark.parametrize(
@@ -316,16 +316,19 @@ def test_a_whole_number_keeps_all_its_digits_or_is_refused(written, number, repa
     ],
 )
 def test_whole_numbers_are_exact_wherever_they_are_written(text):
-    assert paid(text) == "12345678901234567891 True"
+    assert pay_with(text) == "12345678901234567891 True"
 
 
 def test_a_number_of_which_digits_are_not_known_is_refused():
-    assert paid("{'cents': 12345678901234567891.0}") == "Error: Invalid arguments for 'pay': cents: expected an integer"
-    assert paid("{'cents': 5, 'note': 12345678901234567891.0}").endswith("note: expected a string")
-    assert paid("{'cents': 5.0, 'note': 1.5}") == "5 1.5 True"
-    assert paid('{"cents": 5, "note": 12345678901234567891.0}') == "5 12345678901234567891.0 True"
+    assert (
+        pay_with("{'cents': 12345678901234567891.0}")
+        == "Error: Invalid arguments for 'pay': cents: expected an integer"
+    )
+    assert pay_with("{'cents': 5, 'note': 12345678901234567891.0}").endswith("note: expected a string")
+    assert pay_with("{'cents': 5.0, 'note': 1.5}") == "5 1.5 True"
+    assert pay_with('{"cents": 5, "note": 12345678901234567891.0}') == "5 12345678901234567891.0 True"
     long = json.dumps({"note": "x" * 60_000})[:-1] + ', "cents": 12345678901234567891.0}'
-    assert paid(long).endswith("cents: expected an integer")
+    assert pay_with(long).endswith("cents: expected an integer")
     inner = json.dumps({"values": "[12345678901234567891.0]"})
 
     @tool
@@ -333,7 +336,7 @@ def test_a_number_of_which_digits_are_not_known_is_refused():
         """Counts."""
         return str(values)
 
-    assert paid(inner, of=count) == "[12345678901234567891]"
+    assert pay_with(inner, of=count) == "[12345678901234567891]"
 
 
 @pytest.mark.parametrize(
@@ -348,12 +351,12 @@ def test_a_number_of_which_digits_are_not_known_is_refused():
 )
 @pytest.mark.parametrize("steps", [True, {"extra"}, {"keys", "extra"}])
 def test_two_spellings_of_a_key_that_say_different_things_are_refused(sent, steps):
-    assert "not a parameter of this tool" in paid(sent, steps)
+    assert "not a parameter of this tool" in pay_with(sent, steps)
 
 
 def test_two_spellings_of_a_key_that_say_the_same_are_one():
-    assert paid({"cents": 5, "dryrun": False, "Dry_Run": False}) == "5 False"
-    assert paid({"cents": 5, "dry_run": False, "Dry_Run": False}) == "5 False"
+    assert pay_with({"cents": 5, "dryrun": False, "Dry_Run": False}) == "5 False"
+    assert pay_with({"cents": 5, "dry_run": False, "Dry_Run": False}) == "5 False"
     result = Toolbox([pay]).execute(ToolCall("pay", {"Cents": 5, "CENTS": 5})).result
     assert [(each["step"], each["path"]) for each in result.attributes["repairs"]] == [
         ("keys", "cents"),
@@ -372,7 +375,7 @@ def test_two_spellings_of_a_key_that_say_the_same_are_one():
     ],
 )
 def test_a_key_is_repaired_and_then_its_value(sent, got):
-    assert paid(sent) == got
+    assert pay_with(sent) == got
 
 
 @tool(effects="irreversible")
@@ -394,7 +397,7 @@ class TestIrreversible:
         ],
     )
     def test_what_is_clear_is_repaired(self, sent):
-        assert paid(sent, of=wipe) == "wiped / False"
+        assert pay_with(sent, of=wipe) == "wiped / False"
 
     @pytest.mark.parametrize(
         "sent",
@@ -408,19 +411,21 @@ class TestIrreversible:
         ],
     )
     def test_words_around_the_arguments_are_refused(self, sent):
-        assert paid(sent, of=wipe).startswith(("Error: Invalid JSON input for 'wipe'", "Error: Expected a JSON object"))
+        assert pay_with(sent, of=wipe).startswith(
+            ("Error: Invalid JSON input for 'wipe'", "Error: Expected a JSON object")
+        )
         assert not wipe.execute(sent).is_success
 
     @pytest.mark.parametrize("steps", [True, set(STEPS)])
     def test_keys_that_it_does_not_have_are_refused(self, steps):
         told = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
-        assert paid({"path": "/", "exclude": ["important"]}, steps, wipe) == told
+        assert pay_with({"path": "/", "exclude": ["important"]}, steps, wipe) == told
         assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == told
 
     @pytest.mark.parametrize("path", [["x", "y"], {"a": 1}])
-    def test_a_list_or_an_object_is_no_text(self, path):
-        assert paid({"path": path}, of=wipe) == "Error: Invalid arguments for 'wipe': path: expected a string"
-        assert paid({"path": 7}, of=wipe) == "wiped 7 True"
+    def test_a_list_or_an_object_is_not_a_string(self, path):
+        assert pay_with({"path": path}, of=wipe) == "Error: Invalid arguments for 'wipe': path: expected a string"
+        assert pay_with({"path": 7}, of=wipe) == "wiped 7 True"
 
     def test_a_tool_of_one_string_is_sent_nothing_else(self):
         class Shell(Tool):
@@ -432,10 +437,10 @@ class TestIrreversible:
                 return f"ran {input}"
 
         told = "Error: Invalid arguments for 'shell': "
-        assert paid({"input": "rm"}, of=Shell()) == "ran rm"
-        assert paid({"input": "rm", "dry_run": True}, of=Shell()) == f"{told}dry_run: not a parameter of this tool"
-        assert paid({"input": ["rm"]}, of=Shell()) == f"{told}input: expected a string"
-        assert paid({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
+        assert pay_with({"input": "rm"}, of=Shell()) == "ran rm"
+        assert pay_with({"input": "rm", "dry_run": True}, of=Shell()) == f"{told}dry_run: not a parameter of this tool"
+        assert pay_with({"input": ["rm"]}, of=Shell()) == f"{told}input: expected a string"
+        assert pay_with({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
 
     def test_a_step_of_a_pipeline_takes_what_it_needs_of_the_result_before(self):
         @tool
@@ -446,9 +451,9 @@ class TestIrreversible:
         assert (find | wipe).execute("{}").text == "wiped x True"
 
     def test_other_tools_are_as_forgiving_as_ever(self):
-        assert paid('Sure! {"cents": 5} is what I send') == "5 True"
-        assert paid({"cents": 5, "why": "because"}) == "5 True"
-        assert paid({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'
+        assert pay_with('Sure! {"cents": 5} is what I send') == "5 True"
+        assert pay_with({"cents": 5, "why": "because"}) == "5 True"
+        assert pay_with({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'
 
 
 @tool(effects="irreversible")

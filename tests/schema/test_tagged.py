@@ -115,7 +115,7 @@ class TestDeepOnes:
             ({"value": 1}, "kind: missing"),
         ],
     )
-    def test_what_is_wrong_is_told_at_its_place(self, name, leaf, problem):
+    def test_errors_are_reported_with_their_path(self, name, leaf, problem):
         answer = BOX.execute(ToolCall(name, nested(leaf, 40))).text
         place = f"where{'.parts[0]' * 40}"
         assert answer.startswith(f"Error: Invalid arguments for '{name}': {place}")

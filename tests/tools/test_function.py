@@ -270,7 +270,7 @@ def test_a_function_without_parameters_has_none():
     ("make", "problem"),
     [
         (lambda: lambda *numbers: numbers, r"parameter '\*numbers': a model names its arguments"),
-        (lambda: lambda **options: options, r"parameter '\*\*options': a model must be told what to send"),
+        (lambda: lambda **options: options, r"parameter '\*\*options': declare each parameter"),
     ],
 )
 def test_open_parameters_are_refused_with_the_way_out(make, problem):
@@ -294,7 +294,7 @@ def test_open_names_and_renamed_parameters_do_not_go_together():
     def function(query: Annotated[str, Param(name="q")], **weights: int) -> str:
         return query
 
-    with pytest.raises(ToolDefinitionError, match="any name is open, so 'query' cannot be renamed"):
+    with pytest.raises(ToolDefinitionError, match="accepts any key, so 'query' cannot be renamed"):
         Toolbox([tool(function)])
 
 

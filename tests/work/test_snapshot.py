@@ -488,7 +488,7 @@ class TestWhatCannotBeCopied:
     @pytest.mark.parametrize(
         ("kind", "told"),
         [
-            (Founded, "It cannot be shown: nobody can tell from outside what a lock holds"),
+            (Founded, "It cannot be shown: the content of a lock is unknown"),
         ],
     )
     def test_an_approval_of_what_cannot_be_read_again_is_not_asked_for(self, kind, told):

@@ -10,9 +10,9 @@ from typing import Any, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import decode_arguments
-from toolsemble.schema.field import Field, declared
+from toolsemble.schema.field import Field, resolve_field
 from toolsemble.schema.members import members_reader
-from toolsemble.schema.portable import portable
+from toolsemble.schema.portable import make_portable
 from toolsemble.schema.repair import STEPS
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.shape import shaped
@@ -54,7 +54,7 @@ class Output:
     @cached_property
     def specification(self) -> ToolSpecification:
         """The tool by which a model gives its answer."""
-        schema = {"type": "object", **portable(self._arguments.schema)[0]}
+        schema = {"type": "object", **make_portable(self._arguments.schema)[0]}
         return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", schema)
 
     def read(self, text: str) -> Any:
@@ -107,7 +107,7 @@ class Output:
 
 
 def _wrapped(kind: Any) -> TypedArguments:
-    return TypedArguments.of_fields(FINAL_ANSWER, [declared(Field(_KEY, kind), {})], {}, frozenset())
+    return TypedArguments.of_fields(FINAL_ANSWER, [resolve_field(Field(_KEY, kind), {})], {}, frozenset())
 
 
 def _unfenced(text: str) -> str:

@@ -61,7 +61,7 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     >>> write.execute('{"path": "notes/list.txt", "content": "milk"}').output
     "Wrote 4 bytes to 'notes/list.txt'"
     >>> write.execute('{"path": "notes/list.txt", "content": "bread", "mode": "create"}').text
-    "Error: 'notes/list.txt' exists already"
+    "Error: 'notes/list.txt' already exists"
     >>> base.joinpath("notes", "list.txt").read_text()
     'milk'
     """
@@ -88,7 +88,7 @@ class FileWriteTool(TypedTool[FileWriteInput]):
 
     def run(self, input: FileWriteInput) -> ToolResult:
         """Write the file, whole."""
-        with _LOCKS[hash(self._sandbox.place(input.path)) % len(_LOCKS)]:
+        with _LOCKS[hash(self._sandbox.normalize(input.path)) % len(_LOCKS)]:
             written = self._append(input) if input.mode == "append" else self._put(input)
         facts = {"path": input.path, "bytes": len(written), "mode": input.mode}
         return ToolResult.success(_DONE[input.mode].format_map(facts), facts)

@@ -18,8 +18,8 @@ from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.runtime.extras import required
 from toolsemble.schema.decode import Arguments
-from toolsemble.schema.json_schema import GivenArguments
-from toolsemble.schema.members import names_around
+from toolsemble.schema.json_schema import SchemaArguments
+from toolsemble.schema.members import collect_local_types
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings, ToolSettings
@@ -100,10 +100,10 @@ class HttpTool(Tool):
         self._arguments: Arguments | None = None
         places: dict[str, Any] = {"body": "input"}
         if operation is not None:
-            self._arguments, places = GivenArguments(name, operation.schema), operation.places
+            self._arguments, places = SchemaArguments(name, operation.schema), operation.places
             self.editable = operation.editable
         elif input_type is not None:
-            names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+            names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
             self._arguments, places = _typed(name, input_type, names), {}
         self._endpoint = endpoint(
             method,
@@ -222,9 +222,9 @@ class HttpTool(Tool):
 def _typed(name: str, input_type: type, names: Mapping[str, Any]) -> TypedArguments:
     arguments = TypedArguments.of_type(input_type, names)
     arguments.check()
-    if unkept := arguments.unkept:
+    if init_only := arguments.init_only:
         raise ToolDefinitionError(
-            f"Tool '{name}': {unkept} is an InitVar, which no object keeps, so the service could not be sent it; "
+            f"Tool '{name}': {init_only} is an InitVar, which no object keeps, so the service could not be sent it; "
             "make it a field"
         )
     return arguments

@@ -17,7 +17,7 @@ from toolsemble.builtin.child import LIMITS, Ended, Program, ended
 from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.schema.members import names_around
+from toolsemble.schema.members import collect_local_types
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings
@@ -90,7 +90,7 @@ class ProcessTool(Tool):
         self.approval_description = f"{description}\nCommand: {shlex.join(self._program.command)}"
         self._typed: ToolDefinition | None = None
         if input_type is not None:
-            names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+            names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
             arguments = TypedArguments.of_type(input_type, names)
             arguments.check()
             self._typed = typed_definition(name, description, self.run, arguments)

@@ -22,14 +22,14 @@ from toolsemble.review.request import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.decode import (
     Arguments,
-    Cautious,
+    CautiousReader,
     Decoded,
     decode_arguments,
     decode_input,
     json_text,
     plain_input,
 )
-from toolsemble.schema.portable import portable
+from toolsemble.schema.portable import make_portable
 from toolsemble.specification import ToolSpecification
 
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
@@ -175,9 +175,9 @@ class ToolDefinition:
             self._check_editable()
         if self.policy is not None:
             self._check_policy(self.policy)
-        if self._is_irreversible() and not isinstance(self.decode, Cautious):
-            object.__setattr__(self, "decode", Cautious(self.decode))
-            object.__setattr__(self, "accept", Cautious(self.accept))
+        if self._is_irreversible() and not isinstance(self.decode, CautiousReader):
+            object.__setattr__(self, "decode", CautiousReader(self.decode))
+            object.__setattr__(self, "accept", CautiousReader(self.accept))
         if self.gate is not None:
             self.check_told("a reviewer could not be shown it")
 
@@ -185,13 +185,13 @@ class ToolDefinition:
         """Return whether the tool, or one that it is made of, does what cannot be undone."""
         if self.policy is not None and self.policy.effects == "irreversible":
             return True
-        return self.flow is not None and any(isinstance(part.decode, Cautious) for part in self.flow.parts())
+        return self.flow is not None and any(isinstance(part.decode, CautiousReader) for part in self.flow.parts())
 
     def check_told(self, otherwise: str) -> None:
         """Refuse a type that does not keep what it is made of, where that has to be told; say what would happen."""
-        if self.arguments is not None and (unkept := self.arguments.unkept):
+        if self.arguments is not None and (init_only := self.arguments.init_only):
             raise ToolDefinitionError(
-                f"Tool '{self.name}': {unkept} is an InitVar, which no object keeps, so {otherwise}; make it a field"
+                f"Tool '{self.name}': {init_only} is an InitVar, which no object keeps, so {otherwise}; make it a field"
             )
 
     @property
@@ -202,7 +202,7 @@ class ToolDefinition:
 
     def specification(self) -> ToolSpecification:
         """Give what a model is shown of the tool."""
-        parameters = {"type": "object", **portable(self.schema())[0]}
+        parameters = {"type": "object", **make_portable(self.schema())[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
         taken = None if nothing else parameters
         metadata = self.metadata if self.policy is None else {**self.policy.hints, **self.metadata}
@@ -212,7 +212,7 @@ class ToolDefinition:
         """Give a note for every keyword of the schema that a provider's model does not see as it was written."""
         if provider not in PROVIDERS:
             raise ValueError(f"Unknown provider {provider!r}; known are {', '.join(PROVIDERS)}")
-        parameters, notes = portable(self.schema())
+        parameters, notes = make_portable(self.schema())
         strict = {"strict": True} if self.strict and provider in _STRICT else {}
         return [*notes, *import_module(f"toolsemble.providers.{provider}").adapt(parameters, **strict)[1]]
 

@@ -62,7 +62,7 @@ class CallEvents:
     def _display(self, value: Any) -> Any:
         self._value, self._shown = value, None
         try:
-            self._shown = masked_value(self._definition.present(value, glance=True))
+            self._shown = masked_value(self._definition.present(value, best_effort=True))
         except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call is told all the same
             self._log_loss()
         return self._shown

@@ -68,7 +68,7 @@ class FinishedCall:
     @property
     def arguments(self) -> Any:
         """The arguments as a reviewer sees them; if they were invalid, as they were sent."""
-        return masked_value(self._definition.present(self._given, glance=True) if self._read else str(self._given))
+        return masked_value(self._definition.present(self._given, best_effort=True) if self._read else str(self._given))
 
     @property
     def result(self) -> ToolResult | None:

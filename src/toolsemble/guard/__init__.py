@@ -1,1 +1,1 @@
-"""What stands between a model and the machine: which files may be touched, which addresses may be reached."""
+"""Restrict file access to a sandbox directory, and network access to public addresses."""

@@ -1,23 +1,23 @@
-"""Which addresses belong to the public Internet."""
+"""Decide whether an IP address is public."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 
-# What IANA's registry of special addresses does not call globally reachable, and what clouds keep for themselves.
+# Not globally reachable by IANA's registry of special addresses, or reserved by cloud providers.
 _IPV4_CLOSED = tuple(
     IPv4Network(network)
     for network in (
-        "0.0.0.0/8",  # this network; the kernel takes it for this machine
+        "0.0.0.0/8",  # this network; the kernel routes it to this machine
         "10.0.0.0/8",
-        "100.64.0.0/10",  # shared by a carrier's customers
+        "100.64.0.0/10",  # carrier-grade NAT
         "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's platform address, public in form only
-        "169.254.0.0/16",  # link-local, and the metadata of most clouds
+        "168.63.129.16/32",  # Azure's platform address
+        "169.254.0.0/16",  # link-local, with the metadata services of most clouds
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",
-        "192.88.99.0/24",  # relays into 6to4
+        "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",
         "198.18.0.0/15",
         "198.51.100.0/24",
@@ -26,21 +26,21 @@ _IPV4_CLOSED = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-_IPV6_OPEN = IPv6Network("2000::/3")  # the only space that is given out; all else is special
+_IPV6_OPEN = IPv6Network("2000::/3")  # the only allocated space
 _IPV6_CLOSED = tuple(
     IPv6Network(network)
     for network in (
-        "2001::/23",  # protocols of their own, Teredo with its IPv4 address among them
+        "2001::/23",  # special protocols, such as Teredo, which embeds an IPv4 address
         "2001:db8::/32",
-        "2002::/16",  # 6to4, which holds an IPv4 address
+        "2002::/16",  # 6to4, which embeds an IPv4 address
         "3fff::/20",
     )
 )
-_ISATAP = {0x00005EFE, 0x02005EFE}  # the third quarter of an address that holds an IPv4 address
+_ISATAP = {0x00005EFE, 0x02005EFE}  # the third quarter of an address that embeds an IPv4 address
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public Internet, and not an IPv4 address in the clothes of IPv6.
+    """Return whether an address is public; an IPv4-mapped or IPv4-embedding IPv6 address is not.
 
     >>> is_public("93.184.215.14"), is_public("2606:4700::1111")
     (True, True)

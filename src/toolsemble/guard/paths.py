@@ -1,7 +1,7 @@
-"""Whether a path stays inside one directory, and files there that nobody can swap between check and use.
+"""Read and write files inside one directory only, safe against files that are swapped between check and use.
 
-Where the system has directory handles, every component of a path is opened relative to the one before, and links are
-never followed; elsewhere paths are resolved and checked before each use, which a quick enough program could overtake.
+If the system supports directory handles, each component of a path is opened relative to the one before, and links are
+never followed. Otherwise paths are resolved and checked before each use, which leaves a race with other programs.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from pathlib import Path, PureWindowsPath
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 
 DENIED = "Access denied: path is outside the sandbox directory"
-"""What is said of everything outside, whether it exists or not."""
+"""The message for every path outside, whether it exists or not."""
 
 HANDLES = {os.access, os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink} <= os.supports_dir_fd
-"""Whether this system opens files relative to directories."""
+"""Whether the system can open files relative to a directory handle."""
 
 _LONGEST = 4096
-_DEEPEST = 100  # many programs cannot even remove directories that are nested deeper
-_LONGEST_NAME = 255  # in bytes, as nearly every file system has it
-_SHOWN = 200
+_DEEPEST = 100  # many programs cannot remove deeper directories
+_LONGEST_NAME = 255  # in bytes, the limit of most file systems
+_LONGEST_SHOWN = 200
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-# A flag that a system lacks is one it has no use for.
-_QUIET = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
-_BINARY = _QUIET | getattr(os, "O_BINARY", 0)
-_DIRECTORY = os.O_RDONLY | _QUIET | getattr(os, "O_DIRECTORY", 0)
-_READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to must not hold us up
+# Flags that a system does not have are not needed there.
+_SAFE_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
+_BINARY = _SAFE_FLAGS | getattr(os, "O_BINARY", 0)
+_DIRECTORY = os.O_RDONLY | _SAFE_FLAGS | getattr(os, "O_DIRECTORY", 0)
+_READ = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer must not block
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
 _LEFTOVER = re.compile(r"\.toolsemble-[0-9a-f]{16}\.tmp", re.IGNORECASE)
-_STALE = 60.0  # seconds after which a file that was not put in its place has been left
-_MOST_SWEPT = 1000
-_SWEPT: dict[tuple[int, int], float] = {}  # when each directory is to be looked at again
+_STALE = 60.0  # seconds after which a temporary file counts as abandoned
+_MAX_SWEEP_ENTRIES = 1000
+_NEXT_SWEEP: dict[tuple[int, int], float] = {}  # the time of the next sweep, by device and inode of the directory
 _SEPARATORS = str.maketrans("\\", "/")
 _DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in "0123456789¹²³")}
 
 
 class MissingFileError(ToolExecutionError):
-    """There is no file of that name in the sandbox.
+    """The file does not exist in the sandbox.
 
     >>> str(MissingFileError("File not found: 'a.txt'"))
     "File not found: 'a.txt'"
@@ -53,10 +53,10 @@ class MissingFileError(ToolExecutionError):
 
 
 class Sandbox:
-    """One directory and the files in it: whatever a path says, nothing else is read, written, created or detected.
+    """A directory outside of which no path can read, write, create or detect anything.
 
-    Paths are relative. Links count as outside, wherever they lead, and so do files with a second name, devices, and
-    other file systems that are mounted inside.
+    Paths are relative. Links are treated as outside, wherever they lead, and so are files with several hard links,
+    devices, and file systems that are mounted inside.
 
     >>> import tempfile
     >>> sandbox = Sandbox(tempfile.mkdtemp())
@@ -72,10 +72,10 @@ class Sandbox:
     __slots__ = ("_base", "_handles")
 
     def __init__(self, base_dir: str | os.PathLike[str], *, handles: bool = HANDLES) -> None:
-        """Take down a directory that exists; links on the way to it are the programmer's, and are followed.
+        """Create a sandbox for an existing directory; links in ``base_dir`` itself are followed.
 
         :param base_dir: the directory
-        :param handles: whether files are opened relative to directories; else paths are resolved and checked
+        :param handles: whether files are opened relative to directory handles; otherwise paths are resolved and checked
         """
         self._base = os.path.realpath(base_dir)
         self._handles = handles
@@ -83,37 +83,37 @@ class Sandbox:
             raise ToolDefinitionError(f"base_dir must be a directory that exists, not {os.fspath(base_dir)!r:.200}")
 
     def read(self, path: str, max_bytes: int) -> bytes:
-        """Give the bytes of a file; refuse one that has more than the limit."""
+        """Return the bytes of a file; raise ToolExecutionError if it has more than ``max_bytes``."""
         with self._folder(path) as folder:
             return folder.read(max_bytes)
 
     def write(self, path: str, data: bytes, *, replace: bool = True) -> None:
-        """Put a whole file in its place at once, with the directories above it; without ``replace``, only a new one.
+        """Write a file atomically, and create its parent directories; without ``replace``, the file must not exist.
 
-        Whatever happens meanwhile, there is the old file or the new one, never a part.
+        At any time there is the old file or the new one, never a part of it.
         """
         with self._folder(path, create=True) as folder:
             folder.write(data, replace=replace)
 
-    def place(self, path: str) -> str:
-        """Give one text for a file, however its path is spelled; two files may share one, where letters are alike.
+    def normalize(self, path: str) -> str:
+        """Return the same text for all spellings of a file's path; names that differ in case only may share it.
 
         >>> import tempfile
         >>> sandbox = Sandbox(tempfile.gettempdir())
-        >>> sandbox.place("notes/../A.txt") == sandbox.place("./a.txt")
+        >>> sandbox.normalize("notes/../A.txt") == sandbox.normalize("./a.txt")
         True
         """
-        whole = Path(self._base, *_parts(path, portable=not self._handles))
+        whole = Path(self._base, *_split_path(path, portable=not self._handles))
         return unicodedata.normalize("NFKC", str(whole)).casefold()
 
     @contextmanager
     def _folder(self, path: str, *, create: bool = False) -> Iterator[_Folder]:
-        """Give the directory that holds the file; what the system says of it is told without the base directory."""
-        *parents, name = _parts(path, portable=not self._handles)
+        """Yield the parent directory of a file; raise system errors as ToolExecutionError, without the base path."""
+        *parents, name = _split_path(path, portable=not self._handles)
         if is_leftover(name):
-            raise MissingFileError(f"File not found: {_shown(path)}")
+            raise MissingFileError(f"File not found: {_quote(path)}")
         try:
-            folder = _Folder(self._base, name, _shown(path), handles=self._handles)
+            folder = _Folder(self._base, name, _quote(path), handles=self._handles)
             try:
                 for parent in parents:
                     folder.enter(parent, create=create)
@@ -121,15 +121,15 @@ class Sandbox:
             finally:
                 folder.close()
         except FileNotFoundError:
-            raise MissingFileError(f"File not found: {_shown(path)}") from None
+            raise MissingFileError(f"File not found: {_quote(path)}") from None
         except FileExistsError:
-            raise ToolExecutionError(f"{_shown(path)} exists already") from None
+            raise ToolExecutionError(f"{_quote(path)} already exists") from None
         except OSError as error:
-            raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(error.errno or 0)}") from None
+            raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(error.errno or 0)}") from None
 
 
 class _Folder:
-    """A directory inside, held open where the system can do so, and the file in it that is meant."""
+    """A directory in the sandbox, open if the system supports handles, and the name of a file in it."""
 
     __slots__ = ("_device", "_fd", "_name", "_path", "_shown")
 
@@ -141,12 +141,12 @@ class _Folder:
         self._fd = os.open(base, _DIRECTORY) if handles else None
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         if self._fd is not None:
             os.close(self._fd)
 
     def enter(self, name: str, *, create: bool) -> None:
-        """Go into a directory of this one, which is made if there is none; refuse to leave by a link or a mount."""
+        """Enter a subdirectory, creating it if asked; raise ToolExecutionError for a link or a mount point."""
         if create:
             with suppress(FileExistsError):
                 os.mkdir(self._at(name), dir_fd=self._fd)
@@ -161,18 +161,18 @@ class _Folder:
 
     def _go(self, name: str, seen: os.stat_result) -> None:
         if self._fd is not None:
-            inner = _opened(name, _DIRECTORY, self._fd)
+            inner = _open(name, _DIRECTORY, self._fd)
             os.close(self._fd)
             self._fd = inner
-            _refuse_another(seen, os.fstat(inner))
+            _check_same_file(seen, os.fstat(inner))
         self._path /= name
 
     def read(self, max_bytes: int) -> bytes:
-        """Give what the file holds."""
+        """Return the content of the file."""
         seen = self._file()
-        with open(_opened(self._at(self._name), _READ, self._fd), "rb") as file:
+        with open(_open(self._at(self._name), _READ, self._fd), "rb") as file:
             info = os.fstat(file.fileno())
-            _refuse_another(seen, info)
+            _check_same_file(seen, info)
             self._check(info)
             data = b"" if info.st_size > max_bytes else file.read(max_bytes + 1)
             size = max(info.st_size, len(data))
@@ -181,7 +181,7 @@ class _Folder:
         return data
 
     def write(self, data: bytes, *, replace: bool) -> None:
-        """Write beside the file, then put it in its place in one step."""
+        """Write a temporary file, then move it into place in one step."""
         try:
             mode = stat.S_IMODE(self._file().st_mode) & 0o777
         except FileNotFoundError:
@@ -195,27 +195,27 @@ class _Folder:
                 if replace:
                     os.replace(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
                 else:
-                    # A link, unlike a rename, fails if somebody made the file meanwhile.
+                    # Unlike a rename, a link fails if the file was created meanwhile.
                     os.link(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(self._at(beside), dir_fd=self._fd)
         if self._fd is not None:
-            with suppress(OSError):  # the name is safe, too, where the file system can say so
+            with suppress(OSError):  # makes the new name durable, if the file system supports it
                 os.fsync(self._fd)
 
     def _check_replaceable(self, mode: int, *, replace: bool) -> None:
-        """Refuse to put another in the place of a file that is to stay; a rename alone asks nobody but the folder."""
+        """Reject an existing file that may not be replaced; a rename checks only the permissions of the directory."""
         if not replace:
             raise FileExistsError(errno.EEXIST, "")
-        name, follow = self._at(self._name), self._fd is None  # without handles, the way to it was just resolved
+        name, follow = self._at(self._name), self._fd is None  # without handles, the path was just resolved
         if not mode & _WRITABLE or not os.access(name, os.W_OK, dir_fd=self._fd, follow_symlinks=follow):
             raise ToolExecutionError(f"{self._shown} is read-only")
 
     @contextmanager
     def _put(self, name: str, data: bytes, mode: int | None) -> Iterator[None]:
-        """Write a new file, and keep it locked where it can be moved while it is open."""
-        with open(_opened(self._at(name), _NEW, self._fd), "wb") as file:
+        """Write a new file, and keep it locked if an open file can be moved."""
+        with open(_open(self._at(name), _NEW, self._fd), "wb") as file:
             _lock(file.fileno())
             if mode is not None:
                 os.chmod(file.fileno() if self._fd is not None else self._at(name), mode)  # noqa: PTH101 - a handle
@@ -227,16 +227,16 @@ class _Folder:
             yield
 
     def _sweep(self) -> None:
-        """Remove what writers have left in this directory that were killed: old files that nobody holds locked."""
+        """Remove temporary files that killed writers left in this directory: old and not locked."""
         place = self._path if self._fd is None else self._fd
         info = os.stat(place)  # noqa: PTH116 - a handle, or a path
         now = time.monotonic()
-        if now < _SWEPT.get((info.st_dev, info.st_ino), 0.0):
-            return  # a directory may have many files, and be written to often
-        if len(_SWEPT) >= _MOST_SWEPT:
-            _SWEPT.clear()
-        _SWEPT[info.st_dev, info.st_ino] = now + _STALE
-        with suppress(OSError):  # a directory that may be written but not read
+        if now < _NEXT_SWEEP.get((info.st_dev, info.st_ino), 0.0):
+            return  # a directory may have many files and frequent writes
+        if len(_NEXT_SWEEP) >= _MAX_SWEEP_ENTRIES:
+            _NEXT_SWEEP.clear()
+        _NEXT_SWEEP[info.st_dev, info.st_ino] = now + _STALE
+        with suppress(OSError):  # a directory may be writable but not readable
             for name in filter(is_leftover, os.listdir(place)):  # noqa: PTH208 - likewise
                 with suppress(OSError, ToolExecutionError):
                     self._remove_stale(name)
@@ -244,7 +244,7 @@ class _Folder:
     def _remove_stale(self, name: str) -> None:
         info = self._info(name)
         if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _STALE:
-            with open(_opened(self._at(name), _READ, self._fd), "rb") as file:
+            with open(_open(self._at(name), _READ, self._fd), "rb") as file:
                 if _lock(file.fileno()):
                     os.unlink(self._at(name), dir_fd=self._fd)
 
@@ -254,7 +254,7 @@ class _Folder:
         return info
 
     def _check(self, info: os.stat_result) -> None:
-        """Refuse everything but a plain file with one name."""
+        """Raise ToolExecutionError for anything but a regular file with one hard link."""
         if stat.S_ISDIR(info.st_mode):
             raise ToolExecutionError(f"{self._shown} is a directory, not a file")
         if _is_link(info) or (stat.S_ISREG(info.st_mode) and info.st_nlink > 1):
@@ -274,7 +274,7 @@ class _Folder:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is one of those under which files are written before they are put in their places.
+    """Return whether a name is that of a temporary file.
 
     >>> is_leftover(".toolsemble-0123456789abcdef.tmp"), is_leftover("notes.tmp")
     (True, False)
@@ -283,12 +283,12 @@ def is_leftover(name: str) -> bool:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file until it is closed; return False when another process holds it locked.
+    """Lock a file until it is closed; return False if another process has locked it.
 
-    Where there are no such locks, as on Windows, a file that somebody has open cannot be removed anyway.
+    Without such locks, as on Windows, an open file cannot be removed anyway.
     """
     try:
-        import fcntl  # noqa: PLC0415 - not on every system
+        import fcntl  # noqa: PLC0415 - not available on every system
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -298,18 +298,18 @@ def _lock(file: int) -> bool:
     return True
 
 
-def _opened(path: str, flags: int, folder: int | None) -> int:
+def _open(path: str, flags: int, folder: int | None) -> int:
     try:
         return os.open(path, flags, 0o666, dir_fd=folder)
     except OSError as error:
-        # A link that was put there after it was looked at; systems differ in what they call it.
+        # A link created after the check; the error code depends on the system.
         if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}:
             raise ToolExecutionError(DENIED) from None
         raise
 
 
-def _refuse_another(seen: os.stat_result, opened: os.stat_result) -> None:
-    """Refuse what was put in the place of the thing that was looked at."""
+def _check_same_file(seen: os.stat_result, opened: os.stat_result) -> None:
+    """Raise ToolExecutionError if the opened file is not the one that was checked."""
     if (seen.st_dev, seen.st_ino) != (opened.st_dev, opened.st_ino):
         raise ToolExecutionError(DENIED)
 
@@ -319,39 +319,39 @@ def _is_link(info: os.stat_result) -> bool:
     return stat.S_ISLNK(info.st_mode) or bool(junction)
 
 
-def _parts(path: str, *, portable: bool) -> list[str]:
-    """Give the names on the way to a file; refuse a path that could lead outside on any system."""
+def _split_path(path: str, *, portable: bool) -> list[str]:
+    """Return the components of a path; raise ToolExecutionError if it could lead outside on any system."""
     drive = PureWindowsPath(path)
-    if "\0" in path or path.startswith("/") or drive.drive or drive.root or not _encodable(path):
+    if "\0" in path or path.startswith("/") or drive.drive or drive.root or not _is_encodable(path):
         raise ToolExecutionError(DENIED)
-    # Both ways of reading a backslash must stay inside.
-    _resolved(path.translate(_SEPARATORS).split("/"))
+    # A backslash is a separator on some systems; both readings must stay inside.
+    _resolve_dots(path.translate(_SEPARATORS).split("/"))
     names = (path.translate(_SEPARATORS) if portable else path).split("/")
-    parts = _resolved(names)
+    parts = _resolve_dots(names)
     if portable and any(":" in part or part.split(".")[0].strip().upper() in _DEVICES for part in parts):
         raise ToolExecutionError(DENIED)
     if names[-1] in {"", ".", ".."}:
-        raise ToolExecutionError(f"{_shown(path)} names a directory; name a file")
+        raise ToolExecutionError(f"{_quote(path)} names a directory; name a file")
     if len(path) > _LONGEST or len(parts) > _DEEPEST:
-        raise ToolExecutionError(f"The path is too long: {_LONGEST} characters and {_DEEPEST} names are the most")
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):  # before the directories above it are made
-        raise ToolExecutionError(f"Cannot open {_shown(path)}: {os.strerror(errno.ENAMETOOLONG)}")
+        raise ToolExecutionError(f"The path is too long: at most {_LONGEST} characters and {_DEEPEST} names")
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts):  # before parent directories are created
+        raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(errno.ENAMETOOLONG)}")
     return parts
 
 
-def _resolved(names: list[str]) -> list[str]:
+def _resolve_dots(names: list[str]) -> list[str]:
     parts: list[str] = []
     for name in names:
         if name == ".." and parts:
             parts.pop()
         elif name.startswith("..") and not name.strip(". "):
-            raise ToolExecutionError(DENIED)  # also "..." and ".. ", which some systems take for ".."
+            raise ToolExecutionError(DENIED)  # also "..." and ".. ", which some systems treat as ".."
         elif name not in {"", "."}:
             parts.append(name)
     return parts
 
 
-def _encodable(path: str) -> bool:
+def _is_encodable(path: str) -> bool:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -359,5 +359,5 @@ def _encodable(path: str) -> bool:
     return True
 
 
-def _shown(path: str) -> str:
-    return repr(path if len(path) <= _SHOWN else f"{path[:_SHOWN]}...")
+def _quote(path: str) -> str:
+    return repr(path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}...")

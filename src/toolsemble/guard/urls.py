@@ -1,7 +1,7 @@
-"""Whether a URL may be fetched, and at which address.
+"""Decide whether a URL may be fetched, and resolve it to the addresses to connect to.
 
-A name is resolved once. What is checked is the address that will be connected to, and the answer holds that address:
-whoever fetches connects there and nowhere else, so a name that means something else a moment later changes nothing.
+A host name is resolved once. The checked addresses are part of the result, and the client connects to these only, so
+a name that resolves to another address later (DNS rebinding) has no effect.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.addresses import is_public
 
 Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
-"""Gives the addresses of a host name, for a port; raises OSError when it has none."""
+"""Returns the addresses of a host name, for a port; raises OSError if there are none."""
 
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
 _LONGEST = 8192
 _MOST_ADDRESSES = 4
-_SHOWN = 200
+_LONGEST_SHOWN = 200
 
-# Ports of other protocols, which would take a request for their own language; as in the Fetch standard.
+# Ports of other protocols, whose servers could interpret a request as commands; as in the Fetch standard.
 _CLOSED_PORTS = frozenset(
     [0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
      110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
@@ -43,7 +43,7 @@ _KEPT = "/?%:@!$&'()*+,;=~-._"
 
 
 class UrlRefusedError(ToolExecutionError):
-    """A URL that may not be fetched; the message is for the model.
+    """The URL may not be fetched; the message is for the model.
 
     >>> UrlGuard().check("file:///etc/passwd")
     Traceback (most recent call last):
@@ -54,7 +54,7 @@ class UrlRefusedError(ToolExecutionError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL that may be fetched, taken apart, and where to connect.
+    """The parts of a URL that may be fetched, and the addresses to connect to.
 
     >>> target = UrlGuard(resolver=lambda host, port: ["93.184.215.14"]).check("HTTPS://Example.com:443/a b#c")
     >>> target.url, target.addresses
@@ -64,29 +64,29 @@ class Target:
     scheme: str
     """``http`` or ``https``."""
     host: str
-    """The host by name, or an address without brackets: for the Host header, and for the server's certificate."""
+    """The host name, or an address without brackets, for the Host header and the certificate."""
     port: int
-    """The port, also when the URL leaves it out."""
+    """The port; the scheme's default if the URL has none."""
     path: str
-    """Path and query, as they are sent."""
+    """The path and query, percent-encoded."""
     addresses: tuple[str, ...]
-    """The addresses that were checked; to be tried in this order, and no others."""
+    """The checked addresses, to be tried in this order."""
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port; the port only where it is not the scheme's own."""
+        """Scheme, host and port; without the port if it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}"
 
     @property
     def url(self) -> str:
-        """The URL in one spelling, without a fragment."""
+        """The normalized URL, without a fragment."""
         return f"{self.origin}{self.path}"
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Give the addresses that the system knows for a name.
+    """Return the addresses of a host name from the system's resolver.
 
     >>> resolve("127.0.0.1", 80)
     ['127.0.0.1']
@@ -96,77 +96,77 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 class UrlGuard:
-    """Says which URLs may be fetched: http and https, on the public Internet, and what is allowed by name.
+    """A filter for URLs: http and https, with public addresses or allowed hosts.
 
-    :param allow_hosts: host names or addresses that may be reached although they are not public; each is compared with
-        the host of a URL as it is written there, not with what the name resolves to
-    :param resolver: gives the addresses of a name; the system's by default
+    :param allow_hosts: host names or addresses that may be reached although they are not public; compared with the host
+        as written in the URL, not with the addresses it resolves to
+    :param resolver: returns the addresses of a host name; the system's resolver by default
 
     >>> UrlGuard().check("http://0x7f000001/")
     Traceback (most recent call last):
     ...
-    toolsemble.guard.urls.UrlRefusedError: Access denied: '0x7f000001' is no host; write addresses as 1.2.3.4
+    toolsemble.guard.urls.UrlRefusedError: Access denied: '0x7f000001' is not a host; write addresses as 1.2.3.4
     >>> UrlGuard(["127.0.0.1"]).check("http://127.0.0.1:8080/status").addresses
     ('127.0.0.1',)
     """
 
     def __init__(self, allow_hosts: Iterable[str] = (), *, resolver: Resolver = resolve) -> None:
-        self._allowed = checked_hosts(allow_hosts)
+        self._allowed = check_hosts(allow_hosts)
         self._resolver = resolver
 
     def check(self, url: str) -> Target:
-        """Give where a URL leads; refuse one that may not be fetched. Resolving a name may wait for the network."""
+        """Return the target of a URL; raise UrlRefusedError if it may not be fetched. May wait for DNS."""
         scheme, authority, path = _split(url)
         written, port = _host_and_port(authority, scheme)
         if written in self._allowed:
-            host = _ascii(written)
+            host = _to_ascii(written)
             addresses = self._addresses(host, port)
         else:
-            host = _checked_host(written)
+            host = _check_host(written)
             if port in _CLOSED_PORTS:
-                raise UrlRefusedError(f"Access denied: port {port} is not one of the web; use 80 or 443")
+                raise UrlRefusedError(f"Access denied: port {port} is not a web port; use 80 or 443")
             addresses = self._addresses(host, port)
             if not all(is_public(address) for address in addresses):
-                raise UrlRefusedError(f"Access denied: {_shown(written)} is not a public address")
+                raise UrlRefusedError(f"Access denied: {_quote(written)} is not a public address")
         return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
-        if _address(host) is not None:
+        if _parse_address(host) is not None:
             return [host]
         try:
             found = self._resolver(host, port)
         except (OSError, UnicodeError):
             found = ()
         if not found:
-            raise UrlRefusedError(f"Cannot resolve host {_shown(host)}; check the spelling")
+            raise UrlRefusedError(f"Cannot resolve host {_quote(host)}; check the spelling")
         return found
 
 
-def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """Give hosts as a guard compares them; refuse what is no host name or address.
+def check_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """Return the hosts in lower case, without brackets; raise ToolDefinitionError for anything else.
 
-    >>> checked_hosts("localhost")
+    >>> check_hosts("localhost")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: allow_hosts must be a list of host names or addresses, not 'localhost'
     """
     if isinstance(hosts, (str, bytes)) or not isinstance(hosts, Iterable):
         raise ToolDefinitionError(f"allow_hosts must be a list of host names or addresses, not {hosts!r:.80}")
-    return frozenset(_checked_entry(host) for host in hosts)
+    return frozenset(_check_entry(host) for host in hosts)
 
 
-def _checked_entry(host: object) -> str:
+def _check_entry(host: object) -> str:
     if isinstance(host, str):
         plain = host.lower().removeprefix("[").removesuffix("]")
-        if plain and (_address(plain) is not None or not re.search(r"[\s/@:*?#%\\\[\]]", plain)):
+        if plain and (_parse_address(plain) is not None or not re.search(r"[\s/@:*?#%\\\[\]]", plain)):
             return plain
     raise ToolDefinitionError(
-        f"allow_hosts: {host!r:.80} is no host; write a name or an address, without scheme, port or wildcard"
+        f"allow_hosts: {host!r:.80} is not a host; write a name or an address, without scheme, port or wildcard"
     )
 
 
 def _split(url: str) -> tuple[str, str, str]:
-    """Give scheme, authority, and path with query; the path in characters that can be sent."""
+    """Return the scheme, the authority, and the percent-encoded path with query."""
     text = url.strip(" \t\r\n")
     if len(text) > _LONGEST:
         raise UrlRefusedError(f"Invalid URL: it has {len(text)} characters; {_LONGEST} is the limit")
@@ -174,69 +174,69 @@ def _split(url: str) -> tuple[str, str, str]:
         raise UrlRefusedError("Invalid URL: it has control characters")
     found = _URL.match(text)
     if found is None:
-        raise UrlRefusedError(f"Invalid URL: {_shown(text)}; it must begin with http:// or https://")
+        raise UrlRefusedError(f"Invalid URL: {_quote(text)}; it must begin with http:// or https://")
     scheme = found["scheme"].lower()
     if scheme not in _PORTS:
-        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_shown(scheme)}")
+        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_quote(scheme)}")
     if not found["authority"]:
-        raise UrlRefusedError(f"Invalid URL: {_shown(text)} has no host")
+        raise UrlRefusedError(f"Invalid URL: {_quote(text)} has no host")
     rest = found["rest"]
-    if rest[:1] == "\\":  # some readers take it for a slash, others for a part of the host
+    if rest[:1] == "\\":  # parsed as a slash by some clients, as part of the host by others
         raise UrlRefusedError("Invalid URL: it has a backslash after the host")
     return scheme, found["authority"], quote(rest if rest[:1] == "/" else f"/{rest}", safe=_KEPT)
 
 
 def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
-    """Give the host as it is written, without brackets, in small letters, and the port."""
+    """Return the host as written, in lower case and without brackets, and the port."""
     if "@" in authority:
-        raise UrlRefusedError("Access denied: a URL must not hold a user name or password")
+        raise UrlRefusedError("Access denied: a URL must not contain a user name or password")
     found = _AUTHORITY.fullmatch(authority)
     if found is None or not found["host"]:
-        raise UrlRefusedError(f"Invalid URL: {_shown(authority)} is not a host and a port")
+        raise UrlRefusedError(f"Invalid URL: {_quote(authority)} is not a host and a port")
     port = int(found["port"] or _PORTS[scheme])
     if port > _LAST_PORT:
         raise UrlRefusedError(f"Invalid URL: port {port} does not exist")
     host = found["host"]
     if host[0] == "[":
-        if not isinstance(_address(host[1:-1]), IPv6Address):
-            raise UrlRefusedError(f"Invalid URL: {_shown(host)} is not an IPv6 address")
+        if not isinstance(_parse_address(host[1:-1]), IPv6Address):
+            raise UrlRefusedError(f"Invalid URL: {_quote(host)} is not an IPv6 address")
         host = host[1:-1]
     return host.lower(), port
 
 
-def _checked_host(written: str) -> str:
-    """Give a host as it is sent and resolved; refuse other spellings of addresses, and what is no name."""
-    host = _ascii(written)
-    if _address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
-        raise UrlRefusedError(f"Access denied: {_shown(written)} is no host; write addresses as 1.2.3.4")
+def _check_host(written: str) -> str:
+    """Return a host as it is resolved; raise UrlRefusedError for unusual spellings of addresses, and invalid names."""
+    host = _to_ascii(written)
+    if _parse_address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
+        raise UrlRefusedError(f"Access denied: {_quote(written)} is not a host; write addresses as 1.2.3.4")
     return host
 
 
-def _ascii(written: str) -> str:
-    """Give a host in the letters of the domain name system, without the dot of the root."""
-    if _address(written) is not None:
+def _to_ascii(written: str) -> str:
+    """Return a host name in ASCII (IDNA), without a trailing dot."""
+    if _parse_address(written) is not None:
         return written
     name = written
     if not name.isascii():
-        import idna  # noqa: PLC0415 - hosts in other letters are rare; every HTTP client brings it along
+        import idna  # noqa: PLC0415 - rarely needed; every HTTP client depends on it
 
         try:
             name = idna.encode(name, uts46=True).decode()
         except idna.IDNAError:
-            raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name") from None
+            raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name") from None
     name = name.removesuffix(".")
     if not _NAME.fullmatch(name):
-        raise UrlRefusedError(f"Invalid URL: {_shown(written)} is not a host name")
+        raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name")
     return name
 
 
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Give a host that is an address in its usual form; a zone is not part of one here."""
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Return a host as an address; None if it is not one, or has a zone."""
     try:
         return None if "%" in host else ip_address(host)
     except ValueError:
         return None
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")

@@ -17,7 +17,7 @@ from toolsemble.runtime.concurrency import is_async
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.runtime.signing import canonical
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import presented
+from toolsemble.schema.display import to_display
 from toolsemble.shape import described
 
 # The text of an object that has none: another one can have the same when this one is gone.
@@ -77,7 +77,7 @@ class Keying:
             return value, definition.present(value, reveal=True)
         given = SimpleNamespace(**value) if isinstance(value, dict) else value
         made = self.function(given, context) if self._takes_context else self.function(given)
-        return made, presented(made, reveal=True)
+        return made, to_display(made, reveal=True)
 
 
 class Holders:

@@ -24,7 +24,7 @@ from toolsemble.runtime.concurrency import THREADS
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.runtime.signing import canonical
 from toolsemble.runtime.text import preview
-from toolsemble.schema.display import presented
+from toolsemble.schema.display import to_display
 from toolsemble.serialization import timeless, written_result
 from toolsemble.shape import described, shaped
 from toolsemble.work.body import Work
@@ -313,6 +313,6 @@ def _storable(result: ToolResult) -> str:
     with suppress(Exception):  # somebody's payload can raise anything
         return written_result(plain)
     with suppress(Exception):
-        shown = presented(result.structured_output)
+        shown = to_display(result.structured_output)
         return written_result(replace(plain, structured_output=shown, attributes=NO_ATTRIBUTES))
     return written_result(replace(plain, structured_output=None, attributes=NO_ATTRIBUTES))

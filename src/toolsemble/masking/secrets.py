@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from toolsemble.result import Content, FileContent, TextContent, ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
-from toolsemble.schema.display import HIDDEN, UnreadableError, presented
+from toolsemble.schema.display import HIDDEN, DisplayError, to_display
 from toolsemble.schema.secret import parameters, property_names
 from toolsemble.shape import described
 
@@ -149,7 +149,7 @@ def masked_object(value: Any) -> Any:
     if not _known.get():
         return value
     try:
-        shown = presented(value)
+        shown = to_display(value)
         hidden = masked_value(shown)
         quoted = repr(value)
     except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
@@ -184,7 +184,7 @@ def read_secretly(
     try:
         shown, exact = definition.present(value), definition.present(value, reveal=True)
         know(differing(shown, exact, _names(definition)))
-    except UnreadableError:  # nobody is shown it, but its secrets may be in what the body tells
+    except DisplayError:  # nobody is shown it, but its secrets may be in what the body tells
         know(_texts_sent(definition, given))
     return value, _masked_repairs(definition, repairs)
 
@@ -261,7 +261,7 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
         except (ValueError, RecursionError):
             yield sent  # nobody knows what is what in it
             return
-    values = sent if isinstance(sent, dict) else {"": presented(sent, reveal=True)}
+    values = sent if isinstance(sent, dict) else {"": to_display(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()
     names = _names(definition)

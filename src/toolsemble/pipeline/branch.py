@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.pipeline.handoff import Handed, Read, as_handed, reader
-from toolsemble.schema.pointer import resolved
+from toolsemble.schema.pointer import resolve_schema
 
 
 class Branch(NamedTuple):
@@ -30,7 +30,9 @@ class Branch(NamedTuple):
     def names(self) -> frozenset[str]:
         """Give the names of the values that the part takes; a text tool's is ``input``."""
         arguments = self.definition.arguments
-        schema = {"properties": {"input": {}}} if arguments is None else resolved(arguments.schema, arguments.schema)
+        schema = (
+            {"properties": {"input": {}}} if arguments is None else resolve_schema(arguments.schema, arguments.schema)
+        )
         return frozenset(schema.get("properties", ()))
 
     def share(self, values: Mapping[str, Any], others: frozenset[str], *, exact: bool) -> Handed:

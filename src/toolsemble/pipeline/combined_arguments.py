@@ -10,17 +10,17 @@ from typing import Any
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.pipeline.handoff import as_handed, items_of, shown_input
-from toolsemble.schema.display import presented
-from toolsemble.schema.json_schema import GivenArguments, hidden_in
-from toolsemble.schema.portable import portable
-from toolsemble.schema.problem import Problem, UnfitError
+from toolsemble.schema.display import to_display
+from toolsemble.schema.json_schema import SchemaArguments, hide_values
+from toolsemble.schema.portable import make_portable
+from toolsemble.schema.problem import MismatchError, Problem
 
 
 class LaterArguments(ABC):
     """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
 
     ignored: frozenset[str] = frozenset()
-    unkept = ""
+    init_only = ""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -31,7 +31,7 @@ class LaterArguments(ABC):
         return self._given.schema
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        """Give the values that JSON text holds, or raise :class:`MismatchError`."""
         return self._given.validate(text)
 
     def holds(self, _: Any) -> bool:
@@ -39,30 +39,30 @@ class LaterArguments(ABC):
         return False
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`UnfitError`."""
+        """Give the values that a Python object holds, or raise :class:`MismatchError`."""
         return self._given.take(value)
 
-    def wrong_keys(self, unfit: UnfitError) -> None:
+    def wrong_keys(self, mismatch: MismatchError) -> None:
         """Give None: whatever does not fit, any key may be to blame."""
-        return self._given.wrong_keys(unfit)
+        return self._given.wrong_keys(mismatch)
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Give what is wrong with a value, in words, and how many problems there are beyond."""
-        return self._given.problems(text, value, unfit)
+        return self._given.problems(text, value, mismatch)
 
     @property
     @abstractmethod
     def secret_keys(self) -> frozenset[str]:
         """The parameters that are secrets or have some inside."""
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - as it is handed
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - as it is handed
         """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
         # No tool has read it yet: what will be a secret is plain text here.
-        return hidden_in(shown(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
+        return hide_values(shown(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     @cached_property
-    def _given(self) -> GivenArguments:
-        return GivenArguments(self.owner, self._made())
+    def _given(self) -> SchemaArguments:
+        return SchemaArguments(self.owner, self._made())
 
     @abstractmethod
     def _made(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class UnitedArguments(LaterArguments):
         return frozenset(key for each in self._branches for key in secrets_of(each))
 
     def _made(self) -> dict[str, Any]:
-        schemas = [portable(each.schema())[0] for each in self._branches]
+        schemas = [make_portable(each.schema())[0] for each in self._branches]
         properties: dict[str, Any] = {}
         for schema in schemas:
             for name, each in schema.get("properties", {}).items():
@@ -110,16 +110,18 @@ class ListArguments(LaterArguments):
         """The list, when its items have secrets inside."""
         return frozenset({"items"} if secrets_of(self._item) else ())
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - as it is handed
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - as it is handed
         """Give the list as a model would send it, so that a reviewer can edit it; what is none, as it is."""
         try:
             hidden = frozenset() if reveal else secrets_of(self._item)
-            return {"items": [hidden_in(presented(each, reveal=reveal), hidden) for each in items_of(as_handed(value))]}
+            return {
+                "items": [hide_values(to_display(each, reveal=reveal), hidden) for each in items_of(as_handed(value))]
+            }
         except ToolExecutionError:
             return shown(value, reveal=reveal)
 
     def _made(self) -> dict[str, Any]:
-        item = {"type": "string"} if self._item.arguments is None else portable(self._item.schema())[0]
+        item = {"type": "string"} if self._item.arguments is None else make_portable(self._item.schema())[0]
         items = {"type": "array", "items": item, "description": "The items, in order"}
         return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
 
@@ -151,4 +153,4 @@ def shown(value: Any, *, reveal: bool = False) -> Any:
     >>> shown(Handed("3 hits", {"hits": (1, 2, 3)}))
     {'hits': [1, 2, 3]}
     """
-    return presented(shown_input(value), reveal=reveal)
+    return to_display(shown_input(value), reveal=reveal)

@@ -11,10 +11,10 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.decode import Arguments, Cautious, Decoded, plain_input
-from toolsemble.schema.display import presented
-from toolsemble.schema.pointer import resolved
-from toolsemble.schema.problem import UnfitError
+from toolsemble.schema.decode import Arguments, CautiousReader, Decoded, plain_input
+from toolsemble.schema.display import to_display
+from toolsemble.schema.pointer import resolve_schema
+from toolsemble.schema.problem import MismatchError
 from toolsemble.shape import shaped
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
@@ -131,7 +131,7 @@ class Intake:
     def __init__(self, definition: ToolDefinition, arguments: Arguments) -> None:
         self._accept = accept = definition.accept
         # What another tool returns may have more fields than this one takes, whatever this one does.
-        self._accept_values = accept.read if isinstance(accept, Cautious) else accept
+        self._accept_values = accept.read if isinstance(accept, CautiousReader) else accept
         self._arguments = arguments
 
     def read(self, given: Any, steps: frozenset[str]) -> Decoded:
@@ -142,10 +142,10 @@ class Intake:
         for values in self._candidates(handed):
             try:
                 return self._arguments.take(values), ()
-            except UnfitError:
+            except MismatchError:
                 continue
         if handed.exact and isinstance(handed.payload, Mapping):
-            return self._accept_values(presented(handed.payload, reveal=True), steps)
+            return self._accept_values(to_display(handed.payload, reveal=True), steps)
         text = handed.written
         if not text and not self._schema.get("required") and not self._takes_empty:
             return self._accept(None, steps)  # nothing was given, and nothing is needed
@@ -164,7 +164,7 @@ class Intake:
         """Whether the one parameter can be the empty text."""
         try:
             self._arguments.take({self.single: ""})
-        except UnfitError:
+        except MismatchError:
             return False
         return True
 
@@ -183,7 +183,7 @@ class Intake:
 
     @cached_property
     def _schema(self) -> Mapping[str, Any]:
-        return resolved(self._arguments.schema, self._arguments.schema)
+        return resolve_schema(self._arguments.schema, self._arguments.schema)
 
     @cached_property
     def _properties(self) -> Mapping[str, Any]:

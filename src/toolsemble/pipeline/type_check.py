@@ -13,7 +13,7 @@ from toolsemble.pipeline.return_types import opaque
 from toolsemble.pipeline.sequence import Line
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.field import Field
-from toolsemble.schema.pointer import resolved
+from toolsemble.schema.pointer import resolve_schema
 from toolsemble.schema.typed import TypedArguments
 
 _DEEPEST = 5
@@ -51,7 +51,7 @@ def _list_misfit(
     kinds = _kinds(root, given)
     if kinds is None or "string" in kinds:
         return None
-    whole = resolved(root, given)
+    whole = resolve_schema(root, given)
     if kinds == {"array"}:
         return _misfit(root, whole.get("items"), item)
     listed = "object" in kinds and ("items" in whole.get("properties", ()) or not _closed(whole))
@@ -61,7 +61,7 @@ def _list_misfit(
 def _parameters_misfit(root: Mapping[str, Any], given: Any, taker: ToolDefinition, arguments: Arguments) -> str | None:
     """Give why the declared type does not fit a step's parameters, or None when it may."""
     schema = arguments.schema
-    whole = {"type": "object", **resolved(schema, schema)}
+    whole = {"type": "object", **resolve_schema(schema, schema)}
     if not whole.get("properties") and _closed(whole):
         return None
     kinds = _kinds(root, given)
@@ -98,7 +98,7 @@ def _differ(
     if not both and not (kinds & _NUMBERS and accepted & _NUMBERS):
         return _unmended(given_root, given, taken_root, taken, depth, place)
     if both == {"array"}:
-        items = resolved(given_root, given).get("items"), resolved(taken_root, taken).get("items")
+        items = resolve_schema(given_root, given).get("items"), resolve_schema(taken_root, taken).get("items")
         return _differ(given_root, items[0], taken_root, items[1], depth - 1, f"{place}[]")
     if both == {"object"}:
         return _fields_differ(given_root, given, taken_root, taken, depth, place)
@@ -113,7 +113,7 @@ def _unmended(
     if "string" in kinds or ("string" in accepted and kinds != {"null"}):
         return None
     if accepted == {"array"} and kinds != {"null"}:  # one value may stand for a list of it
-        items = resolved(taken_root, taken).get("items")
+        items = resolve_schema(taken_root, taken).get("items")
         return _differ(given_root, given, taken_root, items, depth - 1, f"{place}[]")
     return f"{place or 'it'} is {_listed(kinds)}, not {_listed(accepted)}"
 
@@ -121,7 +121,7 @@ def _unmended(
 def _fields_differ(
     given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str
 ) -> str | None:
-    given, taken = resolved(given_root, given), resolved(taken_root, taken)
+    given, taken = resolve_schema(given_root, given), resolve_schema(taken_root, taken)
     fields, wanted = given.get("properties", {}), taken.get("properties", {})
     for name in taken.get("required", ()):
         inner = f"{place}.{name}" if place else name
@@ -137,7 +137,7 @@ def _kinds(root: Mapping[str, Any], schema: Any) -> set[str] | None:
     """Give the JSON types that a schema admits; None when that cannot be told at a glance."""
     if not isinstance(schema, Mapping):
         return None
-    schema = resolved(root, schema)
+    schema = resolve_schema(root, schema)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         each = [_kinds(root, option) for option in options]
         return None if any(kinds is None for kinds in each) else set().union(*each)  # type: ignore[arg-type]  # none is None
@@ -163,7 +163,7 @@ def _taken(taker: ToolDefinition) -> str:
     """Give what a step takes, as its parameters with their types."""
     assert taker.arguments is not None  # noqa: S101 - asked for by the caller
     root = taker.arguments.schema
-    properties = resolved(root, root).get("properties", {})
+    properties = resolve_schema(root, root).get("properties", {})
     told = {name: _kinds(root, each) for name, each in properties.items()}
     written = ", ".join(f"{name}: {_listed(kinds) if kinds else 'any'}" for name, kinds in told.items())
     return f"{taker.arguments.owner}({written})"

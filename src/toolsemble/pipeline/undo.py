@@ -18,7 +18,7 @@ from toolsemble.masking.secrets import masked, masked_error
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
-from toolsemble.schema.display import presented
+from toolsemble.schema.display import to_display
 from toolsemble.shape import shaped
 from toolsemble.tools.collection import collected
 from toolsemble.work.body import RunBody, Work, entered
@@ -136,8 +136,8 @@ class Undo(NamedTuple):
             return shaped((yield from entered(work, context)))
         payload = unwrapped(self.result.structured_output)
         given = {
-            "input": presented(self.input, reveal=True),
-            "result": self.result.output if payload is None else presented(payload, reveal=True),
+            "input": to_display(self.input, reveal=True),
+            "result": self.result.output if payload is None else to_display(payload, reveal=True),
         }
         return (yield from walk.path(definition, read, Handed(None, given), context, Trace(), 0))
 

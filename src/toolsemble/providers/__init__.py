@@ -1,1 +1,1 @@
-"""One module for each provider's wire format: tools to offer, calls to read, replies to send. No SDK is imported."""
+"""Wire formats, one module for each provider: write tools, read calls, write replies. No SDK is imported."""

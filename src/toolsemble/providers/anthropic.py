@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""The wire format of Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
     base64_text,
-    blocks,
-    call_of,
-    decoded,
+    decode_text,
+    describe_omitted,
     field,
     file_name,
-    left_out,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -29,7 +29,7 @@ _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])
@@ -46,47 +46,47 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Give the schema as Anthropic takes it, and what was changed; refuse what strict mode cannot say.
+    """Return the schema for Anthropic, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a ``tool_use`` block.
+    """Return the name, arguments and id of a ``tool_use`` block.
 
     >>> read_call({"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"}})
     ('weather', {'city': 'Rome'}, 'toolu_1')
     """
     if field(source, "type") != "tool_use":
-        raise unexpected(source, "an Anthropic tool_use block")
-    return call_of(field(source, "name"), field(source, "input"), field(source, "id"))
+        raise unexpected_source(source, "an Anthropic tool_use block")
+    return make_call(field(source, "name"), field(source, "input"), field(source, "id"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the ``tool_result`` block, for the content of a user message.
+    """Return the ``tool_result`` block, for the content of a user message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'noon'}
     """
-    # A result that is marked as an error may hold nothing but text.
-    content = blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
+    # A result with is_error may contain text only.
+    content = write_blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
     block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
     return {**block, "is_error": True} if answer.is_error else block
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
-    """Give the content blocks of what a person says; blank text has none.
+    """Return the content blocks of a user message; blank text has no block.
 
     >>> write_prompt("hello")
     [{'type': 'text', 'text': 'hello'}]
     """
-    # Images go first: Anthropic says that its models understand them better so.
-    written = [_block(image) or _text(left_out(image)) for image in images]
+    # Images come first, as Anthropic recommends.
+    written = [_block(image) or _text(describe_omitted(image)) for image in images]
     return [*written, _text(text)] if text.strip() else written
 
 
@@ -94,12 +94,12 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _nothing(content: Media) -> None:  # noqa: ARG001 - it admits none
+def _nothing(content: Media) -> None:  # noqa: ARG001 - the signature of write_media
     return None
 
 
 def _block(content: Media) -> dict[str, Any] | None:
-    kind, text = media_type(content), decoded(content)
+    kind, text = media_type(content), decode_text(content)
     if kind in _IMAGES:
         return {"type": "image", "source": _base64(content)}
     if kind == "application/pdf":

@@ -1,4 +1,4 @@
-"""Amazon Bedrock's Converse."""
+"""The wire format of Amazon Bedrock's Converse."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import PurePath
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    blocks,
-    call_of,
+    describe_omitted,
     field,
     file_name,
-    left_out,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -53,7 +53,7 @@ _LONGEST_NAME = 200
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` of the ``toolConfig`` argument.
+    """Return the ``tools`` of the ``toolConfig`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["toolSpec"]["inputSchema"]
@@ -65,54 +65,54 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 def _specification(offer: Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
     schema, _ = adapt(parameters_of(offer), strict=strict)
-    # A description that is there must not be empty.
+    # An empty description is rejected.
     described = {"description": offer.description} if offer.description else {}
     tool = {"name": offer.name, **described, "inputSchema": {"json": schema}}
     return {**tool, "strict": True} if strict else tool
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Give the schema as Bedrock takes it, and what was changed; refuse what strict mode cannot say.
+    """Return the schema for Bedrock, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a ``toolUse``, or of the content block around it.
+    """Return the name, arguments and id of a ``toolUse``, or of the content block around it.
 
     >>> read_call({"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 't1')
     """
     use = field(source, "toolUse") or source
     if field(use, "toolUseId", "name") is None:
-        raise unexpected(source, "a Bedrock toolUse, or the content block around it")
-    return call_of(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
+        raise unexpected_source(source, "a Bedrock toolUse, or the content block around it")
+    return make_call(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the ``toolResult`` block, for the content of a user message.
+    """Return the ``toolResult`` block, for the content of a user message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'toolResult': {'toolUseId': 'c1', 'status': 'success', 'content': [{'text': 'noon'}]}}
     """
-    # Blank text is refused, and so there must be some.
-    content = blocks(answer, _text, _block) or [_text("(no output)")]
+    # Blank text and empty content are rejected.
+    content = write_blocks(answer, _text, _block) or [_text("(no output)")]
     status = "error" if answer.is_error else "success"
     return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
-    """Give the content blocks of what a person says; blank text has none.
+    """Return the content blocks of a user message; blank text has no block.
 
     >>> write_prompt("hello")
     [{'text': 'hello'}]
     """
-    shown = [_block(image) or _text(left_out(image)) for image in images]
+    shown = [_block(image) or _text(describe_omitted(image)) for image in images]
     return [_text(text), *shown] if text.strip() else shown
 
 
@@ -134,5 +134,5 @@ def _block(content: Media) -> dict[str, Any] | None:
 
 
 def _name(content: Media) -> str:
-    """Give the file's name in the characters that Bedrock takes, which a dot is not among."""
+    """Return the file's name in the characters that Bedrock allows, which do not include a dot."""
     return _NOT_IN_A_NAME.sub(" ", PurePath(file_name(content)).stem).strip()[:_LONGEST_NAME] or "document"

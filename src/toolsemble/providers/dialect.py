@@ -1,4 +1,4 @@
-"""How a portable JSON Schema becomes one provider's own."""
+"""Adapt a portable JSON Schema to the dialect of a provider."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from toolsemble.note import Note
 
 Schema: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
-"""Gives one schema of a tree anew, and what was changed; the schemas below it are done already."""
+"""Returns a schema rewritten, and notes of the changes; its subschemas are already rewritten."""
 
 
-def rooted(parameters: Schema) -> Schema:
-    """Give the schema of the arguments as an object that lists its properties, which every provider asks for.
+def ensure_object(parameters: Schema) -> Schema:
+    """Return the schema of the arguments as an object with properties, which every provider requires.
 
-    >>> rooted({})
+    >>> ensure_object({})
     {'type': 'object', 'properties': {}}
     """
     schema = copy.deepcopy(parameters)
@@ -27,7 +27,7 @@ def rooted(parameters: Schema) -> Schema:
 
 
 def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
-    """Give the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
+    """Return the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
 
     >>> array = {"type": "array", "items": {"type": "integer", "default": 5}}
     >>> rewrite(array, move_default)[0]
@@ -37,122 +37,124 @@ def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[N
 
     def inner(part: Any, place: str) -> Any:
         if not isinstance(part, dict):
-            return {}  # true, false, or a list of older drafts: nothing that every provider can be told
+            return {}  # true, false, or a list of older drafts, which not every provider accepts
         done, notes = rewrite(part, rule, place)
         below.extend(notes)
         return done
 
-    own, notes = rule({keyword: _walked(keyword, value, path, inner) for keyword, value in schema.items()}, path)
+    own, notes = rule(
+        {keyword: _rewrite_keyword(keyword, value, path, inner) for keyword, value in schema.items()}, path
+    )
     return own, [*notes, *below]
 
 
-def _walked(keyword: str, value: Any, path: str, inner: Callable[[Any, str], Any]) -> Any:
+def _rewrite_keyword(keyword: str, value: Any, path: str, inner: Callable[[Any, str], Any]) -> Any:
     match keyword:
         case "properties":
             return {name: inner(part, f"{path}.{name}") for name, part in value.items()}
         case "items":
             return inner(value, f"{path}[]")
         case "anyOf":
-            return [inner(part, path) for part in value]  # each describes the same value
+            return [inner(part, path) for part in value]  # all describe the same value
         case "additionalProperties" if isinstance(value, dict):
             return inner(value, f"{path}.*")
     return copy.deepcopy(value)
 
 
-def closed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema as strict modes want it, objects without further keys, or refuse one that says too little.
+def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema for strict modes, with objects closed; raise ValueError if it is too vague.
 
-    >>> closed({"type": "object", "properties": {}}, "$")[0]
+    >>> close_object({"type": "object", "properties": {}}, "$")[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
-    >>> closed({}, "$.tags")
+    >>> close_object({}, "$.tags")
     Traceback (most recent call last):
     ...
     ValueError: $.tags: strict mode needs a type, and this admits anything; declare one, or go without strict mode
     """
     if not schema.keys() & {"type", "anyOf", "enum"}:
-        raise _refused(path, "needs a type, and this admits anything; declare one")
+        raise _strict_error(path, "needs a type, and this admits anything; declare one")
     if any(isinstance(value, list | dict) for value in schema.get("enum", ())):
-        raise _refused(path, "needs allowed values that are neither arrays nor objects; declare what is in them")
+        raise _strict_error(path, "needs allowed values that are neither arrays nor objects; declare what is in them")
     if schema.get("type") == "array" and "items" not in schema:
-        raise _refused(path, "needs the type of an array's items; declare it")
+        raise _strict_error(path, "needs the type of an array's items; declare it")
     if schema.get("type") != "object":
         return schema, []
     if schema.get("additionalProperties", "properties" not in schema) is not False:
-        raise _refused(path, "needs every key of an object by name, and this one is open; declare its keys")
+        raise _strict_error(path, "needs every key of an object by name, and this one is open; declare its keys")
     notes = [Note(path, "additionalProperties", "rewritten", "false")]
-    whole = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
-    return whole, [] if "additionalProperties" in schema else notes
+    closed = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
+    return closed, [] if "additionalProperties" in schema else notes
 
 
-def sealed(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema as strict modes want it, without a default.
+def make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema for strict modes, with its default in the description.
 
-    >>> sealed({"type": "integer", "default": 5}, "$.limit")[0]
+    >>> make_strict({"type": "integer", "default": 5}, "$.limit")[0]
     {'type': 'integer', 'description': 'default: 5'}
     """
     schema, moved = move_default(schema, path)
-    schema, notes = closed(schema, path)
+    schema, notes = close_object(schema, path)
     return schema, [*moved, *notes]
 
 
-def strictly(parameters: Schema, rule: Rule = sealed) -> tuple[Schema, list[Note]]:
-    """Give the schema of the arguments for a strict mode; refuse one that is no object.
+def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, list[Note]]:
+    """Return the schema of the arguments for a strict mode; raise ValueError if it is not an object.
 
-    >>> strictly({"type": "object"})[0]
+    >>> adapt_strict({"type": "object"})[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
     """
-    schema = rooted(parameters)
+    schema = ensure_object(parameters)
     if not parameters or schema.get("type") != "object" or "anyOf" in schema:
-        raise _refused("$", "needs an object with named properties as the whole of the parameters")
+        raise _strict_error("$", "needs an object with named properties for the parameters")
     return rewrite(schema, rule)
 
 
-def _refused(path: str, why: str) -> ValueError:
+def _strict_error(path: str, why: str) -> ValueError:
     return ValueError(f"{path}: strict mode {why}, or go without strict mode")
 
 
 def move_default(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema with its default in the description.
+    """Return the schema with its default in the description.
 
     >>> move_default({"type": "integer", "default": 5, "description": "How many"}, "$.limit")[0]
     {'type': 'integer', 'description': 'How many (default: 5)'}
     """
     if "default" not in schema:
         return schema, []
-    words = f"default: {shown(schema['default'])}"
+    words = f"default: {dump_json(schema['default'])}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "default"}
-    return described(rest, words), [Note(path, "default", "moved", words)]
+    return describe(rest, words), [Note(path, "default", "moved", words)]
 
 
-def described(schema: Schema, *words: str) -> Schema:
-    """Give the schema with words added to its description.
+def describe(schema: Schema, *words: str) -> Schema:
+    """Return the schema with words added to its description.
 
-    >>> described({"description": "How many"}, "default: 5"), described({}, "default: 5")
+    >>> describe({"description": "How many"}, "default: 5"), describe({}, "default: 5")
     ({'description': 'How many (default: 5)'}, {'description': 'default: 5'})
     """
-    said, own = "; ".join(words), schema.get("description")
-    if not said:
+    phrase, own = "; ".join(words), schema.get("description")
+    if not phrase:
         return schema
-    return {**schema, "description": f"{own} ({said})" if own else said}
+    return {**schema, "description": f"{own} ({phrase})" if own else phrase}
 
 
-def shown(value: object) -> str:
-    """Give a value as compact JSON.
+def dump_json(value: object) -> str:
+    """Return a value as compact JSON.
 
-    >>> shown({"città": [1, None]})
+    >>> dump_json({"città": [1, None]})
     '{"città":[1,null]}'
     """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def type_of(value: object) -> str:
-    """Give the JSON Schema type of a value.
+def json_type(value: object) -> str:
+    """Return the JSON Schema type of a value.
 
-    >>> [type_of(value) for value in ("a", True, 1, 1.5, None, [], {})]
+    >>> [json_type(value) for value in ("a", True, 1, 1.5, None, [], {})]
     ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
     """
     if value is None:
         return "null"
-    # A bool is an int in Python, so it comes first.
+    # bool is a subclass of int, so it comes first.
     types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
     return next((name for kind, name in types.items() if isinstance(value, kind)), "object")

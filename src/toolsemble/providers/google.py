@@ -1,4 +1,4 @@
-"""Google's Gemini.
+"""The wire format of Google's Gemini.
 
 Its ``parameters`` are an OpenAPI schema: null is ``nullable``, and allowed values are strings.
 """
@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, described, move_default, rewrite, rooted, shown, type_of
+from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, json_type, move_default, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    call_of,
+    describe_omitted,
     field,
-    left_out,
-    lines,
-    media,
+    join_text,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    select_media,
+    unexpected_source,
 )
 from toolsemble.result import ImageContent
 
@@ -31,7 +31,7 @@ _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", 
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
+    """Return the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])
@@ -44,12 +44,12 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 def _declaration(offer: Offer) -> dict[str, Any]:
     schema, _ = adapt(parameters_of(offer))
     declaration = {"name": offer.name, "description": offer.description}
-    # An object without properties is refused; one without even words says nothing that would be missed.
+    # An object without properties is rejected; without a description it can be left out.
     return declaration if schema == {"type": "OBJECT", "properties": {}} else {**declaration, "parameters": schema}
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as Gemini takes it, and what was changed beyond spelling.
+    r"""Return the schema for Gemini, and notes of the changes beyond spelling.
 
     >>> stars = {"type": "integer", "enum": [1, 2, 3]}
     >>> schema, notes = adapt({"type": "object", "properties": {"stars": stars}})
@@ -58,20 +58,20 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     >>> print(*notes, sep="\n")
     $.stars: enum moved into the description: one of 1, 2, 3
     """
-    schema, notes = rewrite(rooted(parameters), _gemini)
-    return rewrite(schema, _spelled)[0], notes
+    schema, notes = rewrite(ensure_object(parameters), _adapt_schema)
+    return rewrite(schema, _respell)[0], notes
 
 
-def _gemini(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+def _adapt_schema(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     notes: list[Note] = []
-    for rule in (_types, move_default, _further_keys, _values, _options):
+    for rule in (_split_types, move_default, _move_extra_keys, _move_values, _rewrite_nullable):
         schema, changed = rule(schema, path)
         notes += changed
     return schema, notes
 
 
-def _types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give several types as options of one type each, or one that may be null."""
+def _split_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return several types as one option for each type."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return schema, []
@@ -79,49 +79,49 @@ def _types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     return {**rest, "anyOf": [{"type": str(kind)} for kind in kinds]}, [Note(path, "type", "rewritten", "anyOf")]
 
 
-def _further_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the schema without the keyword, which older releases of the SDK and of the service refuse."""
+def _move_extra_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema without ``additionalProperties``, which older releases of the SDK and the service reject."""
     if "additionalProperties" not in schema:
         return schema, []
     extra = schema["additionalProperties"]
     rest = {keyword: value for keyword, value in schema.items() if keyword != "additionalProperties"}
     if extra is False:
         return rest, [Note(path, "additionalProperties", "dropped")]
-    words = f"other keys: {'anything' if extra in (True, {}) else shown(extra)}"
-    return described(rest, words), [Note(path, "additionalProperties", "moved", words)]
+    words = f"other keys: {'anything' if extra in (True, {}) else dump_json(extra)}"
+    return describe(rest, words), [Note(path, "additionalProperties", "moved", words)]
 
 
-def _values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give allowed values that are not all names in words."""
+def _move_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema with allowed values in the description, unless all are non-empty strings."""
     values = schema.get("enum")
     if values is None or all(isinstance(value, str) and value for value in values):
         return ({"type": "string", **schema} if values else schema), []
-    words = f"one of {', '.join(shown(value) for value in values)}"
+    words = f"one of {', '.join(dump_json(value) for value in values)}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
-    types = [{"type": kind} for kind in dict.fromkeys(type_of(value) for value in values)]
+    types = [{"type": kind} for kind in dict.fromkeys(json_type(value) for value in values)]
     typed: Schema = {} if "type" in rest else types[0] if len(types) == 1 else {"anyOf": types}
-    return described({**typed, **rest}, words), [Note(path, "enum", "moved", words)]
+    return describe({**typed, **rest}, words), [Note(path, "enum", "moved", words)]
 
 
-def _options(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give null among the options as ``nullable``, and a single option that is left in place of the options."""
+def _rewrite_nullable(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema with null options as ``nullable``; a single remaining option replaces ``anyOf``."""
     options: list[Schema] = schema.get("anyOf", [])
     left = [option for option in options if option.get("type") != "null"]
     if len(left) in {0, len(options)}:
         return schema, []
     rest = {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
-    merged = _merged(left[0], rest) if len(left) == 1 else {"anyOf": left, **rest}
+    merged = _merge(left[0], rest) if len(left) == 1 else {"anyOf": left, **rest}
     words = [f"null: {option['description']}" for option in options if option not in left and "description" in option]
-    return {**described(merged, *words), "nullable": True}, [Note(path, "anyOf", "rewritten", "nullable")]
+    return {**describe(merged, *words), "nullable": True}, [Note(path, "anyOf", "rewritten", "nullable")]
 
 
-def _merged(inner: Schema, outer: Schema) -> Schema:
+def _merge(inner: Schema, outer: Schema) -> Schema:
     both = {"description"} <= inner.keys() & outer.keys()
-    return described({**inner, **outer}, *([inner["description"]] if both else []))
+    return describe({**inner, **outer}, *([inner["description"]] if both else []))
 
 
-def _spelled(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
-    """Give the schema in Gemini's spelling, and an array with the items that it asks for; any will do."""
+def _respell(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
+    """Return the schema in Gemini's spelling; an array without ``items`` gets the empty ones that Gemini requires."""
     spelled = {("any_of" if keyword == "anyOf" else keyword): value for keyword, value in schema.items()}
     if "type" in spelled:
         spelled["type"] = spelled["type"].upper()
@@ -131,7 +131,7 @@ def _spelled(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: A
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a function call, or of the part around it.
+    """Return the name, arguments and id of a function call, or of the part around it.
 
     >>> read_call({"functionCall": {"name": "weather", "args": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
@@ -139,36 +139,36 @@ def read_call(source: object) -> Call:
     part = field(source, "function_call", "functionCall")
     call = source if part is None else part
     if part is None and not isinstance(field(call, "name"), str):
-        raise unexpected(source, "a Gemini function call, or the part around it")
-    return call_of(field(call, "name"), field(call, "args"), field(call, "id"))
+        raise unexpected_source(source, "a Gemini function call, or the part around it")
+    return make_call(field(call, "name"), field(call, "args"), field(call, "id"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the part with the function response, for a content of the role user.
+    """Return the part with the function response, for a content with the role user.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'function_response': {'id': 'c1', 'name': 'now', 'response': {'output': 'noon'}}}
     """
-    response = {"error" if answer.is_error else "output": lines(answer, _MEDIA)}
-    parts = [_inline(content) for content in media(answer, _MEDIA)]
+    response = {"error" if answer.is_error else "output": join_text(answer, _MEDIA)}
+    parts = [_inline(content) for content in select_media(answer, _MEDIA)]
     found = {"id": answer.call_id} if answer.call_id else {}
     beside = {"parts": parts} if parts else {}
     return {"function_response": {**found, "name": answer.name, "response": response, **beside}}
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
-    """Give the parts of what a person says; empty text has none.
+    """Return the parts of a user message; empty text has no part.
 
     >>> write_prompt("hello")
     [{'text': 'hello'}]
     """
-    shown = [_inline(image) if _is_taken(image) else {"text": left_out(image)} for image in images]
+    shown = [_inline(image) if _is_supported(image) else {"text": describe_omitted(image)} for image in images]
     return [{"text": text}, *shown] if text else shown
 
 
-def _is_taken(image: ImageContent) -> bool:
+def _is_supported(image: ImageContent) -> bool:
     return bool(image.data) and media_type(image) in _IMAGES
 
 

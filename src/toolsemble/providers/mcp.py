@@ -1,4 +1,4 @@
-"""The Model Context Protocol."""
+"""The wire format of the Model Context Protocol (MCP)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 from urllib.parse import quote
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted
+from toolsemble.providers.dialect import Schema, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
     base64_text,
-    blocks,
-    call_of,
-    decoded,
+    decode_text,
     field,
     file_name,
+    make_call,
     media_type,
     parameters_of,
-    unexpected,
+    unexpected_source,
+    write_blocks,
 )
 from toolsemble.result import AudioContent, ImageContent
 
@@ -29,7 +29,7 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` of a list result; a title and hints are taken from the metadata.
+    """Return the ``tools`` of a list result; the title and the hints come from the metadata.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time", metadata={"readOnlyHint": True})])[0]["annotations"]
@@ -48,16 +48,16 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    """Give the schema as MCP takes it, and what was changed, which is nothing.
+    """Return the schema for MCP, and no notes, since nothing is changed.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return rooted(parameters), []
+    return ensure_object(parameters), []
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of a ``tools/call`` request, or of its params.
+    """Return the name, arguments and id of a ``tools/call`` request, or of its params.
 
     >>> read_call({"method": "tools/call", "id": 7, "params": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, '7')
@@ -65,19 +65,19 @@ def read_call(source: object) -> Call:
     params = field(source, "params") or source
     name = field(params, "name")
     if not isinstance(name, str):
-        raise unexpected(source, "an MCP tools/call request, or its params")
-    return call_of(name, field(params, "arguments"), field(source, "id"))
+        raise unexpected_source(source, "an MCP tools/call request, or its params")
+    return make_call(name, field(params, "arguments"), field(source, "id"))
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the result of the ``tools/call`` request.
+    """Return the result of the ``tools/call`` request.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'content': [{'type': 'text', 'text': 'noon'}], 'isError': False}
     """
-    return {"content": blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+    return {"content": write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _block(content: Media) -> dict[str, Any]:
     if isinstance(content, ImageContent | AudioContent):
         name = "image" if isinstance(content, ImageContent) else "audio"
         return {"type": name, "data": data, "mimeType": kind}
-    text = decoded(content)
+    text = decode_text(content)
     held = {"blob": data} if text is None else {"text": text}
     uri = f"file:///{quote(file_name(content))}"
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, **held}}

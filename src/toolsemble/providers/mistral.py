@@ -1,4 +1,4 @@
-"""Mistral's chat completions: shaped like OpenAI's, with images in tool messages."""
+"""The wire format of Mistral's chat completions: like OpenAI's, with images in tool messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, rooted, strictly
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    blocks,
     data_url,
-    function_call_of,
+    describe_omitted,
     function_tool,
-    left_out,
     media_type,
     parameters_of,
+    read_function_call,
+    write_blocks,
 )
 from toolsemble.result import ImageContent
 
@@ -26,7 +26,7 @@ _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
@@ -42,44 +42,44 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Give the schema as Mistral takes it, and what was changed; refuse what strict mode cannot say.
+    """Return the schema for Mistral, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
     """
-    return strictly(parameters) if strict else (rooted(parameters), [])
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``.
+    """Return the name, arguments and id of an item of ``message.tool_calls``.
 
     >>> read_call({"id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 'abcdefghi')
     """
-    name, arguments, call_id = function_call_of(source, "a Mistral call, out of message.tool_calls")
-    return name, arguments, None if call_id == "null" else call_id  # what the SDK writes for a missing one
+    name, arguments, call_id = read_function_call(source, "a Mistral call, out of message.tool_calls")
+    return name, arguments, None if call_id == "null" else call_id  # the SDK's text for a missing id
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the tool message.
+    """Return the tool message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'role': 'tool', 'tool_call_id': 'c1', 'name': 'now', 'content': 'noon'}
     """
-    content = blocks(answer, _text, _image) if answer.contents else ""
+    content = write_blocks(answer, _text, _image) if answer.contents else ""
     found = {"tool_call_id": answer.call_id} if answer.call_id else {}
     return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
 
 
 def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> str | list[dict[str, Any]]:
-    """Give the content of what a person says: its text, or chunks when there are images.
+    """Return the content of a user message: its text, or chunks if there are images.
 
     >>> write_prompt("hello")
     'hello'
     """
-    chunks = [_image(image) or _text(left_out(image)) for image in images]
+    chunks = [_image(image) or _text(describe_omitted(image)) for image in images]
     if not chunks:
         return text
     return [_text(text), *chunks] if text.strip() else chunks

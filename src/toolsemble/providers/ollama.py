@@ -1,7 +1,7 @@
-"""Ollama's chat: shaped like OpenAI's, with less of a schema.
+"""The wire format of Ollama's chat: like OpenAI's, with a reduced schema.
 
-Its SDK keeps of each parameter the type, the items, the description and the enum, and loses everything else without
-a word. So what else there is goes into the description.
+Its SDK keeps the type, the items, the description and the enum of each parameter, and silently drops everything else,
+so the other keywords are moved into the description.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, described, rewrite, rooted, shown
+from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Offer,
     base64_text,
-    function_call_of,
     function_tool,
-    lines,
-    media,
+    join_text,
     parameters_of,
+    read_function_call,
+    select_media,
 )
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -29,7 +29,7 @@ _ROOT = ("type", "properties", "required")
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument.
+    """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
@@ -39,7 +39,7 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as Ollama's SDK keeps it, and what was changed.
+    r"""Return the schema for Ollama's SDK, and notes of the changes.
 
     >>> limit = {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
     >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}})
@@ -49,7 +49,7 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     $.limit: anyOf rewritten: type
     $.limit: default moved into the description: default: null
     """
-    root, _ = rewrite(rooted(parameters), lambda schema, _: (schema, []))
+    root, _ = rewrite(ensure_object(parameters), lambda schema, _: (schema, []))
     notes = [Note("$", keyword, "dropped") for keyword in root if keyword not in _ROOT]
     schema = {keyword: root[keyword] for keyword in _ROOT if keyword in root}
     for name, part in schema.get("properties", {}).items():
@@ -62,12 +62,12 @@ def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     schema, notes = _type_list(schema, path)
     words = {keyword: _words(keyword, value) for keyword, value in schema.items() if keyword not in _KEPT}
     kept = {keyword: value for keyword, value in schema.items() if keyword in _KEPT}
-    notes += [Note(path, keyword, "moved", said) for keyword, said in words.items()]
-    return described(kept, *words.values()), notes
+    notes += [Note(path, keyword, "moved", phrase) for keyword, phrase in words.items()]
+    return describe(kept, *words.values()), notes
 
 
 def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give the types of the options as a list; options that say more than their type stay, too."""
+    """Return the types of the options as a list; options with more than a type are kept, too."""
     options: list[Schema] = schema.get("anyOf", [])
     if not options or "type" in schema or not all("type" in option for option in options):
         return schema, []
@@ -80,26 +80,26 @@ def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 def _words(keyword: str, value: object) -> str:
     names = {"additionalProperties": "other properties", "anyOf": "any of"}
-    return f"{names.get(keyword, keyword)}: {shown(value)}"
+    return f"{names.get(keyword, keyword)}: {dump_json(value)}"
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``; the id is None where there is none.
+    """Return the name, arguments and id of an item of ``message.tool_calls``; the id is None if there is none.
 
     >>> read_call({"function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
     """
-    return function_call_of(source, "an Ollama call, out of message.tool_calls")
+    return read_function_call(source, "an Ollama call, out of message.tool_calls")
 
 
 def write_reply(answer: Answer) -> dict[str, Any]:
-    """Give the tool message.
+    """Return the tool message.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
     >>> write_reply(answer)
     {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
     """
-    message = {"role": "tool", "tool_name": answer.name, "content": lines(answer, _IMAGES)}
-    images = [base64_text(image.data) for image in media(answer, _IMAGES)]
+    message = {"role": "tool", "tool_name": answer.name, "content": join_text(answer, _IMAGES)}
+    images = [base64_text(image.data) for image in select_media(answer, _IMAGES)]
     return {**message, "images": images} if images else message

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and responses, strict and not."""
+"""The wire formats of OpenAI's chat completions and responses, with and without strict mode."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, closed, move_default, rewrite, rooted, shown, strictly, type_of
+from toolsemble.providers.dialect import (
+    Schema,
+    adapt_strict,
+    close_object,
+    dump_json,
+    ensure_object,
+    json_type,
+    move_default,
+    rewrite,
+)
 from toolsemble.providers.wire import (
     Answer,
     Call,
     Media,
     Offer,
-    blocks,
-    call_of,
     data_url,
     field,
     file_name,
-    function_call_of,
     function_tool,
-    lines,
+    join_text,
+    make_call,
     media_type,
     parameters_of,
+    read_function_call,
+    write_blocks,
 )
 from toolsemble.result import FileContent
 
@@ -42,7 +51,7 @@ _MANY_VALUES = 250
 
 
 def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None) -> list[dict[str, Any]]:
-    """Give the ``tools`` argument; ``strict`` stands above what the offers say of themselves.
+    """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
@@ -56,7 +65,7 @@ def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
     if _is_chat(api):
         return function_tool(offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
-    return {**named, "parameters": parameters, "strict": strict}  # responses are strict unless told otherwise
+    return {**named, "parameters": parameters, "strict": strict}  # responses are strict by default
 
 
 def _is_chat(api: Api) -> bool:
@@ -66,7 +75,7 @@ def _is_chat(api: Api) -> bool:
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    r"""Give the schema as OpenAI takes it, and what was changed; refuse what strict mode cannot say.
+    r"""Return the schema for OpenAI, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> limit = {"type": "integer", "default": 5}
     >>> schema, notes = adapt({"type": "object", "properties": {"limit": limit}}, strict=True)
@@ -78,45 +87,45 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     $.limit: default moved into the description: default: 5
     """
     if not strict:
-        return rewrite(rooted(parameters), _complete)
-    schema, notes = strictly(parameters, _strict)
+        return rewrite(ensure_object(parameters), _add_items)
+    schema, notes = adapt_strict(parameters, _make_strict)
     _check_limits(schema)
     return schema, notes
 
 
-def _complete(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - a rule
-    """Give an array the items that OpenAI asks for; any will do."""
+def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
+    """Return the schema; an array without ``items`` gets the empty ones that OpenAI requires."""
     return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
 
 
-def _strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+def _make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     schema, moved = move_default(schema, path)
-    schema, sealed = closed(schema, path)
-    schema, typed = _typed_values(schema, path)
-    schema, nullable = _all_required(schema, path)
+    schema, sealed = close_object(schema, path)
+    schema, typed = _add_types(schema, path)
+    schema, nullable = _require_all(schema, path)
     return schema, [*moved, *sealed, *typed, *nullable]
 
 
-def _typed_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Give allowed values without a type as options of one type each."""
+def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return allowed values without a type as one option for each type."""
     if "enum" not in schema or "type" in schema:
         return schema, []
     by_type: dict[str, list[Any]] = {}
     for value in schema["enum"]:
-        by_type.setdefault(type_of(value), []).append(value)
+        by_type.setdefault(json_type(value), []).append(value)
     options: list[Schema] = [{"type": kind, "enum": values} for kind, values in by_type.items()]
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
-    said = options[0] if len(options) == 1 else {"anyOf": options}
-    return {**said, **rest}, [Note(path, "enum", "rewritten", "with types")]
+    typed = options[0] if len(options) == 1 else {"anyOf": options}
+    return {**typed, **rest}, [Note(path, "enum", "rewritten", "with types")]
 
 
-def _all_required(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+def _require_all(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     if schema.get("type") != "object":
         return schema, []
     properties: dict[str, Schema] = schema["properties"]
     optional = [name for name in properties if name not in schema.get("required", ())]
     made = [name for name in optional if not _admits_null(properties[name])]
-    nullable = {name: _nullable(part) if name in made else part for name, part in properties.items()}
+    nullable = {name: _make_nullable(part) if name in made else part for name, part in properties.items()}
     notes = [Note(f"{path}.{name}", "required", "rewritten", "may be null instead of missing") for name in optional]
     return {**schema, "properties": nullable, "required": list(properties)}, notes
 
@@ -125,7 +134,7 @@ def _admits_null(schema: Schema) -> bool:
     return schema.get("type") == "null" or any(map(_admits_null, schema.get("anyOf", ())))
 
 
-def _nullable(schema: Schema) -> Schema:
+def _make_nullable(schema: Schema) -> Schema:
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
     # The description belongs to the parameter, not to one of its types.
@@ -135,25 +144,25 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _check_limits(schema: Schema) -> None:
-    """Refuse a schema that is larger than strict mode takes."""
+    """Raise ValueError for a schema that exceeds the limits of strict mode."""
     parts = list(_parts(schema))
     names = [name for part, _ in parts for name in part.get("properties", ())]
     enums = [part["enum"] for part, _ in parts if "enum" in part]
-    long = [_length(enum) for enum in enums if len(enum) > _MANY_VALUES]
+    long = [_count_chars(enum) for enum in enums if len(enum) > _MANY_VALUES]
     sizes = [
         ("levels of objects", max(level for _, level in parts), 10),
         ("properties", len(names), 5000),
         ("allowed values", sum(map(len, enums)), 1000),
         (f"characters in an enum of more than {_MANY_VALUES} values", max(long, default=0), 15_000),
-        ("characters of names and allowed values", _length(names) + sum(map(_length, enums)), 120_000),
+        ("characters of names and allowed values", _count_chars(names) + sum(map(_count_chars, enums)), 120_000),
     ]
     for what, size, most in sizes:
         if size > most:
-            raise ValueError(f"$: strict mode takes at most {most} {what}, and here are {size}; split the tool")
+            raise ValueError(f"$: strict mode allows at most {most} {what}, not {size}; split the tool")
 
 
 def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
-    """Give each schema in a schema, with how many objects deep it is."""
+    """Yield each schema in a schema, with the number of objects around it."""
     level += schema.get("type") == "object"
     yield schema, level
     items = [schema["items"]] if "items" in schema else []
@@ -161,23 +170,23 @@ def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
         yield from _parts(part, level)
 
 
-def _length(values: Iterable[object]) -> int:
-    return sum(len(value if isinstance(value, str) else shown(value)) for value in values)
+def _count_chars(values: Iterable[object]) -> int:
+    return sum(len(value if isinstance(value, str) else dump_json(value)) for value in values)
 
 
 def read_call(source: object) -> Call:
-    """Give name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item of a response.
+    """Return the name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item.
 
     >>> read_call({"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"})
     ('now', '{}', 'c1')
     """
     if field(source, "type") == "function_call":
-        return call_of(field(source, "name"), field(source, "arguments"), field(source, "call_id"))
-    return function_call_of(source, "an OpenAI call, out of message.tool_calls or of type function_call")
+        return make_call(field(source, "name"), field(source, "arguments"), field(source, "call_id"))
+    return read_function_call(source, "an OpenAI call, out of message.tool_calls or of type function_call")
 
 
 def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
-    """Give the message that answers a chat completion's call, or the item that answers a response's.
+    """Return the tool message for a chat completion, or the ``function_call_output`` item for a response.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
@@ -187,8 +196,8 @@ def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
     {'type': 'function_call_output', 'call_id': 'c1', 'output': 'noon'}
     """
     if _is_chat(api):
-        return {"role": "tool", "tool_call_id": answer.call_id or "", "content": lines(answer)}
-    output = blocks(answer, _input_text, _input_media) if answer.contents else ""
+        return {"role": "tool", "tool_call_id": answer.call_id or "", "content": join_text(answer)}
+    output = write_blocks(answer, _input_text, _input_media) if answer.contents else ""
     return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
 
 

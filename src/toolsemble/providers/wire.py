@@ -1,4 +1,4 @@
-"""What the providers' tools, calls and replies have in common."""
+"""Types and functions shared by the wire formats: tools, calls, replies and media."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call: TypeAlias = tuple[str, str | dict[str, Any] | None, str | None]
 
 
 class Offer(Protocol):
-    """A tool as a model sees it; a ``ToolSpecification`` is one."""
+    """A tool as the model sees it, such as a ``ToolSpecification``."""
 
     @property
     def name(self) -> str:
@@ -24,27 +24,27 @@ class Offer(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does."""
+        """The description for the model."""
         ...
 
     @property
     def parameters(self) -> dict[str, Any] | None:
-        """The portable JSON Schema of the arguments; None when there are none."""
+        """The portable JSON Schema of the arguments; None if there are none."""
         ...
 
     @property
     def strict(self) -> bool | None:
-        """Whether the provider's strict mode is asked for."""
+        """Whether to use the provider's strict mode."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What else a provider may want to know."""
+        """Further settings, such as a title and hints."""
         ...
 
 
 class Answer(Protocol):
-    """What a model is told about one call."""
+    """The reply to one call, as the model sees it."""
 
     @property
     def call_id(self) -> str | None:
@@ -68,12 +68,12 @@ class Answer(Protocol):
 
     @property
     def contents(self) -> tuple[Content, ...]:
-        """Images, sound and files beside the text."""
+        """Images, audio and files beside the text."""
         ...
 
 
 def field(source: object, *names: str) -> Any:
-    """Give the first of these fields that an SDK object or its dict has; None without any.
+    """Return the first of these fields that an SDK object or its dict has; None if it has none.
 
     >>> field({"functionCall": {"name": "now"}}, "function_call", "functionCall")
     {'name': 'now'}
@@ -85,31 +85,31 @@ def field(source: object, *names: str) -> Any:
     return None
 
 
-def call_of(name: object, arguments: object, id: object) -> Call:
-    """Give the parts of a call in the types that a call has, whatever a provider sent.
+def make_call(name: object, arguments: object, id: object) -> Call:
+    """Return the parts of a call, converted to the types of a call.
 
-    >>> call_of("add", [1, 2], 7)
+    >>> make_call("add", [1, 2], 7)
     ('add', '[1, 2]', '7')
     """
-    return _text(name) or "", _arguments(arguments), _text(id)
+    return _to_text(name) or "", _to_arguments(arguments), _to_text(id)
 
 
-def function_call_of(source: object, expected: str) -> Call:
-    """Give the parts of a call that is shaped as in OpenAI's chat completions.
+def read_function_call(source: object, expected: str) -> Call:
+    """Return the parts of a call in the format of OpenAI's chat completions.
 
-    >>> function_call_of({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
+    >>> read_function_call({"id": "c1", "function": {"name": "now", "arguments": "{}"}}, "a tool call")
     ('now', '{}', 'c1')
     """
     function = field(source, "function")
     if function is None:
-        raise unexpected(source, expected)
-    return call_of(field(function, "name"), field(function, "arguments"), field(source, "id"))
+        raise unexpected_source(source, expected)
+    return make_call(field(function, "name"), field(function, "arguments"), field(source, "id"))
 
 
-def unexpected(source: object, expected: str) -> TypeError:
-    """Give the error that says what was expected and what came.
+def unexpected_source(source: object, expected: str) -> TypeError:
+    """Return the error for an object that is not a call.
 
-    >>> unexpected({"role": "user"}, "an Anthropic tool_use block")
+    >>> unexpected_source({"role": "user"}, "an Anthropic tool_use block")
     TypeError("Expected an Anthropic tool_use block, got a dict with the keys 'role'")
     """
     if isinstance(source, Mapping):
@@ -118,21 +118,21 @@ def unexpected(source: object, expected: str) -> TypeError:
     return TypeError(f"Expected {expected}, got {type(source).__name__}")
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def _arguments(value: object) -> str | dict[str, Any] | None:
+def _to_arguments(value: object) -> str | dict[str, Any] | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         return dict(value)
-    # A list or a number is the model's mistake: as text it reaches the place where mistakes are explained to it.
+    # A list or a number is the model's mistake: as text, it is rejected with a message for the model.
     return json.dumps(value, default=str)
 
 
 def base64_text(data: bytes) -> str:
-    """Give bytes as base64 text.
+    """Return bytes as base64 text.
 
     >>> base64_text(b"hi")
     'aGk='
@@ -141,7 +141,7 @@ def base64_text(data: bytes) -> str:
 
 
 def media_type(content: Media) -> str:
-    """Give the media type in its usual spelling, without parameters.
+    """Return the media type in its usual spelling, without parameters.
 
     >>> media_type(ImageContent(b"...", "image/JPG")), media_type(FileContent(b"a", "text/csv; header=absent", "a.csv"))
     ('image/jpeg', 'text/csv')
@@ -151,7 +151,7 @@ def media_type(content: Media) -> str:
 
 
 def data_url(content: Media) -> str:
-    """Give media as a data URL.
+    """Return media as a data URL.
 
     >>> data_url(ImageContent(b"hi", "image/png"))
     'data:image/png;base64,aGk='
@@ -159,10 +159,10 @@ def data_url(content: Media) -> str:
     return f"data:{media_type(content)};base64,{base64_text(content.data)}"
 
 
-def decoded(content: Media) -> str | None:
-    """Give the text of media that are text in UTF-8; None for all others.
+def decode_text(content: Media) -> str | None:
+    """Return the text of media with UTF-8 text; None for any other.
 
-    >>> decoded(FileContent(b"a;b", "text/csv", "a.csv")), decoded(ImageContent(b"...", "image/png"))
+    >>> decode_text(FileContent(b"a;b", "text/csv", "a.csv")), decode_text(ImageContent(b"...", "image/png"))
     ('a;b', None)
     """
     if not media_type(content).startswith("text/"):
@@ -174,7 +174,7 @@ def decoded(content: Media) -> str | None:
 
 
 def file_name(content: Media) -> str:
-    """Give a file's name, or one made of the media type.
+    """Return the name of a file, or one derived from the media type.
 
     >>> file_name(FileContent(b"...", "application/pdf", "report.pdf")), file_name(ImageContent(b"...", "image/png"))
     ('report.pdf', 'image.png')
@@ -183,61 +183,61 @@ def file_name(content: Media) -> str:
     return name or media_type(content).replace("/", ".")
 
 
-def left_out(content: Media) -> str:
-    """Give the line that stands for media which a provider does not take.
+def describe_omitted(content: Media) -> str:
+    """Return the line of text that replaces media a provider does not support.
 
-    >>> left_out(ImageContent(b"...", "image/png")), left_out(FileContent(b"...", "application/zip", "a.zip"))
-    ('[image/png, 3 bytes, not shown]', '[a.zip, application/zip, 3 bytes, not shown]')
+    >>> describe_omitted(FileContent(b"...", "application/zip", "a.zip"))
+    '[a.zip, application/zip, 3 bytes, not shown]'
     """
     name = f"{content.name}, " if isinstance(content, FileContent) and content.name else ""
     return f"[{name}{content.mime_type}, {len(content.data)} bytes, not shown]"
 
 
-def blocks(
+def write_blocks(
     answer: Answer, write_text: Callable[[str], Any], write_media: Callable[[Media], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    """Give the content blocks of an answer; media for which ``write_media`` gives None become a line of text.
+    """Return the content blocks of an answer; media for which ``write_media`` returns None become a line of text.
 
-    Blank text has no block: several providers refuse one.
+    Blank text has no block, since several providers reject it.
 
     >>> from types import SimpleNamespace
     >>> answer = SimpleNamespace(call_id="c1", name="now", text="noon", is_error=False, contents=())
-    >>> blocks(answer, lambda text: {"text": text}, lambda content: None)
+    >>> write_blocks(answer, lambda text: {"text": text}, lambda content: None)
     [{'text': 'noon'}]
     """
     written = [write_text(answer.text)] if answer.text.strip() else []
     for content in answer.contents:
         if not isinstance(content, TextContent):
-            written.append(write_media(content) or write_text(left_out(content)))
+            written.append(write_media(content) or write_text(describe_omitted(content)))
         elif content.text.strip():
             written.append(write_text(content.text))
     return written
 
 
-def lines(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
-    r"""Give the whole answer as text, with a line for each of the media but those of the admitted types.
+def join_text(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
+    r"""Return the answer as text, with a line for each of the media that are not of the admitted types.
 
     >>> from types import SimpleNamespace
-    >>> lines(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
+    >>> join_text(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
     'a map\n[image/png, 3 bytes, not shown]'
     """
-    return "\n".join(line for line in _lines(answer, admitted) if line)
+    return "\n".join(line for line in _text_lines(answer, admitted) if line)
 
 
-def _lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
+def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
     yield answer.text
     for content in answer.contents:
         if isinstance(content, TextContent):
             yield content.text
         elif media_type(content) not in admitted:
-            yield left_out(content)
+            yield describe_omitted(content)
 
 
-def media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
-    """Give the answer's media of the admitted types.
+def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
+    """Return the answer's media of the admitted types.
 
     >>> from types import SimpleNamespace
-    >>> media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
+    >>> select_media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
     [ImageContent(<3 bytes>, mime_type='image/png')]
     """
     pieces = [content for content in answer.contents if not isinstance(content, TextContent)]
@@ -245,7 +245,7 @@ def media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
 
 
 def parameters_of(offer: Offer) -> dict[str, Any]:
-    """Give the schema of a tool's arguments; an empty object for a tool that takes none.
+    """Return the schema of a tool's arguments; an empty object for a tool without parameters.
 
     >>> from toolsemble import ToolSpecification
     >>> parameters_of(ToolSpecification("now", "The time"))
@@ -255,7 +255,7 @@ def parameters_of(offer: Offer) -> dict[str, Any]:
 
 
 def function_tool(offer: Offer, parameters: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
-    """Give a tool in the shape of OpenAI's chat completions.
+    """Return a tool in the format of OpenAI's chat completions.
 
     >>> from toolsemble import ToolSpecification
     >>> function_tool(ToolSpecification("now", "The time"), {"type": "object"})["function"]

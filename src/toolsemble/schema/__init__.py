@@ -1,1 +1,1 @@
-"""From JSON to values: what a model wrote becomes what a tool takes."""
+"""Decode and validate the arguments of a call: JSON text to the types that a tool declares."""

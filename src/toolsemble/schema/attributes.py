@@ -1,4 +1,4 @@
-"""In which attributes an object keeps its fields, and where a model writes them."""
+"""Map the fields of a type to the attributes that store them, and to the keys in the JSON arguments."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from toolsemble.schema.field import MISSING, Field
 from toolsemble.schema.members import members_reader
 
 
-class Kept(NamedTuple):
-    """One field of a type."""
+class StoredField(NamedTuple):
+    """One field of a type: its attribute and its key."""
 
     attribute: str | None
-    """The attribute that holds it; None when no attribute does."""
+    """The attribute that stores the field; None if no attribute does."""
     path: tuple[str | int, ...]
-    """The key under which a model writes it, or the keys from the outside in."""
+    """The key in the JSON arguments; several keys for a nested alias, outermost first."""
     constant: Any = MISSING
-    """What a model always writes there; no object holds it."""
+    """The constant value of a type tag, which no object stores."""
 
     @property
     def key(self) -> str:
-        """The key under which a model writes it; its attribute where there are several."""
+        """The key in the JSON arguments; the attribute if there are several keys."""
         return str(self.path[0] if len(self.path) == 1 else self.attribute)
 
 
-# Annotations take long to read, and a pipeline asks at each call.
-_known: WeakKeyDictionary[type, tuple[Kept, ...] | None] = WeakKeyDictionary()
-_names: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
+# Reading annotations is slow, and a pipeline needs the fields at each call.
+_fields_by_type: WeakKeyDictionary[type, tuple[StoredField, ...] | None] = WeakKeyDictionary()
+_names_by_type: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
 
 
-def kept_fields(kind: type) -> tuple[Kept, ...] | None:
-    """Return the fields that the constructor of a type takes; None when it has no fields.
+def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
+    """Return the fields that the constructor of a type takes; None for a type without fields.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Point:
     ...     x: int
-    >>> kept_fields(Point) == (Kept("x", ("x",)),), kept_fields(int)
+    >>> stored_fields(Point) == (StoredField("x", ("x",)),), stored_fields(int)
     (True, None)
     """
     try:
-        return _known[kind]
+        return _fields_by_type[kind]
     except KeyError:
-        found = _known[kind] = _read(kind)
+        found = _fields_by_type[kind] = _read_fields(kind)
         return found
 
 
 def names_of(kind: type) -> dict[str, str] | None:
-    """Return the attributes that hold a type's fields, with what the model calls them; None when it has no fields.
+    """Return the attributes that store a type's fields, with their JSON keys; None for a type without fields.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -60,51 +60,51 @@ def names_of(kind: type) -> dict[str, str] | None:
     >>> names_of(Point), names_of(int)
     ({'x': 'x'}, None)
     """
-    fields = kept_fields(kind)
+    fields = stored_fields(kind)
     if fields is None:
         return None
-    names = _names.get(kind)
+    names = _names_by_type.get(kind)
     if names is None:
-        names = _names[kind] = {each.attribute: each.key for each in fields if each.attribute is not None}
+        names = _names_by_type[kind] = {each.attribute: each.key for each in fields if each.attribute is not None}
     return names
 
 
 def remember(kind: type, fields: Iterable[Field]) -> None:
-    """Take down the fields of a type as they were read where a tool is defined, which knows more names than others."""
-    _known[kind] = tuple(_kept(fields))
-    _names.pop(kind, None)
+    """Cache the fields of a type as read where a tool is defined, where more names can be resolved."""
+    _fields_by_type[kind] = tuple(_from_fields(fields))
+    _names_by_type.pop(kind, None)
 
 
-def _read(kind: type) -> tuple[Kept, ...] | None:
+def _read_fields(kind: type) -> tuple[StoredField, ...] | None:
     if getattr(kind, "__pydantic_fields__", None) is not None:
-        return tuple(_of_pydantic(kind))
+        return tuple(_from_pydantic(kind))
     read = members_reader(kind)
     if read is None:
         return None
     try:
-        return tuple(_kept(read(kind, {})))
-    except ToolDefinitionError:  # names in annotations that only the place of the tool's definition knows
-        return tuple(_unannotated(kind))
+        return tuple(_from_fields(read(kind, {})))
+    except ToolDefinitionError:  # annotations that can only be resolved where the tool is defined
+        return tuple(_from_names(kind))
 
 
-def _kept(fields: Iterable[Field]) -> Iterator[Kept]:
+def _from_fields(fields: Iterable[Field]) -> Iterator[StoredField]:
     for each in fields:
         attribute = None if each.attribute is None else each.attribute or each.name
-        yield Kept(attribute, (each.key or each.name,), each.default if each.constant else MISSING)
+        yield StoredField(attribute, (each.key or each.name,), each.default if each.constant else MISSING)
 
 
-def _of_pydantic(kind: Any) -> Iterator[Kept]:
+def _from_pydantic(kind: Any) -> Iterator[StoredField]:
     config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     by_alias = config.get("validate_by_alias") is not False
     for name, info in kind.__pydantic_fields__.items():
         if info.init is False:
-            continue  # a field of a dataclass that its constructor does not take
-        path = _path(info) if by_alias else None
-        yield Kept(None if info.init_var else name, path or (name,))
+            continue  # a dataclass field with init=False
+        path = _alias_path(info) if by_alias else None
+        yield StoredField(None if info.init_var else name, path or (name,))
 
 
-def _path(info: Any) -> tuple[str | int, ...] | None:
-    """Return where a model writes a field that has an alias: the first of the choices that is a plain key, if any."""
+def _alias_path(info: Any) -> tuple[str | int, ...] | None:
+    """Return the keys of a field with an alias: the first alias that is a plain key, if there is one."""
     alias = info.validation_alias if info.validation_alias is not None else info.alias
     choices = getattr(alias, "choices", [alias])
     plain = next((each for each in choices if isinstance(each, str)), None)
@@ -113,28 +113,28 @@ def _path(info: Any) -> tuple[str | int, ...] | None:
     return None if alias is None else tuple(choices[0].path)
 
 
-def _unannotated(kind: Any) -> Iterator[Kept]:
-    """Return the fields of a type by their own names, where its annotations cannot be read."""
+def _from_names(kind: Any) -> Iterator[StoredField]:
+    """Return the fields of a type without its annotations, which cannot be resolved."""
     if hasattr(kind, "__attrs_attrs__"):
-        return (Kept(each.name, (each.alias,)) for each in kind.__attrs_attrs__ if each.init)
+        return (StoredField(each.name, (each.alias,)) for each in kind.__attrs_attrs__ if each.init)
     if hasattr(kind, "__struct_encode_fields__"):
         pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-        return (Kept(name, (key,)) for name, key in pairs)
+        return (StoredField(name, (key,)) for name, key in pairs)
     if dataclasses.is_dataclass(kind):
-        return (Kept(_attribute(each), (each.name,)) for each in _parameters(kind))
-    return (Kept(name, (name,)) for name in getattr(kind, "_fields", None) or kind.__annotations__)
+        return (StoredField(_attribute(each), (each.name,)) for each in _init_fields(kind))
+    return (StoredField(name, (name,)) for name in getattr(kind, "_fields", None) or kind.__annotations__)
 
 
-def _parameters(kind: Any) -> list[Any]:
-    """Return the fields and the ``InitVar``s that the constructor of a dataclass takes."""
+def _init_fields(kind: Any) -> list[Any]:
+    """Return the fields and the ``InitVar`` parameters of a dataclass's constructor."""
     declared = kind.__dataclass_fields__.values()
-    return [each for each in declared if each.init and _sort(each) != "_FIELD_CLASSVAR"]
+    return [each for each in declared if each.init and _field_kind(each) != "_FIELD_CLASSVAR"]
 
 
 def _attribute(field: Any) -> str | None:
-    return None if _sort(field) == "_FIELD_INITVAR" else field.name
+    return None if _field_kind(field) == "_FIELD_INITVAR" else field.name
 
 
-def _sort(field: Any) -> str:
-    # Of a field that is none, dataclasses.fields() does not tell.
+def _field_kind(field: Any) -> str:
+    # dataclasses.fields() leaves out InitVar and ClassVar.
     return str(field._field_type)  # noqa: SLF001 - as above

@@ -1,4 +1,4 @@
-"""Pydantic's core schemas as data: changed node by node."""
+"""Rewrite pydantic's core schemas, node by node, and compile them."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
 _OPAQUE = {"metadata", "cls", "default", "expected", "members", "config", "function"}
-_BY_NAME = {"fields", "choices"}  # whose keys are names, not keywords
+_BY_NAME = {"fields", "choices"}  # their keys are names, not keywords
 
 _LISTS = {"list", "tuple", "set", "frozenset"}
 
 
-def rewritten(core: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Give a core schema in which every node is what a function makes of it, from the inside out."""
+def rewrite(core: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a core schema with every node replaced by the result of a function, innermost first."""
     if isinstance(core, (list, tuple)):
-        return type(core)(rewritten(item, change) for item in core)
+        return type(core)(rewrite(item, change) for item in core)
     if not isinstance(core, dict):
         return core
-    return change({key: _part(key, value, change) for key, value in core.items()})
+    return change({key: _rewrite_part(key, value, change) for key, value in core.items()})
 
 
-def _part(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+def _rewrite_part(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     if key in _OPAQUE:
         return value
     if key in _BY_NAME and isinstance(value, dict):
-        return {name: rewritten(each, change) for name, each in value.items()}
-    return rewritten(value, change)
+        return {name: rewrite(each, change) for name, each in value.items()}
+    return rewrite(value, change)
 
 
-def failing_fast(core: Any) -> Any:
-    """Give a core schema that leaves a list at its first wrong item: enough where only its fitting matters.
+def fail_fast(core: Any) -> Any:
+    """Return a core schema that stops at the first wrong item of a list, which is enough to reject a value.
 
-    >>> failing_fast({"type": "list", "items_schema": {"type": "int"}})
+    >>> fail_fast({"type": "list", "items_schema": {"type": "int"}})
     {'type': 'list', 'items_schema': {'type': 'int'}, 'fail_fast': True}
     """
-    return rewritten(core, lambda node: {**node, "fail_fast": True} if node.get("type") in _LISTS else node)
+    return rewrite(core, lambda node: {**node, "fail_fast": True} if node.get("type") in _LISTS else node)
 
 
-def thorough(core: Any) -> Any:
-    """Give a core schema that looks at every item of a list: for those who want to know all that is wrong.
+def check_every_item(core: Any) -> Any:
+    """Return a core schema that checks every item of a list, so that all errors are reported.
 
-    >>> thorough({"type": "list", "items_schema": {"type": "int"}, "fail_fast": True})
+    >>> check_every_item({"type": "list", "items_schema": {"type": "int"}, "fail_fast": True})
     {'type': 'list', 'items_schema': {'type': 'int'}}
     """
-    return rewritten(core, lambda node: {key: value for key, value in node.items() if key != "fail_fast"})
+    return rewrite(core, lambda node: {key: value for key, value in node.items() if key != "fail_fast"})
 
 
-def closed(core: Any) -> Any:
-    """Give a core schema that refuses unknown keys wherever they would silently be dropped.
+def forbid_extra_keys(core: Any) -> Any:
+    """Return a core schema that rejects unknown keys where they would be dropped silently.
 
-    >>> closed({"type": "typed-dict", "fields": {}})
+    >>> forbid_extra_keys({"type": "typed-dict", "fields": {}})
     {'type': 'typed-dict', 'fields': {}, 'extra_behavior': 'forbid'}
     """
-    return rewritten(core, _closed)
+    return rewrite(core, _forbid_in_node)
 
 
-def _closed(node: dict[str, Any]) -> dict[str, Any]:
+def _forbid_in_node(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") in {"model", "dataclass"}:
         config = node.get("config") or {}
         behavior = config.get("extra_fields_behavior", "ignore")
@@ -74,19 +74,19 @@ def _closed(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def compile_core(core: Any) -> SchemaValidator:
-    """Return a validator of a core schema, exactly as the schema is written.
+    """Return a validator of exactly this core schema.
 
-    pydantic-core would replace the schema of a model that is complete by the validator that the model already has,
-    which ignores unknown keys. Models are marked as incomplete meanwhile, as pydantic does when it rebuilds one.
+    pydantic-core would replace the schema of a complete model by the validator that the model already has, which
+    ignores unknown keys. Models are marked as incomplete during compilation, as pydantic does when it rebuilds one.
     """
-    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called never pay for it
+    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called do not need it
 
     with _INCOMPLETE.mark(_classes_in(core)):
         return SchemaValidator(core)
 
 
 class _Incomplete:
-    """Marks classes as incomplete, for one thread at a time."""
+    """A lock under which classes are marked as incomplete."""
 
     def __init__(self) -> None:
         self._lock: threading.RLock = lock_of(self)
@@ -119,5 +119,5 @@ def _classes_in(core: Any) -> list[type]:
         found.extend([node["cls"]] if node.get("type") in {"model", "dataclass"} else [])
         return node
 
-    rewritten(core, note)
+    rewrite(core, note)
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""JSON text to values, refusing what does not fit in words that a model can act on."""
+"""Decode JSON text into validated arguments, with repairs, and with errors that a model can act on."""
 
 from __future__ import annotations
 
@@ -7,123 +7,117 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.schema.lenient import CutOffError, lenient
-from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, unwritable
-from toolsemble.schema.problem import Problem, UnfitError, report
+from toolsemble.schema.lenient import CutOffError, parse_lenient
+from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
+from toolsemble.schema.problem import MismatchError, Problem, report
 from toolsemble.schema.repair import CAUTIOUS, Repairs
 
 Repair: TypeAlias = Mapping[str, Any]
-"""One change that made arguments fit: its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
+"""One change to the arguments: its ``step`` and ``path``, and the values ``from`` and ``to``."""
 
 Decoded: TypeAlias = tuple[Any, Sequence[Repair]]
-"""What a body takes, and what had to be repaired for it."""
+"""The validated arguments, and the repairs that were made."""
 
-_KINDS: dict[type, str] = {
-    list: "ARRAY",
-    str: "STRING",
-    int: "NUMBER",
-    bool: "BOOLEAN",
-    type(None): "NULL",
-}
+_KINDS: dict[type, str] = {list: "ARRAY", str: "STRING", int: "NUMBER", bool: "BOOLEAN", type(None): "NULL"}
 _CUT_OFF = "the text is cut off; send all of it again"
 _TOO_DEEP = "nested too deeply; send fewer levels"
 _ONE_OBJECT = "; send one JSON object"
 
 
 class Arguments(Protocol):
-    """How one tool's arguments are checked: by declared types, or by a schema."""
+    """The validator of one tool's arguments, by declared types or by a schema."""
 
     owner: str
     ignored: frozenset[str]
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema that the arguments fit."""
+        """The JSON Schema of the arguments."""
         ...
 
     @property
     def secret_keys(self) -> frozenset[str]:
-        """The parameters that are secrets or have some inside."""
+        """The parameters that are or contain secrets."""
         ...
 
     @property
-    def unkept(self) -> str:
-        """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
+    def init_only(self) -> str:
+        """A constructor parameter that no object keeps, so that it cannot be displayed; empty if there is none."""
         ...
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        """Return the values in JSON text, or raise :class:`MismatchError`."""
         ...
 
     def holds(self, value: Any) -> bool:
-        """Whether a Python object is of the very type that the arguments make, and is passed on as it is."""
+        """Return whether a Python object is already of the input type."""
         ...
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`UnfitError`."""
+        """Return the values in a Python object, or raise :class:`MismatchError`."""
         ...
 
-    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
-        """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
+    def wrong_keys(self, mismatch: MismatchError) -> frozenset[str] | None:
+        """Return the parameters that are wrong, missing or unknown; None if any may be."""
         ...
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
-        """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
+        """Return the problems of a value with this JSON text, and the number of problems left out."""
         ...
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
-        """Return validated values as JSON, every one of them, under the names that the model knows; secrets hidden.
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
+        """Return validated values as JSON, all of them, with the keys that the model uses; secrets hidden.
 
-        :param glance: whether nothing is decided by it, so that it is not made sure that it tells everything
+        :param best_effort: whether the result only informs, so that it is not checked for completeness
         """
         ...
 
 
 def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
-    """Give the values of a text: read at once when it fits as it is, else with as much help as the steps allow."""
+    """Return the arguments in a text: at once if it validates as it is, otherwise with the repairs that are allowed."""
     if not text or text.isspace():
         text = "{}"
-    unfit = None
+    mismatch = None
     try:
-        if "NaN" not in text and "Infinity" not in text:  # which the fast reader would take for numbers
+        if "NaN" not in text and "Infinity" not in text:  # the fast parser would accept them
             return arguments.validate(text), ()
-    except UnfitError as problem:  # the rare way, on which time is spent to help
-        unfit = problem
-    value, made = decode_object(text, arguments.owner, steps)
+    except MismatchError as problem:  # the slow path, with repairs
+        mismatch = problem
+    value, changes = decode_object(text, arguments.owner, steps)
     injected = arguments.ignored & value.keys()
     for key in injected:
         value.pop(key)
-    if made or injected or unfit is None:  # it is another text by now
+    if changes or injected or mismatch is None:  # the text has changed
         text = json_text(value, arguments.owner)
         try:
-            return arguments.validate(text), made
-        except UnfitError as problem:
-            unfit = problem
-    return _repaired(value, arguments, steps, unfit, made)
+            return arguments.validate(text), changes
+        except MismatchError as problem:
+            mismatch = problem
+    return _repair(value, arguments, steps, mismatch, changes)
 
 
-def _repaired(
-    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], unfit: UnfitError, made: list[Repair]
+def _repair(
+    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], mismatch: MismatchError, changes: list[Repair]
 ) -> Decoded:
-    """Give what values that do not fit become, or refuse them."""
-    # What fits is left alone, whatever is wrong beside it.
-    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(unfit))
+    """Return the arguments after repairs; raise ToolArgumentsError if they still do not validate."""
+    # Values that validate are not changed, even if others are wrong.
+    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(mismatch))
     try:
-        mended = repairs.mend(value, arguments.schema)
+        repaired = repairs.repair(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
-    fitting = plain_input(mended, arguments.owner)
+    fitting = plain_input(repaired, arguments.owner)
     try:
-        return arguments.validate(fitting), (*made, *repairs.made)
-    except UnfitError as problem:
-        problems, more = arguments.problems(fitting, mended, problem)
-    if not problems:  # it is not the values: a reader more careful than ours refuses the text
+        return arguments.validate(fitting), (*changes, *repairs.changes)
+    except MismatchError as problem:
+        problems, more = arguments.problems(fitting, repaired, problem)
+    if not problems:  # the values are fine, but the validator's parser has lower limits
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     raise report(arguments.owner, problems, more)
 
 
 def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:
-    """Give the JSON object that a text holds; blank text counts as an empty one.
+    """Return the JSON object in a text; blank text is an empty object.
 
     >>> decode_object('{"city": "Rome"}', "weather")
     ({'city': 'Rome'}, [])
@@ -136,7 +130,7 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
         return {}, []
     repairs: list[Repair] = []
     value = _read(text, owner, steps, repairs)
-    for _ in range(2):  # a model may encode its arguments once too often, seldom twice
+    for _ in range(2):  # a model may encode its arguments twice
         if isinstance(value, str) and "text" in steps and "{" in value:
             try:
                 inner = _read(value, owner, steps, [])
@@ -153,7 +147,7 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
 
 
 def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> Decoded:
-    """Give the one string that a string tool takes, out of the arguments that a model wrote.
+    """Return the single string argument of a string tool.
 
     >>> decode_input('{"input": "2 + 2"}', "calculator")
     ('2 + 2', ())
@@ -167,7 +161,7 @@ def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> 
     if value is None:
         if "input" in arguments or not arguments:
             raise ToolArgumentsError(f"Missing required parameter(s) for '{owner}': input")
-        # A model that names the parameter after its meaning still gets its arguments through.
+        # A model may use another name for the parameter; the tool then gets all arguments as JSON text.
         value = arguments if repairs else text
     elif CAUTIOUS in steps:
         _check_alone(arguments, owner)
@@ -175,7 +169,7 @@ def decode_input(text: str, owner: str, steps: frozenset[str] = frozenset()) -> 
 
 
 def _check_alone(arguments: Mapping[str, Any], owner: str) -> None:
-    """Raise when a tool that takes one string, and whose effects cannot be undone, is sent anything else."""
+    """Raise ToolArgumentsError if the arguments are not exactly one string."""
     found = [Problem((key,), "not a parameter of this tool") for key in arguments if key != "input"]
     if isinstance(arguments["input"], (dict, list)):
         found.insert(0, Problem(("input",), "expected a string"))
@@ -183,10 +177,10 @@ def _check_alone(arguments: Mapping[str, Any], owner: str) -> None:
         raise report(owner, found)
 
 
-class Cautious:
-    """Reads arguments of a tool whose effects cannot be undone: what was said is not left out, nor words around it.
+class CautiousReader:
+    """A reader of arguments for tools with irreversible effects, which drops nothing that the model sent.
 
-    Keys that the tool does not have are refused, and so are words around the JSON, and an object or a list for a text.
+    Unknown keys, text around the JSON, and an object or a list instead of a string are rejected.
     """
 
     __slots__ = ("read",)
@@ -194,13 +188,13 @@ class Cautious:
     def __init__(self, read: Callable[[Any, frozenset[str]], Decoded]) -> None:
         self.read = read
 
-    def __call__(self, given: Any, steps: frozenset[str]) -> Decoded:
-        """Read arguments with the steps that are allowed, but those that leave something out."""
-        return self.read(given, steps - {"extra"} | {CAUTIOUS})
+    def __call__(self, arguments: Any, steps: frozenset[str]) -> Decoded:
+        """Read arguments without the steps that drop something."""
+        return self.read(arguments, steps - {"extra"} | {CAUTIOUS})
 
 
 def plain_input(value: object, owner: str) -> str:
-    """Give a string as it is, None as the empty one, and any other JSON value as its text.
+    """Return a str unchanged, None as an empty str, and any other JSON value as its text.
 
     >>> plain_input([1, 2], "calculator")
     '[1,2]'
@@ -218,7 +212,7 @@ def plain_input(value: object, owner: str) -> str:
 
 
 def json_text(value: object, owner: str) -> str:
-    """Give a value as compact JSON; refuse what is not JSON.
+    """Return a value as compact JSON; raise ToolArgumentsError if it is not JSON.
 
     >>> json_text({"a": [1]}, "calculator")
     '{"a":[1]}'
@@ -228,15 +222,15 @@ def json_text(value: object, owner: str) -> str:
     except RecursionError:
         raise _invalid(owner, _TOO_DEEP) from None
     except (TypeError, ValueError) as problem:
-        raise _invalid(owner, unwritable(value) or str(problem)) from None
+        raise _invalid(owner, find_unwritable(value) or str(problem)) from None
 
 
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
-    """Give the value of a text that is JSON, or nearly so where that is allowed."""
+    """Return the value of JSON text, or of nearly JSON text if the step is allowed."""
     decoder = _DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER
     try:
         if text[0] == "{" and text[-1] == "}":
-            value, end = decoder.raw_decode(text)  # which looks for no space around it
+            value, end = decoder.raw_decode(text)  # does not skip whitespace
             if end == len(text):
                 return value
         return decoder.decode(text)
@@ -244,10 +238,10 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
         raise _invalid(owner, _TOO_DEEP) from None
     except json.JSONDecodeError as problem:
         reason = f"{problem}{_ONE_OBJECT}" if problem.doc else problem.msg
-    except ValueError:  # JSON, but more than can be read
+    except ValueError:  # valid JSON, but the number is too long
         raise _invalid(owner, TOO_LONG) from None
     try:
-        value = lenient(text, decoder.decode, words=CAUTIOUS not in steps)
+        value = parse_lenient(text, decoder.decode, words=CAUTIOUS not in steps)
     except CutOffError:
         raise _invalid(owner, _CUT_OFF) from None
     except LongNumberError:
@@ -268,8 +262,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise json.JSONDecodeError(f"{name} is not a JSON value; send a finite number, or leave it out", "", 0)
 
 
-# Python's own reader takes NaN and Infinity, which JSON does not have.
+# Python's parser accepts NaN and Infinity, which are not JSON.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat)
 _PLAIN_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_LONG_TEXT = 50_000  # of more, numbers do not remember how they were written: it would take too long
+_LONG_TEXT = 50_000  # in longer texts, floats do not keep their text, as that would take too long

@@ -1,4 +1,4 @@
-"""Values as people are shown them: as JSON, every field of them, under the names that the model knows."""
+"""Convert values to JSON for display: every field, with the keys that the model uses, secrets hidden."""
 
 from __future__ import annotations
 
@@ -10,143 +10,143 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.schema.attributes import Kept, kept_fields
+from toolsemble.schema.attributes import StoredField, stored_fields
 from toolsemble.schema.field import MISSING
-from toolsemble.schema.problem import UnfitError
+from toolsemble.schema.problem import MismatchError
 
 HIDDEN = "**********"
-"""What stands in the place of a secret."""
+"""The text shown instead of a secret."""
 
 _AS_THEY_ARE = (str, int, bool, type(None))
 _SCALARS = (str, int, float, bool, type(None))
 
 
-class UnreadableError(ToolArgumentsError):
-    """Something in a value cannot be shown, so that nobody can agree to it or tell it from others."""
+class DisplayError(ToolArgumentsError):
+    """A part of a value cannot be displayed, so that it cannot be approved or compared."""
 
 
-def presented(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
-    """Return a value as JSON values that nobody else holds; the keys are the model's names for those of a dict.
+def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
+    """Return a value as new JSON values; ``keys`` maps the keys of a dict to those that the model uses.
 
-    It is no serialization: what a type leaves out when it is serialized is shown, because the tool gets it. Only
-    secrets are hidden, unless they are to be revealed. What cannot be shown is an :class:`UnreadableError`.
+    Unlike serialization, this shows fields that a type excludes, because the tool gets them. Secrets are hidden unless
+    ``reveal`` is true. Raise :class:`DisplayError` if a part cannot be shown.
 
-    >>> presented({"size": (3, 4), "note": b"ok"}, {"size": "Size"})
+    >>> to_display({"size": (3, 4), "note": b"ok"}, {"size": "Size"})
     {'Size': [3, 4], 'note': 'b2s='}
     """
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
     if isinstance(value, Mapping):
-        return _entries(value, getattr(value, "keys_shown", None) or keys or {}, reveal=reveal)
+        return _display_mapping(value, getattr(value, "keys_shown", None) or keys or {}, reveal=reveal)
     if hasattr(kind, "__pydantic_root_model__") and kind.__pydantic_root_model__:
-        return presented(value.root, reveal=reveal)
-    if (fields := kept_fields(kind)) is not None:
-        return _object(value, fields, reveal=reveal)
+        return to_display(value.root, reveal=reveal)
+    if (fields := stored_fields(kind)) is not None:
+        return _display_object(value, fields, reveal=reveal)
     if isinstance(value, (list, tuple, deque)):
-        return [presented(item, reveal=reveal) for item in value]
+        return [to_display(item, reveal=reveal) for item in value]
     if isinstance(value, (set, frozenset)):
-        # In an order of their own: another process, in which a set is walked in another one, must see the same.
-        return sorted((presented(item, reveal=reveal) for item in value), key=json.dumps)
+        # Sorted, because another process may iterate a set in another order.
+        return sorted((to_display(item, reveal=reveal) for item in value), key=json.dumps)
     if hasattr(kind, "get_secret_value"):
-        return presented(value.get_secret_value(), reveal=True) if reveal else HIDDEN
+        return to_display(value.get_secret_value(), reveal=True) if reveal else HIDDEN
     if isinstance(value, enum.Enum):
-        return _member(value)
-    return plain(value)
+        return _display_member(value)
+    return scalar_to_json(value)
 
 
-def written(value: Any) -> str:
-    """Return a value as JSON text of what people are shown of it; raise :class:`UnfitError` when it is none.
+def to_display_text(value: Any) -> str:
+    """Return a value as JSON text for display; raise :class:`MismatchError` if that is not possible.
 
-    >>> written({"size": (3, 4)})
+    >>> to_display_text({"size": (3, 4)})
     '{"size": [3, 4]}'
     """
     try:
-        return json.dumps(presented(value), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError, UnreadableError):
-        raise UnfitError from None
+        return json.dumps(to_display(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError, DisplayError):
+        raise MismatchError from None
 
 
-def held(value: Any, field: Kept) -> Any:
-    """Return what an object holds in a field; raise :class:`UnreadableError` when it holds nothing there."""
+def read_field(value: Any, field: StoredField) -> Any:
+    """Return the value of an object's field; raise :class:`DisplayError` if the object does not store it."""
     if field.constant is not MISSING:
         return field.constant
     try:
         return getattr(value, field.attribute or "")
     except AttributeError:
         name = type(value).__name__
-        raise UnreadableError(f"It cannot be shown: {name} does not keep its {field.key!r}") from None
+        raise DisplayError(f"It cannot be shown: {name} does not store its {field.key!r}") from None
 
 
-def plain(value: Any) -> Any:
-    """Return a scalar that JSON does not have as its text."""
+def scalar_to_json(value: Any) -> Any:
+    """Return a scalar as a JSON value; as text if JSON has no such type."""
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval come here
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval need it
 
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
-def _object(value: Any, fields: Iterable[Kept], *, reveal: bool) -> dict[str, Any]:
-    """Return every field of an object, and the further keys that a model of pydantic's may hold."""
+def _display_object(value: Any, fields: Iterable[StoredField], *, reveal: bool) -> dict[str, Any]:
+    """Return every field of an object, and the extra keys of a pydantic model."""
     shown: dict[str, Any] = {}
     for field in fields:
-        _put(shown, field.path, presented(held(value, field), reveal=reveal), type(value))
+        _put(shown, field.path, to_display(read_field(value, field), reveal=reveal), type(value))
     for key, each in (getattr(value, "__pydantic_extra__", None) or {}).items():
-        _put(shown, (key,), presented(each, reveal=reveal), type(value))
+        _put(shown, (key,), to_display(each, reveal=reveal), type(value))
     return shown
 
 
 def _put(shown: dict[str, Any], path: tuple[str | int, ...], value: Any, kind: type) -> None:
-    """Put a value where a model writes it; refuse a place that has one already."""
+    """Insert a value at a path; raise :class:`DisplayError` if the path is already used."""
     *around, last = path
     inner: Any = shown
     for key in around:
         inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or last in inner or not all(isinstance(each, str) for each in path):
         where = ".".join(map(str, path))
-        raise UnreadableError(f"It cannot be shown: {kind.__name__} has no place of its own for {where!r}")
+        raise DisplayError(f"It cannot be shown: {kind.__name__} has no unique key for {where!r}")
     inner[last] = value
 
 
-def _entries(value: Mapping[Any, Any], names: Mapping[str, str], *, reveal: bool) -> dict[str, Any]:
-    """Return a mapping with texts for keys, of which none is lost."""
-    texts = [_key(key, names, reveal=reveal) for key in value]
+def _display_mapping(value: Mapping[Any, Any], names: Mapping[str, str], *, reveal: bool) -> dict[str, Any]:
+    """Return a mapping with str keys, all of them different."""
+    texts = [_display_key(key, names, reveal=reveal) for key in value]
     if len({*texts}) < len(texts) or None in texts:
-        texts = _told_apart(list(value), texts)
-    return {text: presented(each, reveal=reveal) for text, each in zip(texts, value.values(), strict=True)}
+        texts = _disambiguate(list(value), texts)
+    return {text: to_display(each, reveal=reveal) for text, each in zip(texts, value.values(), strict=True)}
 
 
-def _key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
-    """Return a key as text; None for one that is hidden."""
+def _display_key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
+    """Return a key as text; None if it is hidden."""
     if type(key) is str:
         return names.get(key, key)
     if hasattr(key, "get_secret_value") and not reveal:
         return None
-    shown = presented(key, reveal=reveal)
+    shown = to_display(key, reveal=reveal)
     return str.__str__(shown) if isinstance(shown, str) else json.dumps(shown)
 
 
-def _told_apart(keys: list[Any], texts: list[Any]) -> list[str]:
-    """Return texts that differ, for keys of which some are hidden or look alike, such as 1 and "1"."""
+def _disambiguate(keys: list[Any], texts: list[Any]) -> list[str]:
+    """Return different texts for keys that are hidden or look alike, such as 1 and "1"."""
     taken = {text for key, text in zip(keys, texts, strict=True) if type(key) is str}
-    made: list[str] = []
+    different: list[str] = []
     for key, text in zip(keys, texts, strict=True):
         if type(key) is not str:
-            text = _free(HIDDEN if text is None else text, "" if text is None else type(key).__name__, taken)  # noqa: PLW2901 - the same key
+            text = _unused_key(HIDDEN if text is None else text, "" if text is None else type(key).__name__, taken)  # noqa: PLW2901 - the same key
             taken.add(text)
-        made.append(text)
-    return made
+        different.append(text)
+    return different
 
 
-def _free(text: str, kind: str, taken: set[Any]) -> str:
-    """Return a text that no other key has: with the type of the key, with a number, or both."""
+def _unused_key(text: str, kind: str, taken: set[Any]) -> str:
+    """Return a text that no other key has: with the type of the key, or with a number."""
     named = [text, f"{text} ({kind})"] if kind else [text]
     numbered = (f"{text} ({number})" for number in range(2, len(taken) + 3))
     return next(each for each in (*named, *numbered) if each not in taken)
 
 
-def _member(value: enum.Enum) -> Any:
-    """Return a member of an enumeration as a model writes it: by value, or by name where JSON does not have those."""
+def _display_member(value: enum.Enum) -> Any:
+    """Return a member of an enumeration by value, or by name if its values are not JSON scalars."""
     by_value = all(isinstance(each.value, _SCALARS) for each in type(value))
-    return presented(value.value) if by_value else value.name
+    return to_display(value.value) if by_value else value.name

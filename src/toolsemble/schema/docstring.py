@@ -1,4 +1,4 @@
-"""What a docstring says: the description, and each parameter."""
+"""Parse docstrings into a summary and parameter descriptions."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """The parts of a docstring that a model is told."""
+    """The summary and the parameter descriptions of a docstring."""
 
     summary: str = ""
-    """What stands before the first section."""
+    """The text before the first section."""
     parameters: dict[str, str] = field(default_factory=dict)
-    """What is said of each parameter."""
+    """The description of each parameter, by name."""
 
 
-# The same text is asked for its summary and for its parameters, at different times.
+# The summary and the parameters of one docstring are read at different times.
 @lru_cache(maxsize=64)
-def documented(docstring: str | None) -> Docstring:
-    r"""Give the parts of a docstring in Google's, NumPy's or Sphinx's style.
+def parse_docstring(docstring: str | None) -> Docstring:
+    r"""Return the parts of a docstring in Google, NumPy or Sphinx style.
 
-    >>> told = documented('''Search the web.
+    >>> parsed = parse_docstring('''Search the web.
     ...
     ... Finds pages by words.
     ...
     ... Args:
     ...     query: What to search for.
     ... ''')
-    >>> told.summary
+    >>> parsed.summary
     'Search the web.\n\nFinds pages by words.'
-    >>> told.parameters
+    >>> parsed.parameters
     {'query': 'What to search for.'}
     """
     text = inspect.cleandoc(docstring or "")
     if "\n" not in text:
         return Docstring(text)
-    import docstring_parser  # noqa: PLC0415 - tools with a line or none never pay for it
+    import docstring_parser  # noqa: PLC0415 - one-line docstrings do not need it
 
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:
         return Docstring(text)
     parts = [parsed.short_description, parsed.long_description]
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for param in parsed.params:
         for name in param.arg_name.split(","):
-            told[name.strip().lstrip("*")] = " ".join((param.description or "").split())
-    return Docstring("\n\n".join(part.strip() for part in parts if part), told)
+            descriptions[name.strip().lstrip("*")] = " ".join((param.description or "").split())
+    return Docstring("\n\n".join(part.strip() for part in parts if part), descriptions)

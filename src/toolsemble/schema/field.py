@@ -1,4 +1,4 @@
-"""One parameter of a tool, or one field of a type: what is declared about it, wherever it stands."""
+"""Describe one parameter of a tool, or one field of a type: name, annotation, description, default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolsemble.param import MemoryId, Param
 
 
 class _Missing:
-    """Stands for a default that is not there; None can be one."""
+    """The type of MISSING, which marks a field without a default; None can be a default."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -34,91 +34,93 @@ class Field:
     """One parameter or field."""
 
     name: str
-    """The keyword by which the function or constructor takes it."""
+    """The keyword argument of the function or constructor."""
     annotation: Any
-    """Its type, with the constraints that stand in ``Annotated``."""
+    """The type, with the constraints in ``Annotated``."""
     key: str = ""
-    """What the model calls it; the name when empty."""
+    """The name in the JSON arguments; ``name`` if empty."""
     description: str = ""
-    """What it means."""
+    """The description for the model."""
     examples: tuple[Any, ...] = ()
-    """Values that a model might send."""
+    """Example values for the model."""
     default: Any = MISSING
-    """The value when the model leaves it out."""
+    """The value if the model omits the parameter."""
     factory: Callable[[], Any] | None = None
-    """Makes that value, where each call needs its own."""
+    """Returns a new default for each call."""
     optional: bool = False
-    """Whether it may be left out although there is no default, as in a ``TypedDict``."""
+    """Whether the parameter may be omitted without a default, as in a ``TypedDict``."""
     open: bool = False
-    """Whether it stands for any further names, as ``**names: int`` does."""
+    """Whether the field accepts any further keys, as ``**names: int`` does."""
     constant: bool = False
-    """Whether it only tells the type from others, and the constructor does not take it."""
+    """Whether the field is a type tag, which the constructor does not take."""
     attribute: str | None = ""
-    """The attribute in which an object keeps it: the name when empty; None when there is no such attribute."""
+    """The attribute that holds the value; ``name`` if empty, None if there is no such attribute."""
 
     @property
     def required(self) -> bool:
-        """Whether the model must give it."""
+        """Whether the model must send the parameter."""
         return self.default is MISSING and self.factory is None and not self.optional
 
 
-def declared(field: Field, documented: Mapping[str, str]) -> Field:
-    """Give the field with everything that its annotation, its default and a docstring say about it.
+def resolve_field(field: Field, documented: Mapping[str, str]) -> Field:
+    """Return the field completed with its annotation's metadata, its default and the docstring.
 
-    >>> declared(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
+    >>> resolve_field(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
     'Its English name'
     """
-    base, metadata = _unwrapped(field.annotation)
+    base, metadata = _unwrap(field.annotation)
     if is_field_info(field.default):
         metadata, field = [*metadata, field.default], replace(field, default=MISSING)
     if not metadata:
-        told = field.description or documented.get(field.name, "")
-        return _settled(replace(field, annotation=base, key=field.key or field.name, description=told), required=None)
+        description = field.description or documented.get(field.name, "")
+        return _apply_required(
+            replace(field, annotation=base, key=field.key or field.name, description=description), required=None
+        )
     params = [item for item in metadata if isinstance(item, Param)]
     texts = [item for item in metadata if isinstance(item, str)]
     infos = [item for item in metadata if is_field_info(item)]
     rest = [item for item in metadata if not isinstance(item, (Param, str)) and item not in infos]
     for info in infos:
-        field, more = _with_info(field, info)
+        field, more = _merge_field_info(field, info)
         rest += more
-    spoken = [param.description for param in params] + texts + [info.description for info in infos]
+    descriptions = [param.description for param in params] + texts + [info.description for info in infos]
     field = replace(
         field,
-        annotation=annotated(base, rest),
+        annotation=annotate(base, rest),
         key=next((param.name for param in params if param.name), field.key) or field.name,
-        description=next(filter(None, spoken), "") or field.description or documented.get(field.name, ""),
+        description=next(filter(None, descriptions), "") or field.description or documented.get(field.name, ""),
         examples=tuple(example for param in params for example in param.examples) + field.examples,
     )
-    said = [param.required for param in params if param.required is not None]
-    return _settled(field, required=said[0] if said else None)
+    required = [param.required for param in params if param.required is not None]
+    return _apply_required(field, required=required[0] if required else None)
 
 
-def given_default(value: Any) -> dict[str, Any]:
-    """Give how pydantic is to give out a default: objects that could be changed are copied for each call."""
-    # Pydantic itself copies what cannot be hashed.
+def default_keywords(value: Any) -> dict[str, Any]:
+    """Return pydantic-core's keyword arguments for a default; mutable objects are copied for each call."""
+    # Pydantic itself copies unhashable objects.
     if type(value).__hash__ is not None and not isinstance(value, _UNCHANGEABLE):
         return {"default_factory": partial(copy.deepcopy, value)}
     return {"default": value}
 
 
-def annotated(base: Any, metadata: list[Any]) -> Any:
-    """Give ``Annotated[base, *metadata]``, or the base alone without metadata."""
+def annotate(base: Any, metadata: list[Any]) -> Any:
+    """Return ``Annotated[base, *metadata]``, or ``base`` if there is no metadata."""
     return Annotated[base, *metadata] if metadata else base
 
 
 def is_field_info(item: object) -> bool:
-    """Whether it is what pydantic's ``Field(...)`` gives; asked without importing pydantic."""
+    """Return whether an object is a pydantic ``FieldInfo``, without importing pydantic."""
     return type(item).__name__ == "FieldInfo" and type(item).__module__ == "pydantic.fields"
 
 
 def is_memory_id(annotation: Any) -> bool:
-    """Whether the parameter is to get the memory id."""
-    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrapped(annotation)[1])
+    """Return whether the parameter is annotated with ``MemoryId``."""
+    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrap(annotation)[1])
 
 
 def accepts_none(annotation: Any) -> bool:
-    """Whether None is a value of the type."""
-    base = _unwrapped(annotation)[0]
+    """Return whether None is a value of the type."""
+    base = _unwrap(annotation)[0]
     if base in (None, type(None), Any, object):
         return True
     if get_origin(base) in (typing.Union, types.UnionType):
@@ -133,8 +135,8 @@ _UNCHANGEABLE = (
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"}
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
-    """Give the type inside ``Annotated`` and qualifiers, and the metadata on the way, outermost first."""
+def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
+    """Return the type inside ``Annotated`` and qualifiers, and the metadata, outermost first."""
     metadata: list[Any] = []
     while True:
         if get_origin(annotation) is Annotated:
@@ -146,9 +148,9 @@ def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
             return annotation, metadata
 
 
-def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
-    """Give the field with a pydantic ``Field``'s default and alias, and the constraints that remain."""
-    from pydantic import Field as Info  # noqa: PLC0415 - only those who use pydantic's Field come here
+def _merge_field_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
+    """Return the field with a pydantic ``Field``'s default and alias, and the remaining constraints."""
+    from pydantic import Field as Info  # noqa: PLC0415 - only annotations with pydantic's Field need it
     from pydantic_core import PydanticUndefined  # noqa: PLC0415 - as above
 
     changes: dict[str, Any] = {}
@@ -172,12 +174,12 @@ def _with_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
     return replace(field, **changes), rest
 
 
-def _settled(field: Field, *, required: bool | None) -> Field:
-    """Give the field with its default as the author meant it."""
+def _apply_required(field: Field, *, required: bool | None) -> Field:
+    """Return the field with ``Param(required=...)`` applied, and with None as an allowed value if it is the default."""
     if required is True:
         return replace(field, default=MISSING, factory=None, optional=False)
     if required is False and field.required:
         field = replace(field, default=None)
     if field.default is None and not accepts_none(field.annotation):
-        return replace(field, annotation=Optional[field.annotation])  # noqa: UP045 - the operator refuses some annotations
+        return replace(field, annotation=Optional[field.annotation])  # noqa: UP045 - the | operator rejects some annotations
     return field

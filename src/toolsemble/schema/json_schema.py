@@ -1,4 +1,4 @@
-"""Arguments that fit a JSON Schema which somebody else wrote, checked by jsonschema-rs."""
+"""Validate arguments against a custom JSON Schema, with jsonschema-rs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.text import preview
-from toolsemble.schema.display import HIDDEN, presented, written
+from toolsemble.schema.display import HIDDEN, to_display, to_display_text
 from toolsemble.schema.number import WrittenFloat, is_exact
-from toolsemble.schema.phrases import TYPES, constraint, one_of
-from toolsemble.schema.problem import Path, Problem, UnfitError
+from toolsemble.schema.phrases import TYPES, describe_constraint, format_choices
+from toolsemble.schema.problem import MismatchError, Path, Problem
 from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys, unnamed_secret
-from toolsemble.schema.shorten import shortened
-from toolsemble.schema.tagged import tagged_schema
-from toolsemble.schema.wellformed import DRAFTS, checked_schema
-from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, values_in, work_of
+from toolsemble.schema.shorten import shorten
+from toolsemble.schema.tagged import tag_schema
+from toolsemble.schema.wellformed import DRAFTS, check_schema
+from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, count_values, measure_work
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
@@ -30,93 +30,92 @@ _LONGEST_MESSAGE = 500
 _MOST_TELLING = 100_000
 
 
-class GivenArguments:
-    """Checks JSON text against a schema; the schema itself is checked when it is made."""
+class SchemaArguments:
+    """A validator of arguments by a JSON Schema, which is checked at once."""
 
     def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
         self.owner = owner
         self.ignored: frozenset[str] = frozenset()
-        self.unkept = ""
-        self.schema = checked_schema(owner, parameters)
+        self.init_only = ""
+        self.schema = check_schema(owner, parameters)
         if (keyword := unnamed_secret(self.schema)) is not None:
             raise ToolDefinitionError(
-                f"Tool '{owner}': {keyword} has secrets (format 'password'), which can be hidden under the name of a "
-                "parameter only; list them under properties"
+                f"Tool '{owner}': {keyword} allows secrets (format 'password'), but only declared "
+                "parameters can be hidden; list them under properties"
             )
         self.secret_keys = secret_keys(self.schema)
         text = json.dumps(self.schema)
-        self._counts = '"integer"' in text
-        quick = _quick(self.schema, text)
-        self._work = _bounded(owner, quick, text)
+        self._has_integers = '"integer"' in text
+        quick = _tag_choices(self.schema, text)
+        self._work = _measure_work(owner, quick, text)
         self._at_most = self._work.at_most
-        self._validator = _validator(owner, quick)
-        self._telling = _MOST_TELLING // (1 + _longest_list(self.schema) // _LONG_LIST)
+        self._validator = _compile_validator(owner, quick)
+        self._error_budget = _MOST_TELLING // (1 + _longest_list(self.schema) // _LONG_LIST)
 
     def validate(self, text: str) -> dict[str, Any]:
-        """Give the object that JSON text holds, or raise :class:`UnfitError`."""
-        import pydantic_core  # noqa: PLC0415 - its reader bounds the depth, which the validator does not
+        """Return the object in JSON text, or raise :class:`MismatchError`."""
+        import pydantic_core  # noqa: PLC0415 - its parser limits the depth, which the validator does not
 
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
-            if self._counts and not _is_exact(value):
-                value = pydantic_core.from_json(self._with_whole_numbers(text), allow_inf_nan=False)
-        except (TypeError, ValueError, RecursionError):  # the first is for halves of surrogate pairs
-            raise UnfitError from None
+            if self._has_integers and not _has_exact_numbers(value):
+                value = pydantic_core.from_json(self._restore_integers(text), allow_inf_nan=False)
+        except (TypeError, ValueError, RecursionError):  # TypeError for lone surrogates
+            raise MismatchError from None
         if len(text) > self._at_most and not self._work.admits(value, len(text)):
-            raise UnfitError
+            raise MismatchError
         if not isinstance(value, dict) or not self._validator.is_valid(value):
-            raise UnfitError
+            raise MismatchError
         return value
 
-    def _with_whole_numbers(self, text: str) -> str:
-        """Return the text with integers where the schema wants some and a number of many digits is a whole one."""
+    def _restore_integers(self, text: str) -> str:
+        """Return the text with floats replaced by integers where the schema requires them and no digit is lost."""
         value = json.loads(text, parse_float=WrittenFloat)
-        return json.dumps(Repairs(self.schema, frozenset()).mend(value, self.schema), allow_nan=False)
+        return json.dumps(Repairs(self.schema, frozenset()).repair(value, self.schema), allow_nan=False)
 
     def holds(self, _: Any) -> bool:
-        """Give False: a schema makes no type of its own."""
+        """Return False: a schema has no Python type."""
         return False
 
     def take(self, value: Any) -> dict[str, Any]:
-        """Give the object that a mapping is as JSON, or raise :class:`UnfitError`."""
-        return self.validate(written(value))
+        """Return a mapping as a JSON object, or raise :class:`MismatchError`."""
+        return self.validate(to_display_text(value))
 
-    def wrong_keys(self, unfit: UnfitError) -> None:
-        """Give None: whatever does not fit, any key may be to blame."""
+    def wrong_keys(self, mismatch: MismatchError) -> None:
+        """Return None: any key may be wrong."""
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text has it, plainly
-        """Give what is wrong with a value, in words, and how many problems there are beyond."""
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text is plain JSON
+        """Return the problems of a value, and the number of problems left out."""
         found: dict[Path, list[str]] = {}
-        plain = json.loads(text)  # the validator takes no numbers that remember how they were written
+        plain = json.loads(text)  # the validator does not accept WrittenFloat
         if not self._work.admits(plain, len(text)):
             return [Problem((), "nested too deeply or too long to be checked; send less")], 0
-        if (errors := self._errors(plain, text)) is None:
+        if (errors := self._find_errors(plain, text)) is None:
             return [Problem((), "does not fit, and is too long to say where; send less")], 0
         for error in islice(errors, _MOST_ERRORS):
-            for path, says in _said(error, self.schema):
-                found.setdefault(path, []).append(says)
+            for path, message in _translate_error(error, self.schema):
+                found.setdefault(path, []).append(message)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
-        return [Problem(path, ", ".join(dict.fromkeys(says))) for path, says in ordered], 0
+        return [Problem(path, ", ".join(dict.fromkeys(message))) for path, message in ordered], 0
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:  # noqa: ARG002 - it tells all
-        """Give the values once more, in objects that nobody else holds; secrets hidden."""
-        return hidden_in(presented(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - it is always complete
+        """Return a copy of the values, with secrets hidden."""
+        return hide_values(to_display(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
-    def _errors(self, value: Any, text: str) -> list[Any] | None:
-        """Return what the validator finds; of a long text the first problem has to do, for it would look for all.
+    def _find_errors(self, value: Any, text: str) -> list[Any] | None:
+        """Return the validator's errors; of a long text only the first, as finding all takes too long.
 
-        None means that even the first problem would take too long: of a choice, everything that is wrong with each
-        option is told, item by item.
+        Return None if even the first error would take too long: an error of a choice lists all errors of each option.
         """
-        if len(text) <= _LONG_TEXT and self._work.of(value, len(text)) <= 2 * self._telling:
+        if len(text) <= _LONG_TEXT and self._work.estimate(value, len(text)) <= 2 * self._error_budget:
             return list(self._validator.iter_errors(value))
-        short = shortened(value, self._validator.is_valid)
-        if self._work is not LINEAR and self._work.of(short, values_in(short)) > self._telling:
+        short = shorten(value, self._validator.is_valid)
+        if self._work is not LINEAR and self._work.estimate(short, count_values(short)) > self._error_budget:
             return None
-        first = self._first(short)
-        return first if _FROM_SHORTENING.isdisjoint(_kinds(first)) else self._first(json.loads(text))
+        first = self._find_first_error(short)
+        return first if _FROM_SHORTENING.isdisjoint(_error_kinds(first)) else self._find_first_error(json.loads(text))
 
-    def _first(self, value: Any) -> list[Any]:
+    def _find_first_error(self, value: Any) -> list[Any]:
         found = []
         try:
             self._validator.validate(value)
@@ -125,20 +124,20 @@ class GivenArguments:
         return found
 
 
-def _is_exact(value: Any) -> bool:
-    """Return whether no number in a value is so large that a float may have lost its last digits."""
+def _has_exact_numbers(value: Any) -> bool:
+    """Return whether no number in a value is so large that a float may have lost digits."""
     kind = type(value)
     if kind is dict:
-        return all(map(_is_exact, value.values()))
+        return all(map(_has_exact_numbers, value.values()))
     if kind is list:
-        return all(map(_is_exact, value))
+        return all(map(_has_exact_numbers, value))
     return kind is not float or is_exact(value)
 
 
-def hidden_in(shown: Any, keys: frozenset[str]) -> Any:
-    """Give JSON values in which those under some names are hidden, whole.
+def hide_values(shown: Any, keys: frozenset[str]) -> Any:
+    """Return JSON values with the values under some keys hidden.
 
-    >>> hidden_in({"user": "ada", "key": "k1"}, frozenset({"key"}))
+    >>> hide_values({"user": "ada", "key": "k1"}, frozenset({"key"}))
     {'user': 'ada', 'key': '**********'}
     """
     if not keys or not isinstance(shown, dict):
@@ -146,35 +145,35 @@ def hidden_in(shown: Any, keys: frozenset[str]) -> Any:
     return {key: HIDDEN if key in keys and each is not None else each for key, each in shown.items()}
 
 
-def _validator(owner: str, schema: dict[str, Any]) -> Any:
-    import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
+def _compile_validator(owner: str, schema: dict[str, Any]) -> Any:
+    import jsonschema_rs  # noqa: PLC0415 - only tools with a custom schema need it
 
     try:
-        # Nothing is ever fetched, and patterns are of the kind that cannot be made to run for ever.
+        # Nothing is fetched, and patterns run in linear time.
         return jsonschema_rs.validator_for(
             schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
-    except ValueError as problem:  # its own errors, and references that cannot be resolved
+    except ValueError as problem:  # its own errors, and unresolvable references
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not valid: {problem}".splitlines()[0]) from None
 
 
-def _quick(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return a schema that reads choices by their constants, where there are some and the validator would know how."""
+def _tag_choices(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return a schema in which constants select the options of choices, if the draft supports it."""
     if schema.get("$schema", DRAFTS[0]).rstrip("#") not in DRAFTS[:3] or "/anyOf/" in text or "/oneOf/" in text:
-        return schema  # older drafts have no conditions, and references into a choice would miss it
-    return tagged_schema(schema)
+        return schema  # older drafts have no conditions, and references into a choice would break
+    return tag_schema(schema)
 
 
-def _bounded(owner: str, schema: dict[str, Any], text: str) -> Work:
-    """Return how much work values can cause; refuse a schema by which a short value could stop the process."""
+def _measure_work(owner: str, schema: dict[str, Any], text: str) -> Work:
+    """Return the work that values can cause; raise ToolDefinitionError if a short value could block the process."""
     try:
-        return work_of(schema, text)
+        return measure_work(schema, text)
     except TooMuchWorkError as problem:
         raise ToolDefinitionError(f"Tool '{owner}': the schema is too large: {problem}") from None
 
 
 def _longest_list(schema: Any) -> int:
-    """Return the number of values in the longest enum, which every error repeats."""
+    """Return the length of the longest enum, which every error repeats."""
     longest, waiting = 0, [schema]
     while waiting:
         node = waiting.pop()
@@ -187,8 +186,8 @@ def _longest_list(schema: Any) -> int:
     return longest
 
 
-def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
-    """Give an error of the validator as places and words."""
+def _translate_error(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
+    """Return an error of the validator as paths and messages."""
     path: Path = tuple(error.instance_path)
     kind, facts = error.kind.name, error.kind.as_dict()
     if error.instance is None and kind in _OF_NULL and is_missing(schema, path):
@@ -198,39 +197,41 @@ def _said(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
     if kind in {"additionalProperties", "unevaluatedProperties"}:
         return [((*path, name), "not a parameter of this tool") for name in facts["unexpected"]]
     if kind in {"anyOf", "oneOf"} and facts.get("context"):
-        branches = [[said for each in branch for said in _said(each, schema)] for branch in facts["context"]]
-        return _nearest(branches, path)
-    return [(path, _words(kind, facts, error.message))]
+        branches = [
+            [found for each in branch for found in _translate_error(each, schema)] for branch in facts["context"]
+        ]
+        return _nearest_branch(branches, path)
+    return [(path, _phrase(kind, facts, error.message))]
 
 
-def _kinds(errors: Iterable[Any]) -> Iterator[str]:
-    """Give what kinds of errors there are, those of options included."""
+def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
+    """Yield the kinds of errors, including those of options."""
     for error in errors:
         yield error.kind.name
         for branch in error.kind.as_dict().get("context", ()):
-            yield from _kinds(branch)
+            yield from _error_kinds(branch)
 
 
-def _nearest(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:
-    """Give what is wrong with the option that came nearest, or that none of them fits."""
+def _nearest_branch(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:
+    """Return the errors of the nearest option, or one error that lists what each option expects."""
     inside = [branch for branch in branches if branch and all(len(place) > len(path) for place, _ in branch)]
     if inside:
         return min(inside, key=len)
-    wanted = [says.removeprefix("expected ") for branch in branches for _, says in branch]
+    wanted = [message.removeprefix("expected ") for branch in branches for _, message in branch]
     return [(path, f"expected {' or '.join(dict.fromkeys(wanted))}")]
 
 
-def _words(kind: str, facts: Mapping[str, Any], message: str) -> str:
+def _phrase(kind: str, facts: Mapping[str, Any], message: str) -> str:
     if kind == "type":
         return "expected " + " or ".join(TYPES.get(name, name) for name in facts["types"])
     if kind == "enum":
-        return f"expected {one_of(facts['options'][:_MOST_ERRORS])}"
+        return f"expected {format_choices(facts['options'][:_MOST_ERRORS])}"
     if kind == "const":
-        return f"expected {one_of([facts['expected_value']])}"
+        return f"expected {format_choices([facts['expected_value']])}"
     if kind == "pattern":
         return f"expected text that matches {facts['pattern']}"
-    said = constraint({kind: next(iter(facts.values()), True)}, kind)
-    return f"expected {said}" if said else preview(message, _LONGEST_MESSAGE)
+    phrase = describe_constraint({kind: next(iter(facts.values()), True)}, kind)
+    return f"expected {phrase}" if phrase else preview(message, _LONGEST_MESSAGE)
 
 
 def _order(schema: Mapping[str, Any], path: Path) -> int:

@@ -1,4 +1,4 @@
-"""JSON text that a model wrapped or misspelled, read by a parser made for it; a text that was cut off is refused."""
+"""Parse JSON text that a model wrapped or misspelled; truncated text is rejected."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 
 from toolsemble.schema.number import MOST_DIGITS, LongNumberError
 
-# A string without an end takes the rest: looking for its end from every quote would be quadratic.
+# An unterminated string takes the rest: searching for its end from every quote would be quadratic.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)|\b(?:True|False|None)\b', re.DOTALL)
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _LONG_NUMBER = re.compile(f"[0-9]{{{MOST_DIGITS + 1}}}")
 _FENCED = re.compile(r"```[A-Za-z0-9]{0,20}\s(.*)```", re.DOTALL)
 _DEEPEST = 200
-_MOST_QUOTES = 50_000  # looking at more strings than this would take too long
+_MOST_QUOTES = 50_000  # respelling more strings would take too long
 
 
 class CutOffError(ValueError):
-    """The text ends in the middle; what would follow is not for us to make up."""
+    """The text is truncated; the missing part cannot be guessed."""
 
 
-def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
-    r"""Give the value of a text that is nearly JSON; raise :class:`CutOffError` when its end is missing.
+def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
+    r"""Return the value of text that is nearly JSON; raise :class:`CutOffError` if its end is missing.
 
-    What stands inside of a fence or among words is given to a reader of JSON first, if there is one; words around the
-    JSON can be refused, so that a fence is all that may surround it.
+    The content of a Markdown fence, or the object inside other text, is passed to ``read`` first, if given. Without
+    ``words``, only a fence may surround the JSON.
 
-    A number that is too long to be read raises :class:`LongNumberError`, anything else a :class:`ValueError`.
+    A number that is too long raises :class:`LongNumberError`, any other error is a :class:`ValueError`.
 
-    >>> lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
+    >>> parse_lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
     {'city': 'Rome', 'now': True}
     """
-    import pyjson5  # noqa: PLC0415 - well-written arguments never come here
+    import pyjson5  # noqa: PLC0415 - valid arguments do not need it
 
-    inner = _unwrapped(text) if words else _unfenced(text)
+    inner = _extract_object(text) if words else _strip_fence(text)
     if read is not None and inner != text:
         try:
             return read(inner)
@@ -43,7 +43,7 @@ def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool 
             pass
     respelled = inner.count('"') + inner.count("'") < _MOST_QUOTES
     if respelled:
-        inner = _TOKEN.sub(_spelled, inner)
+        inner = _TOKEN.sub(_respell, inner)
     try:
         return pyjson5.decode(inner, _DEEPEST)
     except pyjson5.Json5EOF as problem:
@@ -56,8 +56,8 @@ def lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool 
         raise ValueError("not JSON") from None
 
 
-def _unwrapped(text: str) -> str:
-    """Give the object that stands in a Markdown fence or among words; a fence inside the object is its own business."""
+def _extract_object(text: str) -> str:
+    """Return the object inside a Markdown fence or other text; fences inside the object are kept."""
     stripped = text.strip()
     if stripped[:1] in {"[", '"', "'"}:
         return stripped
@@ -67,8 +67,8 @@ def _unwrapped(text: str) -> str:
     return stripped[start : end + 1] if end > start else stripped[start:]
 
 
-def _unfenced(text: str) -> str:
-    """Return what stands in a Markdown fence; raise when anything stands around it."""
+def _strip_fence(text: str) -> str:
+    """Return the content of a Markdown fence; raise ValueError if there is text around it."""
     inner = _FENCED.fullmatch(text.strip())
     inside = text.strip() if inner is None else inner[1].strip()
     if inside[:1] not in {"{", "[", '"', "'"}:
@@ -76,8 +76,8 @@ def _unfenced(text: str) -> str:
     return inside
 
 
-def _spelled(token: re.Match[str]) -> str:
-    """Give a token as JSON spells it: Python's constants, and line breaks inside strings."""
+def _respell(token: re.Match[str]) -> str:
+    """Return a token in JSON spelling: Python's constants, and line breaks inside strings."""
     found = token[0]
     if found in _PYTHON:
         return _PYTHON[found]

@@ -1,4 +1,4 @@
-"""What parameters a function has, and what fields a type has: one reader for each kind, found by predicate."""
+"""Read the parameters of functions and the fields of dataclasses, typed dicts, named tuples, attrs, msgspec."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import FrameType
 from typing import Any, Literal, NewType, TypeVar, get_origin
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.schema.docstring import documented
-from toolsemble.schema.field import MISSING, Field, declared
+from toolsemble.schema.docstring import parse_docstring
+from toolsemble.schema.field import MISSING, Field, resolve_field
 
 Members = Callable[[type, Mapping[str, Any]], list[Field]]
 
 
 def members_reader(kind: type) -> Members | None:
-    """Give the reader of a type's fields, or None when it has none that we know of.
+    """Return the reader of a type's fields; None for a type without known fields.
 
     >>> @dataclasses.dataclass
     ... class Point:
@@ -27,7 +27,7 @@ def members_reader(kind: type) -> Members | None:
     ['x']
     """
     if is_pydantic(kind):
-        return None  # pydantic knows better
+        return None  # pydantic reads its own types
     if hasattr(kind, "__attrs_attrs__"):
         return _attrs_fields
     if hasattr(kind, "__struct_fields__") and hasattr(kind, "__struct_encode_fields__"):
@@ -42,16 +42,16 @@ def members_reader(kind: type) -> Members | None:
 
 
 def is_pydantic(kind: type) -> bool:
-    """Whether a class tells pydantic itself how it is read."""
+    """Return whether a class defines its own pydantic schema."""
     return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")
 
 
 def function_fields(
     function: Callable[..., Any], signature: inspect.Signature, names: Mapping[str, Any]
 ) -> list[Field]:
-    """Give the parameters of a function; refuse what a model cannot be asked for."""
-    hints = hints_of(function, names)
-    told = documented(function.__doc__).parameters
+    """Return the parameters of a function; raise ToolDefinitionError for ``*args`` and untyped ``**kwargs``."""
+    hints = resolve_hints(function, names)
+    descriptions = parse_docstring(function.__doc__).parameters
     fields = []
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -59,20 +59,20 @@ def function_fields(
                 f"parameter '*{name}': a model names its arguments; take a list instead: {name}: list[...]"
             )
         if parameter.kind is parameter.VAR_KEYWORD:
-            fields += _unpacked(name, hints.get(name, MISSING))
+            fields += _read_keywords(name, hints.get(name, MISSING))
             continue
         default = MISSING if parameter.default is parameter.empty else parameter.default
-        fields.append(declared(Field(name, hints.get(name, Any), default=default), told))
+        fields.append(resolve_field(Field(name, hints.get(name, Any), default=default), descriptions))
     return fields
 
 
-def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the annotations as types, looking up forward references where they were written, then in the names."""
+def resolve_hints(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotations as types; forward references are resolved in the source's module, then in ``names``."""
     if isinstance(source, functools.partial):
         source = source.func
     elif not isinstance(source, type) and not hasattr(source, "__code__"):
         source = type(source).__call__
-    local = {**names, **_closure(source)}
+    local = {**names, **_read_closure(source)}
     if isinstance(source, type):
         local = {**local, source.__name__: source, **{p.__name__: p for p in getattr(source, "__type_params__", ())}}
     try:
@@ -83,70 +83,68 @@ def hints_of(source: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
 
 
-def returned_by(function: Any, names: Mapping[str, Any]) -> Any:
-    """Give the declared type of what a function returns; anything, where that is not known.
+def find_return_type(function: Any, names: Mapping[str, Any]) -> Any:
+    """Return the declared return type of a function; Any if it is not declared or cannot be resolved.
 
     >>> def count(text: str) -> int: ...
-    >>> returned_by(count, {})
+    >>> find_return_type(count, {})
     <class 'int'>
     """
     try:
-        return hints_of(function, names).get("return", Any)
-    except Exception:  # noqa: BLE001 - it is only asked for what it may tell; what it takes is checked elsewhere
+        return resolve_hints(function, names).get("return", Any)
+    except Exception:  # noqa: BLE001 - the return type is optional information; bad annotations are reported elsewhere
         return Any
 
 
-def names_around(frame: FrameType | None) -> dict[str, Any]:
-    """Give the local names where a tool is defined: annotations that are text may mean them."""
+def collect_local_types(frame: FrameType | None) -> dict[str, Any]:
+    """Return the local types where a tool is defined, which string annotations may refer to."""
     names: dict[str, Any] = {}
     while frame is not None and frame.f_globals.get("__name__") == "abc":
-        frame = frame.f_back  # classes are made by a metaclass
+        frame = frame.f_back  # skip the metaclass that creates the class
     while frame is not None and frame.f_locals is not frame.f_globals:
         names = {**{name: value for name, value in frame.f_locals.items() if _is_type(value)}, **names}
         if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            break  # a function; only a class body lets the names around it through
+            break  # a function; only a class body sees the names of its enclosing scope
         frame = frame.f_back
     return names
 
 
 def _is_type(value: object) -> bool:
-    # Nothing else is kept: the locals of a function may be large.
+    # Only types are kept: the locals of a function may be large.
     return isinstance(value, (type, TypeVar, NewType)) or hasattr(value, "__value__") or get_origin(value) is not None
 
 
-def _closure(source: Any) -> dict[str, Any]:
+def _read_closure(source: Any) -> dict[str, Any]:
     code, cells = getattr(source, "__code__", None), getattr(source, "__closure__", None)
     found = {}
     for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # a variable that has no value yet
+        except ValueError:  # an unassigned variable
             continue
     return found
 
 
-def _unpacked(name: str, hint: Any) -> list[Field]:
-    """Give the fields of ``**kwargs``: those of an unpacked ``TypedDict``, or any names of one declared type."""
+def _read_keywords(name: str, hint: Any) -> list[Field]:
+    """Return the fields of ``**kwargs``: those of an unpacked ``TypedDict``, or one open field of the declared type."""
     if getattr(get_origin(hint), "_name", None) == "Unpack" or get_origin(hint) is getattr(typing, "Unpack", None):
         (kind,) = typing.get_args(hint)
         return _typed_dict_fields(kind, {})
     if hint is MISSING or hint is Any:
-        raise ToolDefinitionError(
-            f"parameter '**{name}': a model must be told what to send; list the names, or give it a type: **{name}: int"
-        )
+        raise ToolDefinitionError(f"parameter '**{name}': declare each parameter, or annotate it: **{name}: int")
     return [Field(name, hint, open=True)]
 
 
 def _typed_dict_fields(kind: type, names: Mapping[str, Any]) -> list[Field]:
-    told = documented(kind.__doc__).parameters
+    descriptions = parse_docstring(kind.__doc__).parameters
     return [
-        declared(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), told)
-        for name, hint in hints_of(kind, names).items()
+        resolve_field(Field(name, hint, optional=name not in _required_keys(kind, hint, name)), descriptions)
+        for name, hint in resolve_hints(kind, names).items()
     ]
 
 
 def _required_keys(kind: Any, hint: Any, name: str) -> frozenset[str]:
-    # With postponed annotations Python itself cannot see Required and NotRequired.
+    # With postponed annotations, Python does not evaluate Required and NotRequired.
     qualifier = getattr(get_origin(hint), "_name", "")
     if qualifier in {"Required", "NotRequired"}:
         return frozenset({name} if qualifier == "Required" else ())
@@ -155,15 +153,16 @@ def _required_keys(kind: Any, hint: Any, name: str) -> frozenset[str]:
 
 
 def _named_tuple_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    descriptions, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     defaults = kind._field_defaults
     return [
-        declared(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), told) for name in kind._fields
+        resolve_field(Field(name, hints.get(name, Any), default=defaults.get(name, MISSING)), descriptions)
+        for name in kind._fields
     ]
 
 
 def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    descriptions, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     fields = []
     for each in dataclasses.fields(kind):
         if not each.init:
@@ -172,19 +171,22 @@ def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
         factory = None if each.default_factory is dataclasses.MISSING else each.default_factory
         description = str(each.metadata.get("description", ""))
         field = Field(each.name, hints[each.name], description=description, default=default, factory=factory)
-        fields.append(declared(field, told))
-    return fields + _init_vars(kind, hints, told)
+        fields.append(resolve_field(field, descriptions))
+    return fields + _init_vars(kind, hints, descriptions)
 
 
-def _init_vars(kind: Any, hints: Mapping[str, Any], told: Mapping[str, str]) -> list[Field]:
-    """Give the parameters of a dataclass's ``__init__`` that are no fields."""
+def _init_vars(kind: Any, hints: Mapping[str, Any], descriptions: Mapping[str, str]) -> list[Field]:
+    """Return the ``InitVar`` parameters of a dataclass."""
     pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
     defaults = {name: getattr(kind, name, MISSING) for name in pseudo}
-    return [declared(Field(name, hints[name].type, default=defaults[name], attribute=None), told) for name in pseudo]
+    return [
+        resolve_field(Field(name, hints[name].type, default=defaults[name], attribute=None), descriptions)
+        for name in pseudo
+    ]
 
 
 def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    descriptions, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     fields = []
     for each in kind.__attrs_attrs__:
         if not each.init:
@@ -192,19 +194,19 @@ def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
         description = str(each.metadata.get("description", ""))
         field = Field(each.alias, hints.get(each.name, Any), description=description, attribute=each.name)
         if hasattr(each.default, "factory"):
-            # A factory may need the half-made object, so the constructor is the one who calls it.
+            # Such a factory needs the partly built object, so only the constructor can call it.
             simple = None if each.default.takes_self else each.default.factory
             field = dataclasses.replace(field, factory=simple, optional=simple is None)
         elif repr(each.default) != "NOTHING":
-            # What a converter makes of a default is known to the constructor alone.
+            # Only the constructor applies the converter to the default.
             own = {"optional": True} if each.converter is not None else {"default": each.default}
             field = dataclasses.replace(field, **own)
-        fields.append(declared(field, {each.alias: told.get(each.name, "")}))
+        fields.append(resolve_field(field, {each.alias: descriptions.get(each.name, "")}))
     return fields
 
 
 def _tag_fields(kind: Any) -> list[Field]:
-    """Give the field by which msgspec tells a struct from others, if it has one."""
+    """Return the msgspec tag field of a struct, if it has one."""
     config = kind.__struct_config__
     if config.tag is None:
         return []
@@ -213,7 +215,7 @@ def _tag_fields(kind: Any) -> list[Field]:
 
 
 def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
-    told, hints = documented(kind.__doc__).parameters, hints_of(kind, names)
+    descriptions, hints = parse_docstring(kind.__doc__).parameters, resolve_hints(kind, names)
     required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     fields = _tag_fields(kind)
     for index, (name, key) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):
@@ -222,7 +224,7 @@ def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
             default = kind.__struct_defaults__[index - required]
             if hasattr(default, "factory"):
                 field = dataclasses.replace(field, factory=default.factory)
-            elif repr(default) != "NODEFAULT":  # a keyword-only field without one may follow those that have one
+            elif repr(default) != "NODEFAULT":  # a keyword-only field without a default may follow fields that have one
                 field = dataclasses.replace(field, default=default)
-        fields.append(declared(field, told))
+        fields.append(resolve_field(field, descriptions))
     return fields

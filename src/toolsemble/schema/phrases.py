@@ -1,4 +1,4 @@
-"""Schema keywords in short words, for descriptions that models read and for errors that they act on."""
+"""Describe schema keywords in short phrases, for descriptions and for error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TYPES = {
 
 
 def json_type(value: object) -> str:
-    """Give the JSON type of a value.
+    """Return the JSON type of a value.
 
     >>> [json_type(value) for value in (True, 1, 1.5, "a", None)]
     ['boolean', 'integer', 'number', 'string', 'null']
@@ -55,10 +55,10 @@ def json_type(value: object) -> str:
 _KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))
 
 
-def is_of(value: object, kind: object) -> bool:
-    """Whether a value is of a JSON type: a whole number is an integer, however it is written, and a number.
+def has_json_type(value: object, kind: object) -> bool:
+    """Return whether a value is of a JSON type; an integral float is an integer, and an integer is a number.
 
-    >>> is_of(2, "number"), is_of(2.0, "integer"), is_of(True, "integer")
+    >>> has_json_type(2, "number"), has_json_type(2.0, "integer"), has_json_type(True, "integer")
     (True, True, False)
     """
     own = json_type(value)
@@ -67,33 +67,35 @@ def is_of(value: object, kind: object) -> bool:
     return own == kind or (kind == "integer" and isinstance(value, float) and value.is_integer())
 
 
-def shown(value: object) -> str:
-    """Give a value as a model writes it.
+def format_value(value: object) -> str:
+    """Return a value as it is quoted in messages.
 
-    >>> shown("asc"), shown(None)
+    >>> format_value("asc"), format_value(None)
     ("'asc'", 'null')
     """
     return f"'{value}'" if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def one_of(values: list[Any]) -> str:
-    """Give the allowed values as a phrase.
+def format_choices(values: list[Any]) -> str:
+    """Return the allowed values as a phrase.
 
-    >>> one_of(["asc", "desc"])
+    >>> format_choices(["asc", "desc"])
     "one of 'asc', 'desc'"
     """
-    return f"one of {', '.join(shown(value) for value in values)}" if len(values) > 1 else shown(values[0])
+    return (
+        f"one of {', '.join(format_value(value) for value in values)}" if len(values) > 1 else format_value(values[0])
+    )
 
 
-def constraint(schema: Mapping[str, Any], keyword: str) -> str:
-    """Give what a keyword says, in words; empty when there is nothing to say.
+def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
+    """Return a keyword as a phrase; empty if there is nothing to say.
 
-    >>> constraint({"minimum": 1, "maximum": 7}, "minimum"), constraint({"format": "date"}, "format")
+    >>> describe_constraint({"minimum": 1, "maximum": 7}, "minimum"), describe_constraint({"format": "date"}, "format")
     ('between 1 and 7', 'a date, YYYY-MM-DD')
     """
     value = schema[keyword]
     if keyword in _PAIRS:
-        return _bounds(schema, keyword)
+        return _describe_bounds(schema, keyword)
     if keyword == "format":
         return FORMATS.get(value, f"format {value}")
     if keyword == "uniqueItems":
@@ -101,7 +103,7 @@ def constraint(schema: Mapping[str, Any], keyword: str) -> str:
     template = _WORDS.get(keyword)
     if template is None:
         return ""
-    return template.format(", ".join(map(shown, value)) if isinstance(value, list) else value)
+    return template.format(", ".join(map(format_value, value)) if isinstance(value, list) else value)
 
 
 _WORDS = {
@@ -125,8 +127,8 @@ _PAIRS = {
 }
 
 
-def _bounds(schema: Mapping[str, Any], keyword: str) -> str:
-    """Give both bounds at the lower one, and nothing more at the upper one."""
+def _describe_bounds(schema: Mapping[str, Any], keyword: str) -> str:
+    """Return both bounds for the lower keyword, and nothing for the upper one."""
     low, high, unit = _PAIRS[keyword]
     if low in schema and high in schema:
         if keyword == high:

@@ -1,4 +1,4 @@
-"""What a reference inside a schema points to."""
+"""Resolve ``$ref`` inside a JSON Schema."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 from urllib.parse import unquote
 
 
-def resolved(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a schema together with what it refers to; its own words stand above those.
+def resolve_schema(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema merged with the target of its ``$ref``; its own keywords take precedence.
 
-    >>> resolved({"$defs": {"a": {"type": "string"}}}, {"$ref": "#/$defs/a", "title": "A"})
+    >>> resolve_schema({"$defs": {"a": {"type": "string"}}}, {"$ref": "#/$defs/a", "title": "A"})
     {'type': 'string', '$ref': '#/$defs/a', 'title': 'A'}
     """
-    return {**pointed(root, schema["$ref"]), **schema} if "$ref" in schema else schema
+    return {**find_ref_target(root, schema["$ref"]), **schema} if "$ref" in schema else schema
 
 
-def pointed(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
-    """Give the schema that a reference inside the same document stands for; an empty one when there is none.
+def find_ref_target(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
+    """Return the schema that a ``$ref`` in the same document refers to; empty if there is none.
 
-    >>> pointed({"$defs": {"a/b": {"type": "string"}}}, "#/$defs/a~1b")
+    >>> find_ref_target({"$defs": {"a/b": {"type": "string"}}}, "#/$defs/a~1b")
     {'type': 'string'}
     """
     target: Any = root if ref.startswith("#") else {}

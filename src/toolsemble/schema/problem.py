@@ -1,4 +1,4 @@
-"""What is wrong with arguments, in words from which a model can correct itself."""
+"""Describe problems in arguments, so that a model can correct them."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from toolsemble.runtime.text import escape_invisible, preview
 
 Path: TypeAlias = tuple[str | int, ...]
 
-_LONGEST = 990  # with the word before it, what a model is told stays below 1,000 characters
+_LONGEST = 990  # with its prefix, the message stays below 1,000 characters
 _LONGEST_NAME = 100
 _LONGEST_KEY = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One place where arguments do not fit."""
+    """One problem in the arguments."""
 
     path: Path
-    """Where: keys and indices from the outside in."""
-    says: str
-    """What is wrong there, such as ``missing`` or ``expected a number``."""
+    """The keys and indices to the value, outermost first."""
+    message: str
+    """The description, such as ``missing`` or ``expected a number``."""
 
 
-class UnfitError(Exception):
-    """Arguments do not fit as they are; what is wrong with them is found out when nobody can help."""
+class MismatchError(Exception):
+    """Arguments do not validate; the problems are determined later, if repairs do not help."""
 
-    def __init__(self, why: Any = None) -> None:
+    def __init__(self, cause: Any = None) -> None:
         super().__init__()
-        self.why = why
-        """What the validator raised, for those who made it."""
+        self.cause = cause
+        """The exception of the validator."""
 
 
-def place(path: Path) -> str:
-    """Give a path as people write it.
+def format_path(path: Path) -> str:
+    """Return a path as text.
 
-    >>> place(("items", 2, "price"))
+    >>> format_path(("items", 2, "price"))
     'items[2].price'
     """
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" if text else shown_key(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{format_key(part)}" if text else format_key(part)
     return text or "$"
 
 
-def shown_key(key: str) -> str:
-    r"""Return a key that a model may have made up, on one line, cut, and with everything that is in it visible.
+def format_key(key: str) -> str:
+    r"""Return a key from a model on one line, shortened, with invisible characters escaped.
 
-    >>> shown_key("price"), shown_key("a\nb\u202ec\u3164")
+    >>> format_key("price"), format_key("a\nb\u202ec\u3164")
     ('price', 'a\\nb\\u202ec\\u3164')
     """
     if key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY:
@@ -59,7 +59,7 @@ def shown_key(key: str) -> str:
 
 
 def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:
-    """Give the error that names every problem at once, in a bounded text; more than these are counted.
+    """Return the error that lists every problem, in a text of limited length; ``more`` problems are only counted.
 
     >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "missing")])
     ToolArgumentsError("Missing required parameter(s) for 'search': query, limit")
@@ -67,15 +67,15 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
     ToolArgumentsError("Invalid arguments for 'search': query: missing; limit: expected an integer")
     """
     owner = owner[:_LONGEST_NAME]
-    if all(problem.says == "missing" and len(problem.path) == 1 for problem in problems):
-        missing = (place(problem.path) for problem in problems)
-        return ToolArgumentsError(_joined(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
-    told = (f"{place(problem.path)}: {problem.says}" for problem in problems)
-    return ToolArgumentsError(_joined(f"Invalid arguments for '{owner}': ", told, "; ", more))
+    if all(problem.message == "missing" and len(problem.path) == 1 for problem in problems):
+        missing = (format_path(problem.path) for problem in problems)
+        return ToolArgumentsError(_join(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
+    described = (f"{format_path(problem.path)}: {problem.message}" for problem in problems)
+    return ToolArgumentsError(_join(f"Invalid arguments for '{owner}': ", described, "; ", more))
 
 
-def _joined(start: str, parts: Iterable[str], separator: str, more: int) -> str:
-    """Give the parts joined, as many as there is room for, and the number of the others."""
+def _join(start: str, parts: Iterable[str], separator: str, more: int) -> str:
+    """Return the parts joined, up to the maximum length, and the number of the others."""
     parts = list(parts)
     room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))
     parts = [part if len(part) <= room else f"{part[:room]}..." for part in parts]

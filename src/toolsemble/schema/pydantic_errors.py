@@ -1,4 +1,4 @@
-"""What pydantic-core complains of, as problems: one for each place, without the names of union members."""
+"""Translate pydantic-core's errors into problems: one for each path, without the names of union members."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-def problems_in(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
-    """Give the problems that errors tell of a value; the schema says where null means that something is missing."""
-    located = [(_located(error, value), error) for error in errors]
-    chosen = _fewest(located)
+def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems that errors report for a value; the schema decides where null means missing."""
+    located = [(_locate(error, value), error) for error in errors]
+    chosen = _select_nearest(located)
     found: dict[Path, list[str]] = {}
     for (path, _), error in chosen:
-        said = found.setdefault(path, [])
-        words = "missing" if _at(value, path) is None and is_missing(schema, path) else _words(error)
-        if words not in said:
-            said.append(words)
-    return [Problem(path, _either(said)) for path, said in found.items()]
+        phrases = found.setdefault(path, [])
+        words = "missing" if _value_at(value, path) is None and is_missing(schema, path) else _phrase(error)
+        if words not in phrases:
+            phrases.append(words)
+    return [Problem(path, _combine(phrases)) for path, phrases in found.items()]
 
 
-_Located = tuple[Path, dict[Path, str]]
+_Location = tuple[Path, dict[Path, str]]
 
 
-def _located(error: ErrorDetails, value: Any) -> _Located:
-    """Give where an error is, and of which member of the unions around it, by their places, it speaks."""
+def _locate(error: ErrorDetails, value: Any) -> _Location:
+    """Return the path of an error, and the union members it belongs to, by the paths of their unions."""
     path: list[str | int] = []
     members: dict[Path, str] = {}
     for index, part in enumerate(error["loc"]):
-        inner = _at(value, (part,)) if isinstance(value, (dict, list)) else _ABSENT
+        inner = _value_at(value, (part,)) if isinstance(value, (dict, list)) else _ABSENT
         if inner is not _ABSENT:
             value = inner
         elif not (index == len(error["loc"]) - 1 and error["type"] == "missing"):
@@ -43,21 +43,21 @@ def _located(error: ErrorDetails, value: Any) -> _Located:
                 members[tuple(path)] = f"{members.get(tuple(path), '')}/{part}"
             continue
         path.append(part)
-    if error["type"] in _OF_TAGS and isinstance(value, dict) and (tag := _tag(error)):
+    if error["type"] in _OF_TAGS and isinstance(value, dict) and (tag := _tag_name(error)):
         path.append(tag)
     return tuple(path), members
 
 
-def _tag(error: ErrorDetails) -> str:
-    """Give the name of the field by which options are told apart; empty when a function does it."""
-    told = str(error.get("ctx", {}).get("discriminator"))
-    return told[1:-1] if told[:1] == told[-1:] == "'" else ""
+def _tag_name(error: ErrorDetails) -> str:
+    """Return the name of the discriminator field; empty if the discriminator is a function."""
+    discriminator = str(error.get("ctx", {}).get("discriminator"))
+    return discriminator[1:-1] if discriminator[:1] == discriminator[-1:] == "'" else ""
 
 
-def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located, ErrorDetails]]:
-    """Give, for each union, the errors of the member that came nearest; all where none came near."""
+def _select_nearest(located: list[tuple[_Location, ErrorDetails]]) -> list[tuple[_Location, ErrorDetails]]:
+    """Return, for each union, the errors of the nearest member; all errors if no member is near."""
     unions = {union for (_, members), _ in located for union in members}
-    for union in sorted(unions, key=len, reverse=True):  # what is told of inner ones counts for the outer ones
+    for union in sorted(unions, key=len, reverse=True):  # inner unions first
         paths: dict[str, list[Path]] = {}
         for (path, members), _ in located:
             if union in members:
@@ -68,7 +68,7 @@ def _fewest(located: list[tuple[_Located, ErrorDetails]]) -> list[tuple[_Located
     return located
 
 
-def _at(value: Any, path: Path) -> Any:
+def _value_at(value: Any, path: Path) -> Any:
     for part in path:
         try:
             value = value[part]
@@ -80,19 +80,19 @@ def _at(value: Any, path: Path) -> Any:
 _ABSENT = object()
 
 
-def _either(said: list[str]) -> str:
-    """Give several expectations of one place as one."""
-    expected = [words.removeprefix("expected ") for words in said if words.startswith("expected ")]
-    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(said):
+def _combine(phrases: list[str]) -> str:
+    """Return several expectations for one path as one phrase."""
+    expected = [words.removeprefix("expected ") for words in phrases if words.startswith("expected ")]
+    if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(phrases):
         return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
-    if len(expected) == len(said):
+    if len(expected) == len(phrases):
         return f"expected {' or '.join(dict.fromkeys(expected))}"
-    return ", ".join(said)
+    return ", ".join(phrases)
 
 
-def _words(error: ErrorDetails) -> str:
+def _phrase(error: ErrorDetails) -> str:
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "missing" or (kind == "union_tag_not_found" and _tag(error)):
+    if kind == "missing" or (kind == "union_tag_not_found" and _tag_name(error)):
         return "missing"
     if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
         return "not a parameter of this tool"
@@ -101,25 +101,25 @@ def _words(error: ErrorDetails) -> str:
         return str(raised.args[0] if isinstance(raised, Exception) and raised.args else error["msg"])
     if kind in _BOUNDS:
         return f"expected {_BOUNDS[kind].format(**context)}"
-    if said := _EXPECTED.get(kind) or _by_family(kind) or _listed(error, context):
-        return f"expected {said}"
+    if phrase := _EXPECTED.get(kind) or _family_phrase(kind) or _choices_phrase(error, context):
+        return f"expected {phrase}"
     return re.sub("^Input should be ", "expected ", error["msg"])
 
 
-def _by_family(kind: str) -> str:
+def _family_phrase(kind: str) -> str:
     for family, words in _FAMILIES.items():
         if kind.startswith(family):
             return words
     return ""
 
 
-def _listed(error: ErrorDetails, context: Mapping[str, Any]) -> str:
-    """Give what is allowed, where there is a list of it."""
+def _choices_phrase(error: ErrorDetails, context: Mapping[str, Any]) -> str:
+    """Return the allowed values as a phrase, if the error lists them."""
     if "expected" in context:
         listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
         return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
     if "expected_tags" in context:
-        return f"one of {context['expected_tags']}{'' if _tag(error) else ' as its kind'}"
+        return f"one of {context['expected_tags']}{'' if _tag_name(error) else ' as its kind'}"
     return ""
 
 

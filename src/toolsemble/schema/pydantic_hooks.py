@@ -1,4 +1,4 @@
-"""What pydantic is told about types that it does not know, or reads differently: its documented hooks."""
+"""Hooks that tell pydantic how to validate types that it does not know, or validates differently."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
-from toolsemble.schema.core import rewritten
-from toolsemble.schema.field import Field, given_default
-from toolsemble.schema.phrases import FORMATS, one_of
-from toolsemble.schema.renamed import renaming
+from toolsemble.schema.core import rewrite
+from toolsemble.schema.field import Field, default_keywords
+from toolsemble.schema.phrases import FORMATS, format_choices
+from toolsemble.schema.renamed import make_renamer
 
 CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
-"""How pydantic reads our shapes: bytes are base64, and JSON has no infinity."""
+"""The pydantic configuration of shapes: bytes are base64, and numbers are finite."""
 
 TEMPORAL: dict[Any, str] = {
     datetime.date: "date",
@@ -24,38 +24,38 @@ TEMPORAL: dict[Any, str] = {
     datetime.time: "time",
     datetime.timedelta: "duration",
 }
-"""The types of dates and times, with their formats."""
+"""The date and time types, with their JSON Schema formats."""
 
 _NUMBER = re.compile(r"\s*[+-]?[\d.]+\s*")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """Tells pydantic to make an object of a class out of a scalar."""
+class ScalarSubclass:
+    """A hook that creates an object of a class from a scalar."""
 
     kind: type
     """The class, called with the scalar."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
-        made = core_schema.no_info_after_validator_function(_guarded(self.kind), handler(source))
-        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind))
+        validated = core_schema.no_info_after_validator_function(_convert_exceptions(self.kind), handler(source))
+        return core_schema.json_or_python_schema(validated, core_schema.is_instance_schema(self.kind))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Temporal:
-    """Tells pydantic not to take digits for seconds since 1970: a model that sends '2024' means the year."""
+    """A hook that rejects numbers as dates: a model that sends '2024' means the year, not seconds since 1970."""
 
     kind: type
-    """The type: a date, a time, both, or a duration."""
+    """A date, time, datetime or timedelta type."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return self.around(handler(source))
+        return self.wrap(handler(source))
 
-    def around(self, known: Any) -> Any:
-        """Give a core schema that reads text as the known one does, unless it is digits only."""
-        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - asked by pydantic itself
+    def wrap(self, known: Any) -> Any:
+        """Return a core schema that validates text as the given one does, but rejects plain numbers."""
+        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - only pydantic calls this
 
         lenient = SchemaValidator(known)
 
@@ -67,41 +67,41 @@ class Temporal:
                 pass
             raise ValueError(f"expected {FORMATS[TEMPORAL[self.kind]]}")
 
-        made = core_schema.no_info_after_validator_function(read, core_schema.str_schema())
-        return core_schema.json_or_python_schema(made, known)
+        validated = core_schema.no_info_after_validator_function(read, core_schema.str_schema())
+        return core_schema.json_or_python_schema(validated, known)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
         return {**handler(core), "format": TEMPORAL[self.kind]}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exact:
-    """Tells pydantic to keep true and 1 apart, which Python takes for equal."""
+class ExactLiteral:
+    """A hook that distinguishes true from 1, which are equal in Python."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         values = list(get_args(source))
         if any(isinstance(value, enum.Enum) for value in values):
             return _members_literal(values)
-        return core_schema.no_info_before_validator_function(_exactly(values), handler(source))
+        return core_schema.no_info_before_validator_function(_make_type_check(values), handler(source))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
-    """Tells pydantic to read a member of an enumeration by its value or by its name."""
+class EnumMember:
+    """A hook that reads a member of an enumeration by its value or by its name."""
 
     kind: type[enum.Enum]
     """The enumeration."""
     by_value: bool
-    """Whether the values are what a model sends."""
+    """Whether a model sends the values, not the names."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
         sent = core_schema.literal_schema(list(known))
-        checked = core_schema.no_info_before_validator_function(_exactly(list(known)), sent)
+        checked = core_schema.no_info_before_validator_function(_make_type_check(list(known)), sent)
         return core_schema.json_or_python_schema(
             core_schema.no_info_after_validator_function(known.__getitem__, checked),
             core_schema.is_instance_schema(self.kind),
@@ -111,83 +111,83 @@ class Member:
         )
 
 
-def guarded(core: Any) -> Any:
-    """Give a core schema in which constants and times inside pydantic's own types are read as exactly as ours."""
-    return rewritten(core, _guarded_node)
+def tighten(core: Any) -> Any:
+    """Return a core schema that validates constants and times in pydantic's own types as strictly as in ours."""
+    return rewrite(core, _tighten_node)
 
 
-def _guarded_node(node: dict[str, Any]) -> dict[str, Any]:
+def _tighten_node(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") == "literal" and not all(isinstance(value, str) for value in node["expected"]):
         if any(isinstance(value, enum.Enum) for value in node["expected"]):
             return _members_literal(node["expected"])
-        return _checked_literal(node["expected"])
+        return _exact_literal(node["expected"])
     if node.get("type") == "enum" and not node.get("missing"):
         known = {member.value: member for member in node["members"]}
         if all(type(value) in (int, float, bool) for value in known):
-            made = {"type": "no-info", "function": known.__getitem__}
-            read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+            to_member = {"type": "no-info", "function": known.__getitem__}
+            read = {"type": "function-after", "function": to_member, "schema": _exact_literal(list(known))}
             return {"type": "json-or-python", "json_schema": read, "python_schema": node}
     if node.get("type") == "typed-dict" and "cls" in node:
-        return _renamed_dict(node)
+        return _rename_dict_keys(node)
     if node.get("type") == "datetime":
-        exact: dict[str, Any] = Temporal(datetime.datetime).around(node)
+        exact: dict[str, Any] = Temporal(datetime.datetime).wrap(node)
         return exact
     return node
 
 
-def _renamed_dict(node: dict[str, Any]) -> dict[str, Any]:
-    """Give the core schema of a typed dict that remembers what the model calls its keys."""
+def _rename_dict_keys(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the core schema of a typed dict that keeps the JSON keys."""
     aliases = {name: each.get("validation_alias") for name, each in node["fields"].items()}
-    made = renaming({name: alias for name, alias in aliases.items() if isinstance(alias, str)})
-    if made is None:
+    rename = make_renamer({name: alias for name, alias in aliases.items() if isinstance(alias, str)})
+    if rename is None:
         return node
     inner = {key: value for key, value in node.items() if key != "ref"}
-    read = {"type": "function-after", "function": {"type": "no-info", "function": made}, "schema": inner}
+    read = {"type": "function-after", "function": {"type": "no-info", "function": rename}, "schema": inner}
     return {**read, "ref": node["ref"]} if "ref" in node else read
 
 
-def _checked_literal(values: list[Any]) -> dict[str, Any]:
-    check = {"type": "no-info", "function": _exactly(values)}
+def _exact_literal(values: list[Any]) -> dict[str, Any]:
+    check = {"type": "no-info", "function": _make_type_check(values)}
     return {"type": "function-before", "function": check, "schema": {"type": "literal", "expected": values}}
 
 
 def _members_literal(values: list[Any]) -> dict[str, Any]:
-    """Give the core schema of constants of which some are members of enumerations: they are sent by their values."""
+    """Return the core schema of constants that include members of enumerations, which are sent by value."""
     known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
-    made = {"type": "no-info", "function": known.__getitem__}
-    read = {"type": "function-after", "function": made, "schema": _checked_literal(list(known))}
+    to_member = {"type": "no-info", "function": known.__getitem__}
+    read = {"type": "function-after", "function": to_member, "schema": _exact_literal(list(known))}
     return {"type": "json-or-python", "json_schema": read, "python_schema": {"type": "literal", "expected": values}}
 
 
-def _exactly(values: list[Any]) -> Callable[[Any], Any]:
-    """Give a function that refuses what is equal to one of the values, but of another type."""
+def _make_type_check(values: list[Any]) -> Callable[[Any], Any]:
+    """Return a function that rejects values of another type, even if they are equal to an allowed one."""
     kinds = {type(value) for value in values}
 
     def check(value: Any) -> Any:
         if type(value) in kinds:
             return value
-        raise ValueError(f"expected {one_of(values)}")
+        raise ValueError(f"expected {format_choices(values)}")
 
     return check
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Shape:
-    """Tells pydantic how to read an object of one type, field by field."""
+    """A hook that validates an object of one type, field by field."""
 
     kind: type
-    """The type that is made; ``dict`` for arguments and typed dicts."""
+    """The type of the object; ``dict`` for arguments and typed dicts."""
     ref: str
-    """By what the type is referred to inside itself."""
+    """The name under which the type refers to itself."""
     fields: list[tuple[Field, Any]] = field(default_factory=list)
     """Each field with its adapted type."""
     extras: Any = None
-    """The adapted type of any further keys; None where there may be none."""
+    """The adapted type of extra keys; None: no extra keys."""
     busy: bool = False
-    """Whether pydantic is in the middle of it."""
+    """Whether the schema is being generated, so that a nested use is a reference."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - asked by pydantic itself
+        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         if self.busy:
             return core_schema.definition_reference_schema(self.ref)
@@ -204,18 +204,18 @@ class Shape:
             if (rename := self.renaming()) is not None:
                 read = core_schema.no_info_after_validator_function(rename, body)
             return core_schema.json_or_python_schema(read, read, ref=self.ref)
-        made = core_schema.no_info_after_validator_function(constructor(self), body)
-        return core_schema.json_or_python_schema(made, core_schema.is_instance_schema(self.kind), ref=self.ref)
+        validated = core_schema.no_info_after_validator_function(make_constructor(self), body)
+        return core_schema.json_or_python_schema(validated, core_schema.is_instance_schema(self.kind), ref=self.ref)
 
     def renaming(self) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-        """Return what makes a typed dict out of its values, where the model knows its keys by other names."""
-        if self.kind is dict:  # the arguments of a function, which knows those names itself
+        """Return a function that creates a typed dict whose JSON keys differ from its names; None if none differ."""
+        if self.kind is dict:  # the arguments of a function, which maps the names itself
             return None
-        return renaming({each.name: each.key or each.name for each, _ in self.fields})
+        return make_renamer({each.name: each.key or each.name for each, _ in self.fields})
 
 
 def _core_field(each: Field, kind: Any, handler: Any) -> Any:
-    from pydantic import Field as Info  # noqa: PLC0415 - asked by pydantic itself
+    from pydantic import Field as Info  # noqa: PLC0415 - only pydantic calls this
     from pydantic_core import core_schema  # noqa: PLC0415 - as above
 
     if each.description or each.examples:
@@ -224,13 +224,13 @@ def _core_field(each: Field, kind: Any, handler: Any) -> Any:
     if each.factory is not None:
         schema = core_schema.with_default_schema(schema, default_factory=each.factory)
     elif not each.required and not each.optional:
-        schema = core_schema.with_default_schema(schema, **given_default(each.default))
+        schema = core_schema.with_default_schema(schema, **default_keywords(each.default))
     alias = each.key if each.key and each.key != each.name else None
     return core_schema.typed_dict_field(schema, required=each.required, validation_alias=alias)
 
 
-def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
-    """Give a function from the fields' values to an object of the type; what goes wrong is a problem of the values."""
+def make_constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that creates an object from the values of its fields; exceptions become ValueErrors."""
     constants = [each.name for each, _ in shape.fields if each.constant]
 
     def construct(values: dict[str, Any]) -> Any:
@@ -238,15 +238,15 @@ def constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
             values.pop(name, None)
         return shape.kind(**values)
 
-    made = _guarded(construct)
-    made.makes = shape.kind  # type: ignore[attr-defined]  # for those who ask whether it keeps all that it is given
-    return made
+    checked = _convert_exceptions(construct)
+    checked.makes = shape.kind  # type: ignore[attr-defined]  # read by keeps_all()
+    return checked
 
 
-def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Give a function whose every exception is a problem of the value: pydantic lets some kinds through."""
+def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that raises every exception as a ValueError: pydantic passes some types on."""
 
-    def made(value: Any) -> Any:
+    def checked(value: Any) -> Any:
         try:
             return make(value)
         except (ValueError, AssertionError):
@@ -254,5 +254,5 @@ def _guarded(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         except Exception as problem:
             raise ValueError(str(problem) or type(problem).__name__) from problem
 
-    made.makes = make  # type: ignore[attr-defined]  # as above
-    return made
+    checked.makes = make  # type: ignore[attr-defined]  # as above
+    return checked

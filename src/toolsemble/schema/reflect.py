@@ -1,8 +1,8 @@
-"""Python types to something that pydantic can read JSON into, at every depth.
+"""Convert Python types to types that pydantic validates JSON into, at every depth.
 
-Pydantic knows scalars, containers and its own models. Dataclasses, typed dicts, named tuples, attrs classes and msgspec
-structs are read here, field by field, so that all of them behave alike: unknown keys are refused, descriptions are
-kept, and the constructor that the author wrote is the one that makes the object.
+Pydantic handles scalars, containers and its own models. Dataclasses, typed dicts, named tuples, attrs classes and
+msgspec structs are read here, field by field, so that all behave alike: unknown keys are rejected, descriptions are
+kept, and objects are created by the author's own constructor.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import re
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.attributes import remember
-from toolsemble.schema.field import Field, annotated
+from toolsemble.schema.field import Field, annotate
 from toolsemble.schema.members import is_pydantic, members_reader
-from toolsemble.schema.pydantic_hooks import TEMPORAL, Exact, Made, Member, Shape, Temporal
+from toolsemble.schema.pydantic_hooks import TEMPORAL, EnumMember, ExactLiteral, ScalarSubclass, Shape, Temporal
 
 _SCALARS = {
     str, int, float, bool, bytes, type(None), object, list, dict, tuple, set, frozenset, collections.deque,
@@ -34,7 +34,7 @@ _SCALARS = {
     ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
 }  # fmt: skip
 _LISTS = {collections.abc.Iterable, collections.abc.Collection, collections.abc.Container}
-_REFUSED = {
+_UNSUPPORTED = {
     collections.abc.Callable, collections.abc.Iterator, collections.abc.Generator, collections.abc.AsyncIterator,
     collections.abc.AsyncIterable, collections.abc.AsyncGenerator, collections.abc.Awaitable, collections.abc.Coroutine,
     type,
@@ -44,93 +44,88 @@ _JSON_SCALARS = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a type stands: what its names mean, and how errors call the place."""
+    """The context of a type: its place for errors, and the meaning of its names."""
 
     place: str
-    """The parameter, for errors."""
+    """The parameter, for error messages."""
     names: Mapping[str, Any] = field(default_factory=dict)
-    """What forward references may mean beside a module's own names."""
+    """Names for forward references, beside those of the module."""
     variables: Mapping[Any, Any] = field(default_factory=dict)
-    """What type variables stand for."""
+    """The values of type variables."""
     owner: Any = None
-    """What ``Self`` stands for."""
+    """The meaning of ``Self``."""
     shapes: dict[Any, Shape] = field(default_factory=dict)
-    """The types whose fields are read by us, each once: they may contain themselves."""
+    """The types that are read field by field; shared, because types may contain themselves."""
     aliases: frozenset[Any] = frozenset()
-    """The recursive aliases around this place."""
+    """The recursive aliases that enclose this type."""
 
     def refuse(self, what: Any, advice: str) -> NoReturn:
-        """Refuse a type, with the place and the way out."""
+        """Raise ToolDefinitionError for a type, with its place and advice."""
         name = getattr(what, "__name__", None) or str(what)
-        raise ToolDefinitionError(f"{self.place}: {name} cannot be asked of a model; {advice}")
+        raise ToolDefinitionError(f"{self.place}: {name} cannot be sent by a model; {advice}")
 
 
-def adapted(kind: Any, scope: Scope) -> Any:
-    """Give the type in a form that pydantic reads as we want; refuse what a model cannot send.
+def adapt_type(kind: Any, scope: Scope) -> Any:
+    """Return the type in a form that pydantic validates as specified here; raise for types that JSON cannot represent.
 
-    >>> adapted(list[int], Scope("parameter 'n'"))
+    >>> adapt_type(list[int], Scope("parameter 'n'"))
     list[int]
     """
     origin = get_origin(kind)
     if origin is Annotated:
         base, *metadata = get_args(kind)
-        inner = adapted(base, scope)
-        return annotated(inner, [item for item in _constraints(metadata) if not _tells_shapes_apart(item, inner)])
+        inner = adapt_type(base, scope)
+        return annotate(
+            inner, [item for item in _convert_metadata(metadata) if not _is_shape_discriminator(item, inner)]
+        )
     if origin in (Union, typing.get_origin(int | str)):
-        return Union[tuple(adapted(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
+        return Union[tuple(adapt_type(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
     if origin is Literal:
-        return kind if all(isinstance(value, str) for value in get_args(kind)) else Annotated[kind, Exact()]
+        return kind if all(isinstance(value, str) for value in get_args(kind)) else Annotated[kind, ExactLiteral()]
     if origin is not None:
-        return _generic(kind, origin, scope)
+        return _adapt_generic(kind, origin, scope)
     if isinstance(kind, type):
-        return _class(kind, scope)
-    return _special(kind, scope)
+        return _adapt_class(kind, scope)
+    return _adapt_special_form(kind, scope)
 
 
-def _special(kind: Any, scope: Scope) -> Any:
-    """Give what a form that is no class stands for."""
+def _adapt_special_form(kind: Any, scope: Scope) -> Any:
+    """Return the adapted meaning of a type variable, a ``NewType``, a forward reference or another non-class."""
     if kind is None or kind is Any or kind is Ellipsis:
         return kind
     if isinstance(kind, TypeVar):
         bound = scope.variables.get(kind) or kind.__bound__ or getattr(kind, "__default__", None)
         options = kind.__constraints__
         known = bound is not None and "NoDefault" not in repr(bound)
-        return adapted(bound, scope) if known else adapted(Union[options], scope) if options else Any  # noqa: UP007
+        return adapt_type(bound, scope) if known else adapt_type(Union[options], scope) if options else Any  # noqa: UP007
     if isinstance(kind, NewType):
-        return adapted(kind.__supertype__, scope)
+        return adapt_type(kind.__supertype__, scope)
     if isinstance(kind, (str, ForwardRef)):
-        return _forward(kind if isinstance(kind, str) else kind.__forward_arg__, scope)
+        return _adapt_forward_reference(kind if isinstance(kind, str) else kind.__forward_arg__, scope)
     name = getattr(kind, "_name", "")
     if name == "Self" and scope.owner is not None:
-        return adapted(scope.owner, scope)
+        return adapt_type(scope.owner, scope)
     if name == "LiteralString":
         return str
     if hasattr(kind, "__value__"):
-        return _alias(kind, kind, {}, scope)
+        return _adapt_alias(kind, kind, {}, scope)
     return scope.refuse(kind, "use a type that JSON can hold")
 
 
-def _forward(name: str, scope: Scope) -> Any:
-    """Give what a name stands for that an alias mentions before it is there: itself, or a name around it."""
+def _adapt_forward_reference(name: str, scope: Scope) -> Any:
+    """Return the adapted meaning of a forward reference in an alias: the alias itself, or a name in scope."""
     known = {**scope.names, **{alias.__name__: alias for alias in scope.aliases}}
     if name not in known:
         scope.refuse(repr(name), "define or import it where the annotation can see it")
-    return adapted(known[name], scope)
+    return adapt_type(known[name], scope)
 
 
-def _alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
-    """Give what a ``type`` alias stands for; one that contains itself stays as it is, for pydantic knows those."""
+def _adapt_alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
+    """Return the adapted value of a ``type`` alias; a recursive alias is left to pydantic."""
     if alias in scope.aliases:
         return kind
-    inner = Scope(
-        scope.place,
-        scope.names,
-        {**scope.variables, **variables},
-        scope.owner,
-        scope.shapes,
-        scope.aliases | {alias},
-    )
-    value = adapted(alias.__value__, inner)
+    inner = replace(scope, variables={**scope.variables, **variables}, aliases=scope.aliases | {alias})
+    value = adapt_type(alias.__value__, inner)
     return kind if _mentions(value, alias) else value
 
 
@@ -138,43 +133,43 @@ def _mentions(kind: Any, alias: Any) -> bool:
     return kind is alias or any(_mentions(inner, alias) for inner in get_args(kind))
 
 
-def _generic(kind: Any, origin: Any, scope: Scope) -> Any:
+def _adapt_generic(kind: Any, origin: Any, scope: Scope) -> Any:
     arguments = get_args(kind)
     if hasattr(origin, "__value__"):
-        return _alias(kind, origin, dict(zip(origin.__type_params__, arguments, strict=True)), scope)
-    if origin in _REFUSED:
+        return _adapt_alias(kind, origin, dict(zip(origin.__type_params__, arguments, strict=True)), scope)
+    if origin in _UNSUPPORTED:
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if not arguments:
         return kind
     if isinstance(origin, type) and (reader := members_reader(origin)):
-        return _shaped(kind, origin, reader, scope)
+        return _adapt_fields(kind, origin, reader, scope)
     if origin in _LISTS:
-        return list[adapted(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
-    return origin[tuple(adapted(each, scope) for each in arguments)]
+        return list[adapt_type(arguments[0], scope)]  # type: ignore[misc]  # computed at run time, for pydantic
+    return origin[tuple(adapt_type(each, scope) for each in arguments)]
 
 
-def _class(kind: type, scope: Scope) -> Any:
+def _adapt_class(kind: type, scope: Scope) -> Any:
     if kind in TEMPORAL:
         return Annotated[kind, Temporal(kind)]
     if kind in _SCALARS:
         return kind
-    if kind in _REFUSED or issubclass(kind, type):
+    if kind in _UNSUPPORTED or issubclass(kind, type):
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if issubclass(kind, enum.Enum):
-        return _enumeration(kind, scope)
+        return _adapt_enum(kind, scope)
     if is_pydantic(kind):
         return kind
     if reader := members_reader(kind):
-        return _shaped(kind, kind, reader, scope)
+        return _adapt_fields(kind, kind, reader, scope)
     for base in (str, int, float):
         if issubclass(kind, base):
-            return Annotated[base, Made(kind)]
-    return _asked(kind, scope)
+            return Annotated[base, ScalarSubclass(kind)]
+    return _check_known_class(kind, scope)
 
 
-def _asked(kind: type, scope: Scope) -> Any:
-    """Give a class that pydantic knows; refuse one that nobody does."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types come here
+def _check_known_class(kind: type, scope: Scope) -> Any:
+    """Return a class that pydantic knows; raise ToolDefinitionError for any other."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types need it
     from pydantic.errors import PydanticSchemaGenerationError  # noqa: PLC0415 - as above
 
     try:
@@ -184,30 +179,30 @@ def _asked(kind: type, scope: Scope) -> Any:
     return kind
 
 
-def _enumeration(kind: type[enum.Enum], scope: Scope) -> Any:
-    """Give an enumeration by value, or by name where the values are nothing that JSON has."""
+def _adapt_enum(kind: type[enum.Enum], scope: Scope) -> Any:
+    """Return an enumeration that is read by value, or by name if its values are not JSON scalars."""
     if issubclass(kind, enum.Flag):
         scope.refuse(kind, "take a list of the members of an Enum")
     own = kind._missing_.__func__ is not enum.Enum._missing_.__func__  # type: ignore[attr-defined]  # a class method
     if own or all(isinstance(member.value, str) for member in kind):
         return kind
     by_value = all(isinstance(member.value, _JSON_SCALARS) for member in kind)
-    return Annotated[Any, Member(kind, by_value)]
+    return Annotated[Any, EnumMember(kind, by_value)]
 
 
-def _tells_shapes_apart(item: Any, kind: Any) -> bool:
-    """Whether it is a discriminator of types that we read ourselves: pydantic knows it only for its own."""
+def _is_shape_discriminator(item: Any, kind: Any) -> bool:
+    """Return whether an item is a discriminator of types that are read here; pydantic supports only its own."""
     shapes = [option for option in get_args(kind) if any(isinstance(part, Shape) for part in get_args(option)[1:])]
     return bool(shapes) and getattr(item, "discriminator", None) is not None
 
 
-def _constraints(metadata: list[Any]) -> list[Any]:
-    """Give the metadata as pydantic knows it: descriptions, and the constraints of msgspec."""
-    return [each for item in metadata for each in _constraint(item)]
+def _convert_metadata(metadata: list[Any]) -> list[Any]:
+    """Return the metadata in pydantic's form: descriptions, and the constraints of msgspec."""
+    return [each for item in metadata for each in _convert_metadata_item(item)]
 
 
-def _constraint(item: Any) -> list[Any]:
-    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types come here
+def _convert_metadata_item(item: Any) -> list[Any]:
+    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types need it
 
     if isinstance(item, Param):
         return [Info(description=item.description or None, examples=list(item.examples) or None)]
@@ -215,32 +210,32 @@ def _constraint(item: Any) -> list[Any]:
         return [Info(description=item)]
     if type(item).__module__.startswith("msgspec") and type(item).__name__ == "Meta":
         names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "title")
-        given = {name: getattr(item, name) for name in names if getattr(item, name) is not None}
-        return [Info(**given)]
+        constraints = {name: getattr(item, name) for name in names if getattr(item, name) is not None}
+        return [Info(**constraints)]
     return [item]
 
 
-def _shaped(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
-    """Give a type whose fields are read by us."""
+def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], scope: Scope) -> Any:
+    """Return a type whose fields are read here."""
     shape = scope.shapes.get(kind)
     if shape is None:
         shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
-        variables = {**scope.variables, **_variables(origin, get_args(kind))}
+        variables = {**scope.variables, **_bind_type_variables(origin, get_args(kind))}
         fields = reader(origin, scope.names)
         remember(origin, fields)
         for each in fields:
             place = f"{scope.place}, field '{each.name}' of {origin.__name__}"
-            inner = Scope(place, scope.names, variables, kind, scope.shapes, scope.aliases)
-            shape.fields.append((each, adapted(each.annotation, inner)))
+            inner = replace(scope, place=place, variables=variables, owner=kind)
+            shape.fields.append((each, adapt_type(each.annotation, inner)))
     return Annotated[Any, shape]
 
 
-def _variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """Give what the type variables of a class and of its generic bases stand for."""
+def _bind_type_variables(origin: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+    """Return the values of the type variables of a class and of its generic bases."""
     known = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
     for base in getattr(origin, "__mro__", ()):
         for generic in vars(base).get("__orig_bases__", ()):
             parameters = getattr(get_origin(generic), "__parameters__", ())
-            given = (known.get(each, each) for each in get_args(generic))
-            known |= {name: each for name, each in zip(parameters, given, strict=False) if name is not each}
+            bound = (known.get(each, each) for each in get_args(generic))
+            known |= {name: each for name, each in zip(parameters, bound, strict=False) if name is not each}
     return known

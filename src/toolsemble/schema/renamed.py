@@ -1,4 +1,4 @@
-"""Typed dicts whose keys have other names in the code than for the model."""
+"""Typed dicts whose keys differ between the code and the JSON arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RenamedDict(dict[str, Any]):
-    """A dict by the names in the code that remembers what the model calls its keys.
+    """A dict with the names in the code that also keeps the keys of the JSON arguments.
 
     >>> RenamedDict({"left": 1}, {"left": "Left"})
     {'left': 1}
@@ -21,10 +21,10 @@ class RenamedDict(dict[str, Any]):
         self.keys_shown = keys_shown
 
 
-def renaming(fields: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return a function that makes such dicts, for names in the code with those of the model; None if all are the same.
+def make_renamer(fields: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Return a function that creates a RenamedDict; None if no name in the code differs from its JSON key.
 
-    >>> renaming({"left": "left"}) is None
+    >>> make_renamer({"left": "left"}) is None
     True
     """
     keys = {name: key for name, key in fields.items() if key != name}

@@ -1,4 +1,4 @@
-"""Values that nearly fit a schema, made to fit: each change on its own switch, and each one recorded."""
+"""Repair values that nearly validate against a schema; each step can be switched, and each change is recorded."""
 
 from __future__ import annotations
 
@@ -9,88 +9,89 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from toolsemble.schema.lenient import CutOffError, lenient
-from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, number_in, whole_number
+from toolsemble.schema.lenient import CutOffError, parse_lenient
+from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
 from toolsemble.schema.phrases import json_type
-from toolsemble.schema.pointer import pointed
-from toolsemble.schema.problem import Path, place
+from toolsemble.schema.pointer import find_ref_target
+from toolsemble.schema.problem import Path, format_path
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
-"""Every step: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
+"""All steps: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
 
 CAUTIOUS: Final = "cautious"
-"""Beside the steps, for tools whose effects cannot be undone: nothing that was said is left out or read into a text."""
+"""A pseudo-step for tools with irreversible effects: nothing is dropped, and no object becomes a string."""
 
 _BUDGET = 5000
 _BOOLEANS = {"true": True, "false": False}
 
 
 class Repairs:
-    """Makes one value fit one schema, step by step; bounded, however large the value is."""
+    """The repair of one value, with the changes made; the work is bounded for values of any size."""
 
     def __init__(self, schema: Mapping[str, Any], steps: frozenset[str], wrong: frozenset[str] | None = None) -> None:
-        self.made: list[dict[str, Any]] = []
+        self.changes: list[dict[str, Any]] = []
         self._wrong = wrong
         self._root = schema
         self._steps = steps
         self._left = _BUDGET
 
-    def mend(self, value: Any, schema: Any, path: Path = ()) -> Any:
-        """Give the value as the schema wants it, as far as that is clear."""
+    def repair(self, value: Any, schema: Any, path: Path = ()) -> Any:
+        """Return the value changed to fit the schema, as far as the intent is clear."""
         self._left -= 1
         if self._left < 0 or not isinstance(schema, Mapping):
             return value
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         options = schema.get("anyOf") or schema.get("oneOf")
         if options and "properties" not in schema:
-            return self._mend_option(value, options, path)
+            return self._repair_option(value, options, path)
         for part in schema.get("allOf", ()):
-            value = self.mend(value, part, path)
-        value = self._mend_choice(value, schema, path)
+            value = self.repair(value, part, path)
+        value = self._repair_choice(value, schema, path)
         kinds = _kinds(schema)
-        value = self._mend_kind(value, kinds, schema, path)
+        value = self._repair_type(value, kinds, schema, path)
         if isinstance(value, dict) and ("object" in kinds or _OF_OBJECTS & schema.keys()):
-            return self._mend_object(value, schema, path)
+            return self._repair_object(value, schema, path)
         if isinstance(value, list) and ("array" in kinds or "items" in schema):
-            return self._mend_items(value, schema, path)
+            return self._repair_items(value, schema, path)
         return value
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         for _ in range(20):
             ref = schema.get("$ref")
             if not isinstance(ref, str) or not ref.startswith("#"):
                 return schema
-            schema = {**pointed(self._root, ref), **{key: each for key, each in schema.items() if key != "$ref"}}
+            siblings = {key: each for key, each in schema.items() if key != "$ref"}
+            schema = {**find_ref_target(self._root, ref), **siblings}
         return schema
 
-    def _mend_option(self, value: Any, options: list[Any], path: Path) -> Any:
-        """Give the value as one of several schemas wants it: the one that it fits, or the one that needs least."""
-        resolved = [self._resolved(option) for option in options if isinstance(option, Mapping)]
+    def _repair_option(self, value: Any, options: list[Any], path: Path) -> Any:
+        """Return the value changed to fit one of several schemas: one it fits, or the one with the fewest changes."""
+        resolved = [self._resolve(option) for option in options if isinstance(option, Mapping)]
         if value is None or any(self._fits(value, option) for option in resolved):
             fitting = [option for option in resolved if self._fits(value, option)]
-            return self.mend(value, fitting[0], path) if fitting else value
+            return self.repair(value, fitting[0], path) if fitting else value
         best, least = value, None
         for option in resolved:
-            before = len(self.made)
-            mended = self.mend(value, option, path)
-            changes = self.made[before:]
-            del self.made[before:]
-            if mended is not value and self._fits(mended, option) and (least is None or len(changes) < len(least)):
-                best, least = mended, changes
-        self.made += least or ()
+            before = len(self.changes)
+            repaired = self.repair(value, option, path)
+            changes = self.changes[before:]
+            del self.changes[before:]
+            if repaired is not value and self._fits(repaired, option) and (least is None or len(changes) < len(least)):
+                best, least = repaired, changes
+        self.changes += least or ()
         return best
 
     def _fits(self, value: Any, schema: Mapping[str, Any]) -> bool:
-        """Whether a value is of the kinds that a schema asks for, as far as there is time to look."""
+        """Return whether a value has the types that a schema requires; True if the budget is used up."""
         self._left -= 1
         if self._left < 0:
             return True
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         if options := schema.get("anyOf") or schema.get("oneOf"):
             return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
         if (allowed := _allowed(schema)) is not None:
             self._left -= len(allowed) // _MANY_VALUES
-            return _among(value, allowed)
+            return _is_among(value, allowed)
         kinds = _kinds(schema)
         if kinds and json_type(value) not in kinds and not (json_type(value) == "integer" and "number" in kinds):
             return False
@@ -108,137 +109,137 @@ class Repairs:
             and all(self._fits(each, part) for each, part in inside if isinstance(part, Mapping))
         )
 
-    def _mend_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
+    def _repair_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
         allowed = _allowed(schema)
         if allowed is None or "coerce" not in self._steps:
             return value
-        self._left -= len(allowed) // _MANY_VALUES  # looking through a long list is work, too
-        if self._left < 0 or _among(value, allowed):
+        self._left -= len(allowed) // _MANY_VALUES  # searching a long list is work, too
+        if self._left < 0 or _is_among(value, allowed):
             return value
         if isinstance(value, str):
             plain = value.strip()
             exact = [each for each in allowed if plain == (each if isinstance(each, str) else json.dumps(each))]
             near = [each for each in allowed if isinstance(each, str) and each.casefold() == plain.casefold()]
             if exact or len(near) == 1:
-                return self._made("coerce", path, value, (exact or near)[0])
+                return self._record("coerce", path, value, (exact or near)[0])
         return value
 
-    def _mend_kind(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
-        """Give the value in another type, where the declared one is clear and the value says it."""
+    def _repair_type(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
+        """Return the value converted to the declared type, if that is clear."""
         kind = json_type(value)
         if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
             return value
         if kind == "number" and "integer" in kinds and value.is_integer():
-            # The same number in another spelling: it fits also where nothing may be repaired. If its last digits are
-            # not known it is given as text, which never fits: a validator would take what is left of it.
-            whole = whole_number(value)
+            # The same number in another spelling is accepted even without repairs. If its last digits are unknown it
+            # becomes text, which never validates: a validator would accept the rounded number.
+            whole = to_integer(value)
             if whole is None:
-                return _text_of(value)
-            return self._made("coerce", path, value, whole) if "coerce" in self._steps else whole
+                return _to_text(value)
+            return self._record("coerce", path, value, whole) if "coerce" in self._steps else whole
         if isinstance(value, str) and "string" not in kinds:
-            return self._from_text(value, kinds, schema, path)
-        if "array" in kinds and "coerce" in self._steps and self._wraps(schema):
-            return self._made("coerce", path, value, [value])
+            return self._convert_text(value, kinds, schema, path)
+        if "array" in kinds and "coerce" in self._steps and self._can_wrap(schema):
+            return self._record("coerce", path, value, [value])
         cautious = CAUTIOUS in self._steps and isinstance(value, (dict, list))
         if "string" in kinds and "coerce" in self._steps and not cautious and _is_plain_text(value, schema):
-            return self._made("coerce", path, value, _text_of(value))
+            return self._record("coerce", path, value, _to_text(value))
         return value
 
-    def _wraps(self, schema: Mapping[str, Any]) -> bool:
-        """Whether one value may stand for a list of it: not for a list of lists, where nothing tells how deep."""
+    def _can_wrap(self, schema: Mapping[str, Any]) -> bool:
+        """Return whether a value may be wrapped in a list; not for a list of lists, where the depth is unclear."""
         items = schema.get("items")
-        return not isinstance(items, Mapping) or "array" not in _kinds(self._resolved(items))
+        return not isinstance(items, Mapping) or "array" not in _kinds(self._resolve(items))
 
-    def _from_text(self, text: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
+    def _convert_text(self, text: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
         if kinds & {"object", "array"} and text.lstrip()[:1] in {"{", "["}:
             try:
-                parsed = _nested(text) if "nested" in self._steps else None
+                parsed = _parse_nested(text) if "nested" in self._steps else None
             except CutOffError:
                 return text
             if parsed is None and "nested" not in self._steps:
                 return text
             if json_type(parsed) in kinds:
-                return self._made("nested", path, text, parsed)
+                return self._record("nested", path, text, parsed)
         if "coerce" not in self._steps:
             return text
         plain = text.strip()
         if kinds & {"number", "integer"}:
-            number = number_in(plain, whole="number" not in kinds)
+            number = parse_number(plain, whole="number" not in kinds)
             if number is not None:
-                return self._made("coerce", path, text, number)
+                return self._record("coerce", path, text, number)
         if "boolean" in kinds and plain.casefold() in _BOOLEANS:
-            return self._made("coerce", path, text, _BOOLEANS[plain.casefold()])
-        if "array" in kinds and self._wraps(schema):
-            return self._made("coerce", path, text, [text])
+            return self._record("coerce", path, text, _BOOLEANS[plain.casefold()])
+        if "array" in kinds and self._can_wrap(schema):
+            return self._record("coerce", path, text, [text])
         return text
 
-    def _mend_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    def _repair_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
-        named, renamed = self._mend_keys(value, schema, path)
-        mended: dict[str, Any] = {}
+        named, renamed = self._repair_keys(value, schema, path)
+        repaired: dict[str, Any] = {}
         for key, each in named.items():
             if self._left < 0 or (key not in renamed and self._fits_already(key, path)):
-                mended[key] = each
+                repaired[key] = each
                 continue
-            inner = properties.get(key) or self._by_pattern(key, schema) or extra
+            inner = properties.get(key) or self._find_pattern_schema(key, schema) or extra
             if each is None and key in properties and self._is_default(key, properties[key], schema):
-                self._made("null", (*path, key), None, properties[key].get("default"))
+                self._record("null", (*path, key), None, properties[key].get("default"))
                 continue
-            mended[key] = self.mend(each, inner, (*path, key))
-        return mended
+            repaired[key] = self.repair(each, inner, (*path, key))
+        return repaired
 
     def _fits_already(self, key: str, path: Path) -> bool:
         return not path and self._wrong is not None and key not in self._wrong
 
     def _is_default(self, key: str, schema: Any, parent: Mapping[str, Any]) -> bool:
-        """Whether null stands for a default that the parameter has."""
+        """Return whether null means that the parameter's default is used."""
         optional = key not in parent.get("required", ())
         return "null" in self._steps and optional and not self._fits(None, schema)
 
-    def _mend_keys(
+    def _repair_keys(
         self, value: dict[str, Any], schema: Mapping[str, Any], path: Path
     ) -> tuple[dict[str, Any], set[str]]:
-        """Return the value under the declared names, and those of them that were spelled differently."""
+        """Return the value with declared names as keys, and the names that were spelled differently."""
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
         renamed: set[str] = set()
         if all(key in properties for key in value):
             return value, renamed
-        wanted = _unambiguous(properties, None if extra is False else schema.get("required", ()))
+        wanted = _unambiguous_names(properties, None if extra is False else schema.get("required", ()))
         dropping = extra is False and "extra" in self._steps
-        strange = self._strange(value, schema, path)
-        kept = _contradictory(value, strange, wanted)
+        unknown = self._find_unknown_keys(value, schema, path)
+        kept = _conflicting_keys(value, unknown, wanted)
         named: dict[str, Any] = {}
         for key, each in value.items():
-            form = strange.get(key)
+            form = unknown.get(key)
             declared = None if form is None or key in kept else wanted.get(form)
             if declared is not None and "keys" in self._steps and declared not in value and declared not in renamed:
-                self._made("keys", (*path, declared), key, declared)
+                self._record("keys", (*path, declared), key, declared)
                 named[declared] = each
                 renamed.add(declared)
             elif dropping and form is not None and key not in kept and self._is_extra(key, schema):
-                self._made("extra", (*path, key), each, None)
+                self._record("extra", (*path, key), each, None)
             else:
                 named[key] = each
         return named, renamed
 
-    def _strange(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, str]:
-        """Return the keys that a schema does not have, each with its form without case and separators."""
+    def _find_unknown_keys(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, str]:
+        """Return the keys that are not declared, each in its folded form."""
         found: dict[str, str] = {}
         for key in value:
             if key in schema.get("properties", ()) or self._left < 0 or self._fits_already(key, path):
                 continue
             self._left -= 1
-            found[key] = _folded(key)
+            found[key] = _fold(key)
         return found
 
     def _is_extra(self, key: str, schema: Mapping[str, Any]) -> bool:
-        """Return whether no pattern of a schema matches a key; False when there is no time left to look."""
+        """Return whether no pattern of a schema matches a key; False if the budget is used up."""
         if not schema.get("patternProperties"):
             return True
-        return self._by_pattern(key, schema) is None and self._left >= 0
+        return self._find_pattern_schema(key, schema) is None and self._left >= 0
 
-    def _by_pattern(self, key: str, schema: Mapping[str, Any]) -> Any:
-        """Give what a schema says of the keys that match one of its patterns, as far as there is time to look."""
+    def _find_pattern_schema(self, key: str, schema: Mapping[str, Any]) -> Any:
+        """Return the schema of the first pattern that matches a key; None if there is none or the budget is used up."""
         patterns = schema.get("patternProperties")
         if not patterns:
             return None
@@ -246,23 +247,23 @@ class Repairs:
         if self._left < 0:
             return None
         try:
-            return next((each for pattern, each in patterns.items() if _pattern(pattern).is_valid(key)), None)
-        except UnicodeEncodeError:  # half of a surrogate pair, which is refused elsewhere
+            return next((each for pattern, each in patterns.items() if _compile_pattern(pattern).is_valid(key)), None)
+        except UnicodeEncodeError:  # a lone surrogate, which is rejected elsewhere
             return None
 
-    def _mend_items(self, value: list[Any], schema: Mapping[str, Any], path: Path) -> list[Any]:
+    def _repair_items(self, value: list[Any], schema: Mapping[str, Any], path: Path) -> list[Any]:
         parts, rest = schema.get("prefixItems", ()), schema.get("items", {})
-        if isinstance(rest, list):  # as older drafts spell it
+        if isinstance(rest, list):  # older drafts
             parts, rest = rest, schema.get("additionalItems", {})
-        mended: list[Any] = []
+        repaired: list[Any] = []
         for index, each in enumerate(value):
             if self._left < 0:
-                return mended + value[index:]
-            mended.append(self.mend(each, parts[index] if index < len(parts) else rest, (*path, index)))
-        return mended
+                return repaired + value[index:]
+            repaired.append(self.repair(each, parts[index] if index < len(parts) else rest, (*path, index)))
+        return repaired
 
-    def _made(self, step: str, path: Path, before: Any, after: Any) -> Any:
-        self.made.append({"step": step, "path": place(path), "from": before, "to": after})
+    def _record(self, step: str, path: Path, before: Any, after: Any) -> Any:
+        self.changes.append({"step": step, "path": format_path(path), "from": before, "to": after})
         return after
 
 
@@ -271,20 +272,20 @@ _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
 
-def _text_of(value: Any) -> str:
-    """Give a value as the JSON text that it was."""
+def _to_text(value: Any) -> str:
+    """Return a value as the JSON text it was parsed from."""
     if isinstance(value, WrittenFloat):
         return value.text
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_plain_text(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether any text will do, and the value has one."""
+    """Return whether the schema accepts any text, and the value has an exact text."""
     return not _STRINGS_OF_A_KIND & schema.keys() and (not isinstance(value, float) or is_exact(value))
 
 
-def _nested(text: str) -> Any:
-    """Give the value of JSON inside a string; None when it is none."""
+def _parse_nested(text: str) -> Any:
+    """Return the value of JSON inside a string; None if it is not JSON."""
     try:
         return json.loads(text, parse_float=WrittenFloat)
     except (json.JSONDecodeError, RecursionError):
@@ -292,50 +293,53 @@ def _nested(text: str) -> Any:
     except ValueError:
         raise LongNumberError from None
     try:
-        return lenient(text)
+        return parse_lenient(text)
     except (CutOffError, LongNumberError):
         raise
     except ValueError:
         return None
 
 
-def _among(value: Any, allowed: list[Any]) -> bool:
-    # Python takes True for 1 and 1.0 for 1; JSON Schema does not take true for 1.
+def _is_among(value: Any, allowed: list[Any]) -> bool:
+    # In Python, True equals 1; in JSON Schema, true and 1 differ.
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
 
 
-def _unambiguous(properties: Mapping[str, Any], among: Iterable[str] | None) -> dict[str, str]:
-    """Return the declared names by their form without case and separators, where it means one of them only."""
-    forms = [_folded(name) for name in properties]
+def _unambiguous_names(properties: Mapping[str, Any], among: Iterable[str] | None) -> dict[str, str]:
+    """Return the declared names by their folded form, if only one name has that form."""
+    forms = [_fold(name) for name in properties]
     number = Counter(forms)
     wanted = properties.keys() if among is None else set(among)
     return {form: name for form, name in zip(forms, properties, strict=True) if number[form] == 1 and name in wanted}
 
 
-def _contradictory(value: dict[str, Any], strange: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
-    """Return the keys that say different things for one declared name: nobody knows which of them counts."""
-    said: dict[str, list[str]] = {}
-    for key, form in strange.items():
+def _conflicting_keys(value: dict[str, Any], unknown: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
+    """Return the keys with different values for one declared name, so that none can be chosen."""
+    keys_by_name: dict[str, list[str]] = {}
+    for key, form in unknown.items():
         if form in wanted:
-            said.setdefault(wanted[form], [wanted[form]] if wanted[form] in value else []).append(key)
-    return {key for keys in said.values() if not all(_same(value[keys[0]], value[key]) for key in keys) for key in keys}
+            keys_by_name.setdefault(wanted[form], [wanted[form]] if wanted[form] in value else []).append(key)
+    conflicts = [
+        keys for keys in keys_by_name.values() if not all(_is_same(value[keys[0]], value[key]) for key in keys)
+    ]
+    return set().union(*conflicts)
 
 
-def _same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are the same, as text: Python takes True for 1."""
+def _is_same(first: Any, second: Any) -> bool:
+    """Return whether two JSON values are the same, also as text: in Python, True equals 1."""
     return first == second and json.dumps(first) == json.dumps(second)
 
 
 @lru_cache(maxsize=100)
-def _pattern(pattern: str) -> Any:
-    # By the validator's own engine: linear, and of one mind with it.
-    import jsonschema_rs  # noqa: PLC0415 - only schemas with patterns for keys come here
+def _compile_pattern(pattern: str) -> Any:
+    # The validator's own engine: linear time, and the same results.
+    import jsonschema_rs  # noqa: PLC0415 - only schemas with patternProperties need it
 
     return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(), offline=True)
 
 
-def _folded(key: str) -> str:
-    """Give a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are one."""
+def _fold(key: str) -> str:
+    """Return a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are the same."""
     return re.sub(r"[\W_]", "", key).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a JSON Schema are secrets, and what it may not say of those."""
+"""Find the secrets in a JSON Schema, and remove their default and example values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 
-PASSWORD = "password"  # noqa: S105 - the name of a format, as JSON Schema has it
-"""The format of values that nobody is shown."""
+PASSWORD = "password"  # noqa: S105 - the name of a JSON Schema format
+"""The format of secret values."""
 
-_TELLING = ("default", "examples", "example")
+_VALUE_KEYWORDS = ("default", "examples", "example")
 _ONE = {
     "items", "additionalItems", "unevaluatedItems", "additionalProperties", "unevaluatedProperties", "propertyNames",
     "contains", "not", "if", "then", "else",
@@ -19,17 +19,17 @@ _ONE = {
 
 
 def secret_keys(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Give the parameters that are secrets or have some inside.
+    """Return the parameters that are or contain secrets.
 
     >>> secret_keys({"properties": {"user": {"type": "string"}, "key": {"type": "string", "format": "password"}}})
     frozenset({'key'})
     """
-    secrets = _Secrets(schema)
-    return frozenset(key for key, each in parameters(schema).items() if secrets.are_in(each))
+    secrets = _SecretRefs(schema)
+    return frozenset(key for key, each in parameters(schema).items() if secrets.has_secret(each))
 
 
 def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the schemas of the parameters, by name.
+    """Return the schemas of the parameters, by name.
 
     >>> list(parameters({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"user": {}}}}}))
     ['user']
@@ -42,22 +42,22 @@ def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
-    """Return the keyword by which a schema has secrets among parameters that have no name in it; None for none.
+    """Return the keyword that allows secrets under undeclared names; None if there is none.
 
     >>> unnamed_secret({"additionalProperties": {"type": "string", "format": "password"}})
     'additionalProperties'
     """
-    secrets = _Secrets(schema)
+    secrets = _SecretRefs(schema)
     for node in _applied(schema):
         for keyword in ("additionalProperties", "unevaluatedProperties", "patternProperties"):
             inner = node.get(keyword)
-            if any(map(secrets.are_in, inner.values() if keyword == "patternProperties" and inner else [inner])):
+            if any(map(secrets.has_secret, inner.values() if keyword == "patternProperties" and inner else [inner])):
                 return keyword
     return None
 
 
 def _applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return the schemas that may apply to the same value as a schema, that one first; each of them once."""
+    """Yield the schemas that may apply to the same value as a schema, starting with itself, each once."""
     waiting, known = deque[Any]([schema]), set[str]()
     while waiting:
         node = waiting.popleft()
@@ -67,7 +67,7 @@ def _applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         ref = node.get("$ref")
         if isinstance(ref, str) and ref not in known:
             known.add(ref)
-            waiting.append(pointed(schema, ref))
+            waiting.append(find_ref_target(schema, ref))
         for keyword in ("allOf", "anyOf", "oneOf"):
             waiting += node.get(keyword, ())
         waiting += [node[keyword] for keyword in ("if", "then", "else") if keyword in node]
@@ -90,49 +90,49 @@ def property_names(schema: Any) -> frozenset[str]:
     return own.union(*map(property_names, schema.values()))
 
 
-def hushed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Give a schema that tells neither defaults nor examples of what is a secret or has one inside.
+def remove_secret_values(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without the default and example values of secrets and of what contains them.
 
-    >>> hushed({"properties": {"key": {"type": "string", "format": "password", "default": "hunter2"}}})
+    >>> remove_secret_values({"properties": {"key": {"type": "string", "format": "password", "default": "hunter2"}}})
     {'properties': {'key': {'type': 'string', 'format': 'password'}}}
     """
-    made: dict[str, Any] = _hushed(schema, _Secrets(schema))
-    return made
+    cleaned: dict[str, Any] = _remove_from_node(schema, _SecretRefs(schema))
+    return cleaned
 
 
-def _hushed(node: Any, secrets: _Secrets) -> Any:
+def _remove_from_node(node: Any, secrets: _SecretRefs) -> Any:
     if isinstance(node, list):
-        return [_hushed(each, secrets) for each in node]
+        return [_remove_from_node(each, secrets) for each in node]
     if not isinstance(node, dict):
         return node
-    hidden = any(word in node for word in _TELLING) and secrets.are_in(node)
-    kept = {key: each for key, each in node.items() if not (hidden and key in _TELLING and each is not None)}
-    return {key: _hushed(each, secrets) if key not in _TELLING else each for key, each in kept.items()}
+    hidden = any(word in node for word in _VALUE_KEYWORDS) and secrets.has_secret(node)
+    kept = {key: each for key, each in node.items() if not (hidden and key in _VALUE_KEYWORDS and each is not None)}
+    return {key: _remove_from_node(each, secrets) if key not in _VALUE_KEYWORDS else each for key, each in kept.items()}
 
 
-class _Secrets:
-    """Knows which references of a schema lead to a secret; each part of the schema is looked at once."""
+class _SecretRefs:
+    """The references of a schema that lead to a secret."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        found: dict[str, set[str]] = {}  # by each reference, those that stand where it leads
+        found: dict[str, set[str]] = {}  # for each reference, the references inside of its target
         secret: list[str] = []
-        waiting = [*_look(root)[1]]
+        waiting = [*_scan(root)[1]]
         while waiting:
             ref = waiting.pop()
             if ref not in found:
-                is_secret, found[ref] = _look(pointed(root, ref))
+                is_secret, found[ref] = _scan(find_ref_target(root, ref))
                 secret += [ref] if is_secret else []
                 waiting += found[ref]
-        self._refs = _leading(secret, found)
+        self._refs = _trace_secret_refs(secret, found)
 
-    def are_in(self, node: Any) -> bool:
-        """Whether a schema is of a secret, or of something that holds one."""
-        is_secret, refs = _look(node)
+    def has_secret(self, node: Any) -> bool:
+        """Return whether a schema is or contains a secret."""
+        is_secret, refs = _scan(node)
         return is_secret or not self._refs.isdisjoint(refs)
 
 
-def _leading(secret: list[str], found: Mapping[str, set[str]]) -> set[str]:
-    """Return the references that lead to a secret, also by way of others."""
+def _trace_secret_refs(secret: list[str], found: Mapping[str, set[str]]) -> set[str]:
+    """Return the references that lead to a secret, directly or through others."""
     around: dict[str, list[str]] = {}
     for ref, inside in found.items():
         for each in inside:
@@ -145,19 +145,19 @@ def _leading(secret: list[str], found: Mapping[str, set[str]]) -> set[str]:
     return leading
 
 
-def _look(node: Any) -> tuple[bool, set[str]]:
-    """Return whether a schema has a secret inside, and the references in it; none is followed."""
+def _scan(node: Any) -> tuple[bool, set[str]]:
+    """Return whether a schema contains a secret, and the references in it, which are not followed."""
     is_secret, refs, waiting = False, set(), [node]
     while waiting:
         each = waiting.pop()
         if isinstance(each, Mapping):
             is_secret = is_secret or each.get("format") == PASSWORD
             refs |= {each["$ref"]} if isinstance(each.get("$ref"), str) else set()
-            waiting += _inner(each)
+            waiting += _subschemas(each)
     return is_secret, refs
 
 
-def _inner(node: Mapping[str, Any]) -> Iterator[Any]:
+def _subschemas(node: Mapping[str, Any]) -> Iterator[Any]:
     for key, each in node.items():
         if key in ("properties", "patternProperties", "dependentSchemas", "dependencies"):
             yield from each.values()

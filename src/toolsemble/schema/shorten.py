@@ -1,4 +1,4 @@
-"""Values that do not fit, without most of what fits: telling what is wrong with a large one takes too long."""
+"""Shorten large values that do not validate, so that reporting their errors does not take too long."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _SHORT = 100
 _MOST_LOOKS = 200
 
 
-def shortened(value: Any, fits: Callable[[Any], bool]) -> Any:
-    """Give a value that does not fit, its long lists and objects cut after the first item that is wrong.
+def shorten(value: Any, fits: Callable[[Any], bool]) -> Any:
+    """Return a value that does not validate, with long lists and objects cut after the first wrong item.
 
-    The value itself is changed. Places stay what they are, since only ends are cut.
+    The value is changed in place. Paths stay valid, since only ends are cut.
 
     >>> value = {"sizes": [1] * 1000 + ["x"] * 1000}
-    >>> len(shortened(value, lambda each: "x" not in each["sizes"])["sizes"])
+    >>> len(shorten(value, lambda each: "x" not in each["sizes"])["sizes"])
     1001
     """
     looks, waiting = _MOST_LOOKS, [value]
@@ -26,12 +26,12 @@ def shortened(value: Any, fits: Callable[[Any], bool]) -> Any:
         if len(inner) > _SHORT:
             looks -= _cut(inner, lambda: fits(value))
         items = list(inner.values()) if isinstance(inner, dict) else inner
-        waiting += items if len(items) <= _SHORT else items[-1:]  # of a long one, the last is to blame
+        waiting += items if len(items) <= _SHORT else items[-1:]  # the last item of a cut list is the wrong one
     return value
 
 
 def _cut(inner: list[Any] | dict[str, Any], fits: Callable[[], bool]) -> int:
-    """Cut the end of a list or an object as far as the whole still does not fit; give how often that was asked."""
+    """Cut the end of a list or an object while the whole does not validate; return the number of validations."""
     items = list(inner.items()) if isinstance(inner, dict) else list(inner)
     low, high, looks = _SHORT, len(items), 0
     while low < high:

@@ -1,4 +1,4 @@
-"""The declared parameters of a tool: JSON text into their types, by pydantic-core."""
+"""Validate JSON text against the declared parameters of a tool, with pydantic-core."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.core import compile_core, thorough
-from toolsemble.schema.display import UnreadableError, presented, written
-from toolsemble.schema.faithful import holds_more, is_json, tells_all, whole
-from toolsemble.schema.fast_path import Written, plain_shape
+from toolsemble.schema.core import check_every_item, compile_core
+from toolsemble.schema.display import DisplayError, to_display, to_display_text
+from toolsemble.schema.faithful import has_other_attributes, is_faithful, is_json, to_typed_json
+from toolsemble.schema.fast_path import Schemas, write_schemas
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.pointer import pointed
-from toolsemble.schema.problem import Problem, UnfitError
-from toolsemble.schema.pydantic_errors import problems_in
+from toolsemble.schema.pointer import find_ref_target
+from toolsemble.schema.problem import MismatchError, Problem
+from toolsemble.schema.pydantic_errors import translate_errors
 from toolsemble.schema.pydantic_hooks import Shape
-from toolsemble.schema.reflect import Scope, adapted
+from toolsemble.schema.reflect import Scope, adapt_type
 from toolsemble.schema.secret import secret_keys
-from toolsemble.schema.tagged import tagged_schema
-from toolsemble.schema.transparent import init_only, is_transparent
-from toolsemble.schema.work import LINEAR, Work, work_of_types
+from toolsemble.schema.tagged import tag_schema
+from toolsemble.schema.transparent import init_only_fields, is_transparent
+from toolsemble.schema.work import LINEAR, Work, measure_type_work
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
 
 
 class TypedArguments:
-    """Reads JSON text into declared types; types are checked when it is made, the rest is built on first use."""
+    """A validator of arguments by their declared types, which are checked at once; schemas are built on first use."""
 
     def __init__(
         self,
@@ -37,25 +37,25 @@ class TypedArguments:
         kind: Any,
         ignored: frozenset[str] = frozenset(),
         keys: Mapping[str, str] | None = None,
-        made: type | None = None,
+        input_type: type | None = None,
         shapes: Iterable[Shape] = (),
     ) -> None:
         self.owner = owner
         self.ignored = ignored
         self._keys = keys
-        self._made = made
+        self._input_type = input_type
         self._kind = kind
         self._shapes = tuple(shapes)
         self._transparent: bool | None = None
         self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
-        plain = self._plain()
+        plain = self._write_schemas()
         self._lock = lock_of(self)
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None
         self._work = LINEAR
         self._at_most = 0
-        # A tool of common types that is never called keeps no more than what a model is shown of it.
+        # Until the first call, a tool with common types only keeps its JSON Schema.
         self._common = plain is not None
         self._schema: dict[str, Any] | None = None if plain is None else plain[1]
         self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
@@ -64,13 +64,13 @@ class TypedArguments:
     def of_fields(
         cls, name: str, fields: list[Field], names: Mapping[str, Any], ignored: frozenset[str], owner: Any = None
     ) -> TypedArguments:
-        """Give the arguments of a function: a dict of its keywords, without what a model may not choose."""
+        """Return the arguments of a function: a dict of its keyword arguments, without the injected ones."""
         shape = Shape(dict, f"toolsemble.{name}")
         shapes: dict[Any, Shape] = {}
         _check_keys([each.key or each.name for each in fields], ignored)
         for each in fields:
             scope = Scope(f"parameter '{each.name}'", names, owner=owner, shapes=shapes)
-            kind = adapted(each.annotation, scope)
+            kind = adapt_type(each.annotation, scope)
             if each.open:
                 _check_open(each, fields)
                 shape.extras = kind
@@ -83,163 +83,162 @@ class TypedArguments:
 
     @classmethod
     def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
-        """Give the arguments that are one object of a type."""
+        """Return arguments that are one object of a type."""
         scope = Scope(f"input type {kind.__name__}", names)
-        read = adapted(kind, scope)
+        read = adapt_type(kind, scope)
         _check_shapes(scope.shapes)
         origin = get_origin(kind) or kind
-        made = None if issubclass(origin, dict) else origin  # any dict is an instance of a typed dict, or seems so
-        return cls(kind.__name__, read, keys=names_of(origin), made=made, shapes=scope.shapes.values())
+        input_type = None if issubclass(origin, dict) else origin  # isinstance() does not support typed dicts
+        return cls(kind.__name__, read, keys=names_of(origin), input_type=input_type, shapes=scope.shapes.values())
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The whole JSON Schema of the arguments, with every constraint."""
+        """The complete JSON Schema of the arguments."""
         if self._schema is None:
             self._build()
         return self._schema  # type: ignore[return-value]  # built above
 
     @property
     def secret_keys(self) -> frozenset[str]:
-        """The parameters that are secrets or have some inside; none of the common types is one."""
+        """The parameters that are or contain secrets; common types never do."""
         if self._secret_keys is None:
             self._secret_keys = secret_keys(self.schema)
         return self._secret_keys
 
     def check(self) -> None:
-        """Refuse types that only pydantic can judge; common ones need no look before their first use."""
+        """Raise ToolDefinitionError for types that pydantic cannot read, or that are not objects."""
         if self._schema is None:
             self._build()
-            root = {**self.schema, **pointed(self.schema, self.schema.get("$ref", ""))}
+            root = {**self.schema, **find_ref_target(self.schema, self.schema.get("$ref", ""))}
             if root.get("type") != "object":
                 raise ToolDefinitionError(f"'{self.owner}' is not an object with fields; put it into a dataclass")
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`UnfitError`."""
+        """Return the values in JSON text, or raise :class:`MismatchError`."""
         validator = self._validator or self._build()
         if len(text) > self._at_most and not _admits(self._work, text):
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': nested too deeply or too long; send less")
         try:
             return validator.validate_json(text, strict=True)
-        except ValueError as unfit:
-            raise UnfitError(unfit) from None
+        except ValueError as mismatch:
+            raise MismatchError(mismatch) from None
         except Exception as raised:
-            # A validator of the author's own may raise anything; pydantic lets some kinds through.
+            # A custom validator may raise anything; pydantic passes on some exception types.
             raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
 
     def holds(self, value: Any) -> bool:
-        """Whether a Python object is of the very type that the arguments make, and is passed on as it is."""
-        return self._made is not None and isinstance(value, self._made)
+        """Return whether a Python object is already of the input type."""
+        return self._input_type is not None and isinstance(value, self._input_type)
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`UnfitError`; one of the type is passed on."""
+        """Return the values in a Python object, or raise :class:`MismatchError`; the input type is kept."""
         if self.holds(value):
             return value
         try:
             return (self._validator or self._build()).validate_python(value, strict=True)
-        except Exception:  # noqa: BLE001 - a validator of the author's own may raise anything; read as JSON it is told
-            return self.validate(written(value))  # objects inside may be of other types with the same fields
+        except Exception:  # noqa: BLE001 - a custom validator may raise anything; validating as JSON reports it
+            return self.validate(to_display_text(value))  # nested objects may be of other types with the same fields
 
-    def wrong_keys(self, unfit: UnfitError) -> frozenset[str] | None:
-        """Give the parameters that do not fit, those that are missing, and keys that are unknown; None for any."""
-        if unfit.why.error_count() > _HOPELESS:
-            return frozenset()  # it is only told what is wrong: nobody would mend so much
-        places = [each["loc"] for each in _errors(unfit, include_context=False)]
+    def wrong_keys(self, mismatch: MismatchError) -> frozenset[str] | None:
+        """Return the parameters that are wrong, missing or unknown; None if any may be."""
+        if mismatch.cause.error_count() > _HOPELESS:
+            return frozenset()  # too many errors to repair; they are only reported
+        places = [each["loc"] for each in _errors(mismatch, include_context=False)]
         return frozenset(str(place[0]) for place in places) if all(places) else None
 
-    def problems(self, text: str, value: Any, unfit: UnfitError) -> tuple[list[Problem], int]:
-        """Give what is wrong with a value that is written as the text, and how many problems there are beyond."""
-        errors = _errors(unfit)
-        # Of a long text the first problem of each list has to do: finding and telling all of them would take too long.
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
+        """Return the problems of a value with this JSON text, and the number of problems left out."""
+        errors = _errors(mismatch)
+        # For a long text, the first problem of each list is enough: finding all of them would take too long.
         if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
-            errors = _errors(self._looked_through(text))
+            errors = _errors(self._find_all_errors(text))
         errors = [each for each in errors if each["type"] != "json_invalid"]
-        return problems_in(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
+        return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
-    def _looked_through(self, text: str) -> UnfitError:
-        """Give all that is wrong with a text that does not fit."""
-        self._thorough = self._thorough or compile_core(thorough(self._core))
+    def _find_all_errors(self, text: str) -> MismatchError:
+        """Return all errors of a text that does not validate."""
+        self._thorough = self._thorough or compile_core(check_every_item(self._core))
         found = None
         try:
             self._thorough.validate_json(text, strict=True)
-        except ValueError as unfit:
-            found = unfit
-        return UnfitError(found)
+        except ValueError as mismatch:
+            found = mismatch
+        return MismatchError(found)
 
-    def present(self, value: Any, *, reveal: bool = False, glance: bool = False) -> Any:
-        """Return validated values as JSON, every one of them, under the names that the model knows.
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
+        """Return validated values as JSON, all of them, with the keys that the model uses.
 
-        What is shown, read again, gives the same values. Where it does not, because of an undeclared type or what a
-        validator makes of it, they are shown with their types. Raise :class:`UnreadableError` when something would not
-        be shown; at a glance, say so.
+        The result validates to the same values. If it does not, because of an undeclared type or a custom validator,
+        they are shown with their types. Raise :class:`DisplayError` if a part cannot be shown; with ``best_effort``,
+        return its message instead.
         """
         try:
-            shown = presented(value, self._keys, reveal=reveal)
-            if glance or is_json(value) or self._keeps_all(value):
+            shown = to_display(value, self._keys, reveal=reveal)
+            if best_effort or is_json(value) or self._is_kept_whole(value):
                 return shown
-            return self._sure(value, shown, reveal=reveal)
-        except (UnreadableError, RecursionError) as raised:
-            problem = raised if isinstance(raised, UnreadableError) else UnreadableError(_TOO_DEEP)
-        if glance:
+            return self._display_exactly(value, shown, reveal=reveal)
+        except (DisplayError, RecursionError) as raised:
+            problem = raised if isinstance(raised, DisplayError) else DisplayError(_TOO_DEEP)
+        if best_effort:
             return str(problem)
         raise problem
 
-    def _keeps_all(self, value: Any) -> bool:
-        """Return whether a value of these types is sure to be told by what is shown of it."""
+    def _is_kept_whole(self, value: Any) -> bool:
+        """Return whether the displayed form of a value is certain to be complete."""
         if self._transparent is None:
-            self._transparent = is_transparent(self._core or self._built_core())
-        return self._transparent and not holds_more(value)
+            self._transparent = is_transparent(self._core or self._get_core())
+        return self._transparent and not has_other_attributes(value)
 
-    def _sure(self, value: Any, shown: Any, *, reveal: bool) -> Any:
-        """Return what is shown of a value when that tells all of it; else all of it, with its types."""
-        exact = shown if reveal else presented(value, self._keys, reveal=True)
-        if tells_all(value, lambda: self._read_again(exact)):
+    def _display_exactly(self, value: Any, shown: Any, *, reveal: bool) -> Any:
+        """Return the displayed form if it is complete; otherwise the value with its types."""
+        exact = shown if reveal else to_display(value, self._keys, reveal=True)
+        if is_faithful(value, lambda: self._reread(exact)):
             return shown
         if self.secret_keys:
-            raise UnreadableError("It cannot be shown: it has secrets, and would not be read again as the same")
-        return whole(value, reveal=reveal)
+            raise DisplayError("It cannot be shown: it has secrets, and its displayed form is ambiguous")
+        return to_typed_json(value, reveal=reveal)
 
     @property
-    def unkept(self) -> str:
-        """What a constructor takes and no object keeps, so that nobody can be shown it; empty for nothing."""
-        ours = [
-            (each.kind.__name__, field.name) for each in self._shapes for field, _ in each.fields if _is_unkept(field)
-        ]
-        found = ours or ([] if self._common else list(init_only(self._core or self._built_core())))
+    def init_only(self) -> str:
+        """The first constructor parameter that no object keeps, so it cannot be displayed; empty if none."""
+        fields = [(each.kind.__name__, field) for each in self._shapes for field, _ in each.fields]
+        own = [(kind, field.name) for kind, field in fields if _is_init_only(field)]
+        found = own or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
-    def _read_again(self, shown: Any) -> Any:
-        """Return the values that are read from what is shown; None where it does not fit."""
+    def _reread(self, shown: Any) -> Any:
+        """Return the values that the displayed form validates to; None if it does not validate."""
         try:
             return self.validate(json.dumps(shown, allow_nan=False))
-        except (UnfitError, ToolArgumentsError, TypeError, ValueError):
-            return None  # which no arguments are
+        except (MismatchError, ToolArgumentsError, TypeError, ValueError):
+            return None  # arguments are never None
 
-    def _built_core(self) -> Any:
+    def _get_core(self) -> Any:
         self._build()
         return self._core
 
     def _build(self) -> SchemaValidator:
-        with self._lock:  # two at once would walk the same shapes
-            plain = self._plain()
-            self._core, self._schema = plain or self._generated()
-            # Where types contain each other and nothing tells them apart, every level of a value multiplies the work.
-            self._work = LINEAR if plain else work_of_types(tagged_schema(self._schema))
+        with self._lock:  # concurrent builds would walk the same shapes
+            plain = self._write_schemas()
+            self._core, self._schema = plain or self._generate_schemas()
+            # If types contain each other and no constant tells them apart, each level of a value multiplies the work.
+            self._work = LINEAR if plain else measure_type_work(tag_schema(self._schema))
             self._at_most = self._work.at_most
             self._validator = compile_core(self._core)
             return self._validator
 
-    def _plain(self) -> Written | None:
-        """Give both schemas of common types; None where there is another one."""
-        return None if self._shape is None else plain_shape(self._shape)
+    def _write_schemas(self) -> Schemas | None:
+        """Return both schemas of common types; None if another type is used."""
+        return None if self._shape is None else write_schemas(self._shape)
 
-    def _generated(self) -> Written:
-        """Give both schemas by pydantic's own generators."""
-        from toolsemble.schema.generate import generated  # noqa: PLC0415 - pydantic is large, and common types need only its core
+    def _generate_schemas(self) -> Schemas:
+        """Return both schemas from pydantic's own generators."""
+        from toolsemble.schema.generate import generate_schemas  # noqa: PLC0415 - pydantic is slow to import; common types need only pydantic-core
 
         try:
-            return generated(self._kind)
+            return generate_schemas(self._kind)
         except Exception as problem:
-            # A type of somebody else's: whatever is wrong with it, the author has to hear of it.
+            # A third-party type may raise anything; the author must see the reason.
             wrong = str(problem).splitlines()[0]
             raise ToolDefinitionError(f"the types of '{self.owner}' cannot be read: {wrong}") from problem
 
@@ -250,16 +249,16 @@ _MOST_ERRORS = 100
 _HOPELESS = 20_000
 
 
-def _errors(unfit: UnfitError, *, include_context: bool = True) -> list[ErrorDetails]:
-    """Give what the validator found wrong."""
-    found: list[ErrorDetails] = unfit.why.errors(
+def _errors(mismatch: MismatchError, *, include_context: bool = True) -> list[ErrorDetails]:
+    """Return the errors of the validator."""
+    found: list[ErrorDetails] = mismatch.cause.errors(
         include_url=False, include_input=False, include_context=include_context
     )
     return found
 
 
 def _admits(work: Work, text: str) -> bool:
-    """Whether a text is neither too deep nor too long to be read; what is not JSON is refused elsewhere, and soon."""
+    """Return whether a text is neither too deep nor too long to validate; invalid JSON is rejected later."""
     if work.deepest is not None and text.count("{") + text.count("[") <= work.deepest:
         return True
     try:
@@ -271,15 +270,15 @@ def _admits(work: Work, text: str) -> bool:
 def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:
     for key in keys:
         if keys.count(key) > 1:
-            raise ToolDefinitionError(f"two parameters are called '{key}' for the model; rename one")
+            raise ToolDefinitionError(f"two parameters have the key '{key}'; rename one")
         if key in ignored:
-            raise ToolDefinitionError(f"parameter '{key}' has the name of an injected one; rename it")
+            raise ToolDefinitionError(f"parameter '{key}' has the name of an injected parameter; rename it")
 
 
 def _check_open(each: Field, fields: list[Field]) -> None:
-    """Refuse open names beside a renamed parameter: a model could send its name in the code, past its type."""
+    """Reject open keys beside a renamed parameter: a model could send its name in the code, bypassing its type."""
     if renamed := next((field for field in fields if field.key not in ("", field.name)), None):
-        raise ToolDefinitionError(f"parameter '**{each.name}': any name is open, so '{renamed.name}' cannot be renamed")
+        raise ToolDefinitionError(f"parameter '**{each.name}' accepts any key, so '{renamed.name}' cannot be renamed")
 
 
 def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
@@ -294,33 +293,33 @@ def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
 
 
 def _check_default(each: Field, kind: Any, place: str) -> None:
-    """Refuse a default that is not of the declared type: the body would get it unread."""
+    """Reject a default that is not of the declared type: defaults are not validated when a call uses them."""
     if each.factory is not None or each.required or each.optional or _is_plainly(each.default, kind):
         return
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - plain defaults never come here
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - simple defaults do not need it
 
     secret = _is_secret(kind)
     try:
-        made = TypeAdapter(kind).validate_python(each.default, strict=True)
+        validated = TypeAdapter(kind).validate_python(each.default, strict=True)
     except ValidationError as problem:
         wrong = problem.errors(include_url=False)[0]["msg"]
         default = "" if secret else f" {each.default!r:.80}"
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
-    if secret and presented(made) != presented(each.default):
-        raise ToolDefinitionError(f"{place}: the default of a secret must be one, too; write Secret(...) around it")
+    if secret and to_display(validated) != to_display(each.default):
+        raise ToolDefinitionError(f"{place}: the default of a secret must be a Secret; write Secret(...)")
 
 
-def _is_unkept(field: Field) -> bool:
+def _is_init_only(field: Field) -> bool:
     return field.attribute is None and not field.constant
 
 
 def _is_secret(kind: Any) -> bool:
-    """Whether a type is of secrets, or of something that holds some."""
+    """Return whether a type is a secret or contains one."""
     return hasattr(get_origin(kind) or kind, "get_secret_value") or any(map(_is_secret, get_args(kind)))
 
 
 def _is_plainly(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, as far as that can be seen at a glance."""
+    """Return whether a value is obviously of a type; False does not mean that it is not."""
     if value is None or type(value) is kind:
         return True
     if get_origin(kind) is Literal:

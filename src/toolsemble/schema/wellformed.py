@@ -1,4 +1,4 @@
-"""JSON Schemas that somebody else wrote: checked when a tool is defined, so that nothing unexpected comes later."""
+"""Check JSON Schemas from outside when a tool is defined, so that they cannot cause errors later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DRAFTS = (
     "http://json-schema.org/draft-06/schema",
     "http://json-schema.org/draft-04/schema",
 )
-"""The drafts that a schema can be written in, newest first."""
+"""The supported drafts, newest first."""
 _FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
 _ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
         "unevaluatedItems", "unevaluatedProperties"}  # fmt: skip
@@ -46,9 +46,9 @@ _SHOWN = 200
 
 
 def check_size(place: str, value: Any) -> None:
-    """Refuse a value that is too deep, contains itself, or is too large when it is written out.
+    """Raise ToolDefinitionError for a value that is too deep, contains itself, or is too large when written out.
 
-    Parts that are shared, as aliases in YAML are, count as often as they would be written.
+    Shared parts, such as YAML aliases, count as often as they would be written.
 
     >>> shared = []
     >>> for _ in range(40):
@@ -58,7 +58,7 @@ def check_size(place: str, value: Any) -> None:
     ...
     toolsemble.errors.ToolDefinitionError: the schema is too large: more than 150000 values when it is written out
     """
-    sizes: dict[int, int] = {}  # depth first and without recursion; each part is looked at once
+    sizes: dict[int, int] = {}  # depth first, without recursion; each part is visited once
     open_parts: dict[int, Any] = {}
     waiting: list[tuple[Any, bool]] = [(value, False)]
     while waiting:
@@ -71,7 +71,7 @@ def check_size(place: str, value: Any) -> None:
                     f"{place} is too large: more than {_LARGEST_VALUE} values when it is written out"
                 )
         elif id(part) in open_parts:
-            raise ToolDefinitionError(f"{place} contains itself; use $ref for what is recursive")
+            raise ToolDefinitionError(f"{place} contains itself; use $ref for recursion")
         elif id(part) not in sizes:
             open_parts[id(part)] = part
             if len(open_parts) > _DEEPEST_VALUE:
@@ -85,12 +85,12 @@ def _inner(part: Any) -> Iterable[Any]:
 
 
 def _size(part: Any, sizes: Mapping[int, int]) -> int:
-    """Return how large a part is; a long text counts as several."""
+    """Return the size of a part; a long text counts as several values."""
     return 1 + len(part) // _SHOWN if isinstance(part, str) else sizes.get(id(part), 1)
 
 
-def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
-    """Return the schema as a dict of its own; refuse what is not a schema of an object that can be enforced."""
+def check_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[str, Any]:
+    """Return a copy of the schema; raise ToolDefinitionError if it is not an enforceable schema of an object."""
     schema = parameters
     if isinstance(schema, str):
         try:
@@ -106,16 +106,16 @@ def checked_schema(owner: str, parameters: dict[str, Any] | str | None) -> dict[
     if str(schema.get("$schema", DRAFTS[0])).rstrip("#") not in DRAFTS:
         raise ToolDefinitionError(f"Tool '{owner}': unknown $schema {schema['$schema']!r:.80}; use {DRAFTS[0]}")
     check_size(f"Tool '{owner}': the schema", schema)
-    copied: dict[str, Any] = json.loads(_written(owner, schema))
+    copied: dict[str, Any] = json.loads(_dump(owner, schema))
     _check_form(owner, copied)
     _check_nodes(owner, copied)
-    return {"type": "object", **copied}  # arguments always are one
+    return {"type": "object", **copied}  # arguments are always an object
 
 
-def _written(owner: str, schema: dict[str, Any]) -> str:
+def _dump(owner: str, schema: dict[str, Any]) -> str:
     try:
         text = json.dumps(schema, allow_nan=False)
-        if "\\ud" in text:  # half a surrogate pair cannot be sent to a provider
+        if "\\ud" in text:  # a lone surrogate cannot be sent to a provider
             json.dumps(schema, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolDefinitionError(f"Tool '{owner}': the schema is not JSON: {problem}") from None
@@ -123,8 +123,8 @@ def _written(owner: str, schema: dict[str, Any]) -> str:
 
 
 def _check_form(owner: str, schema: dict[str, Any]) -> None:
-    """Refuse what is not a schema by the rules of its draft, naming the place."""
-    import jsonschema_rs  # noqa: PLC0415 - only tools with a schema of their own pay for it
+    """Raise ToolDefinitionError with the path, if a schema is not valid by the rules of its draft."""
+    import jsonschema_rs  # noqa: PLC0415 - only tools with a custom schema need it
 
     try:
         jsonschema_rs.meta.validate(schema)
@@ -132,27 +132,27 @@ def _check_form(owner: str, schema: dict[str, Any]) -> None:
         parts, instance = getattr(problem, "instance_path", ()), getattr(problem, "instance", None)
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
         wanted = _SPELLINGS.get(instance) if isinstance(instance, str) else None
-        says = preview(getattr(problem, "message", str(problem)), _SHOWN) + (f"; use {wanted!r}" if wanted else "")
+        message = preview(getattr(problem, "message", str(problem)), _SHOWN) + (f"; use {wanted!r}" if wanted else "")
         raise ToolDefinitionError(
-            f"Tool '{owner}': the schema is not valid: ${preview(place, _SHOWN)}: {says}"
+            f"Tool '{owner}': the schema is not valid: ${preview(place, _SHOWN)}: {message}"
         ) from None
 
 
 def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
-    """Refuse what nobody would enforce, and a schema so deep or large that checking could take down the process."""
+    """Reject unenforceable keywords, unknown references, and schemas so deep or large that checking could crash."""
     waiting: list[tuple[Any, int, str, str]] = [(schema, 0, "$", "#")]
     known: dict[str, str] = {}
     references: list[tuple[str, str]] = []
-    asked = 0
+    required = 0
     while waiting:
         node, depth, path, pointer = waiting.pop()
         known[pointer] = path
-        asked += len(node.get("required", ())) if isinstance(node, Mapping) else 0
-        if depth > _DEEPEST or max(len(known), asked) > _LARGEST:
+        required += len(node.get("required", ())) if isinstance(node, Mapping) else 0
+        if depth > _DEEPEST or max(len(known), required) > _LARGEST:
             raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
         if not isinstance(node, Mapping):
             continue
-        if problem := _unenforced(node, nested=depth > 0):
+        if problem := _find_unenforced(node, nested=depth > 0):
             raise ToolDefinitionError(f"Tool '{owner}': {preview(path)}: {problem}")
         references += [(path, node["$ref"])] if "$ref" in node else []
         waiting += [
@@ -161,14 +161,14 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
     for path, reference in references:
         if unquote(reference) not in known:
             raise ToolDefinitionError(
-                f"Tool '{owner}': the schema is not valid: {preview(path)}: $ref {preview(reference)!r} is not the "
-                "place of a schema inside this one; put it under $defs and write '#/$defs/name'"
+                f"Tool '{owner}': the schema is not valid: {preview(path)}: $ref {preview(reference)!r} does not "
+                "point to a schema in this document; put it under $defs and write '#/$defs/name'"
             )
 
 
-def _unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
+def _find_unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
     form = node.get("format")
-    if form is not None and form != PASSWORD and form not in _FORMATS:  # a secret is any text; it is only not shown
+    if form is not None and form != PASSWORD and form not in _FORMATS:  # a password may be any text
         return f"format {preview(form)!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
     if node.get("enum") == []:
         return "enum is empty, so nothing would fit; list the allowed values, or leave it out"
@@ -181,11 +181,11 @@ def _unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
 
 
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the schemas inside one: the name for people, the end of its JSON pointer, and the schema."""
+    """Yield the schemas inside a schema: their display name, the end of their JSON pointer, and the schema."""
     for keyword, value in node.items():
         if keyword in _NAMED and isinstance(value, Mapping):
             for name, each in value.items():
-                yield name, f"{keyword}/{_escaped(name)}", each
+                yield name, f"{keyword}/{_escape(name)}", each
         elif keyword in _MANY and isinstance(value, list):
             for index, each in enumerate(value):
                 yield f"{keyword}[{index}]", f"{keyword}/{index}", each
@@ -193,5 +193,5 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield keyword, keyword, value
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,7 +1,7 @@
-"""How much work a wrong value can cause, counted from a schema before any value comes.
+"""Estimate from a schema how much work validating a value can cause.
 
-A validator tries every option of a choice, and what is inside once for each of them. Choices inside choices multiply
-that: twenty levels of two options are a million paths, and native code cannot be stopped while it walks them.
+A validator tries every option of a choice, and validates the content once for each. Nested choices multiply that:
+twenty levels of two options are a million paths, and native code cannot be interrupted while it walks them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolsemble.schema.pointer import pointed
+from toolsemble.schema.pointer import find_ref_target
 
 MOST_PATHS = 5000
-"""More paths than these are refused when a schema is defined."""
+"""The maximum number of paths; a schema with more is rejected when it is defined."""
 
 _MOST_WORK = 50_000_000
 _MOST_LEVELS = 256
@@ -26,57 +26,57 @@ _ANY_KEY = ("key",)
 _ANY_ITEM = ("item",)
 
 Key: TypeAlias = Any
-"""A key of an object, an index of an array, or what stands for all others of these."""
+"""A key of an object, an index of an array, or a wildcard for all others."""
 
 
 class TooMuchWorkError(ValueError):
-    """A schema is too large to be checked; the message names the place."""
+    """A schema is too large to be checked; the message has the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How many paths a value can take, by how deep it is."""
+    """The number of paths through a schema, by the depth of the value."""
 
     paths: tuple[int, ...]
-    """For a value of each depth, beginning with 0; what is deeper takes as many as the last."""
+    """The paths for values of depth 0, 1, and so on; deeper values have as many as the last."""
     deepest: int | None = None
-    """How deep a value may be, where every level multiplies the paths; None for any depth."""
+    """The maximum depth of a value, if each level multiplies the paths; None: no limit."""
 
     @property
     def at_most(self) -> int:
-        """How many characters a value may have without a look at its depth."""
+        """The number of characters up to which a value needs no check of its depth."""
         if self.deepest is not None:
             return 0
         return sys.maxsize if self.paths[-1] == 1 else _MOST_WORK // self.paths[-1]
 
-    def of(self, value: Any, length: int) -> int:
-        """Return how much work a value can cause that is written in so many characters.
+    def estimate(self, value: Any, length: int) -> int:
+        """Return the work that a value with JSON text of this length can cause.
 
-        >>> Work((1, 2)).of({"a": []}, 9)
+        >>> Work((1, 2)).estimate({"a": []}, 9)
         18
         """
-        return self.paths[min(depth_of(value), len(self.paths) - 1)] * length
+        return self.paths[min(measure_depth(value), len(self.paths) - 1)] * length
 
     def admits(self, value: Any, length: int) -> bool:
-        """Whether a value is neither too deep nor too large to be checked.
+        """Return whether a value is neither too deep nor too large to be checked.
 
         >>> Work((1, 2, 4), deepest=2).admits([[[]]], 6)
         False
         """
         if length <= self.at_most:
             return True
-        deep = self.deepest is not None and depth_of(value) > self.deepest
-        return not deep and self.of(value, length) <= _MOST_WORK
+        deep = self.deepest is not None and measure_depth(value) > self.deepest
+        return not deep and self.estimate(value, length) <= _MOST_WORK
 
 
 LINEAR = Work((1,))
-"""What most schemas cause: every part of a value is looked at once."""
+"""The work of most schemas: each part of a value is checked once."""
 
 
-def depth_of(value: Any) -> int:
-    """Return how many objects and arrays are inside each other.
+def measure_depth(value: Any) -> int:
+    """Return the nesting depth of objects and arrays in a value.
 
-    >>> depth_of({"a": [1, [2]]}), depth_of(5)
+    >>> measure_depth({"a": [1, [2]]}), measure_depth(5)
     (3, 0)
     """
     depth, level = 0, [value]
@@ -86,10 +86,10 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def values_in(value: Any) -> int:
-    """Return how many values a value has inside, itself included.
+def count_values(value: Any) -> int:
+    """Return the number of values in a value, including itself.
 
-    >>> values_in({"a": [1, 2]})
+    >>> count_values({"a": [1, 2]})
     4
     """
     count, level = 0, [value]
@@ -100,13 +100,13 @@ def values_in(value: Any) -> int:
     return count
 
 
-def work_of(schema: Mapping[str, Any], text: str | None = None) -> Work:
-    """Return how much work a schema can cause; raise :class:`TooMuchWorkError` when that is too much.
+def measure_work(schema: Mapping[str, Any], text: str | None = None) -> Work:
+    """Return the work that a schema can cause; raise :class:`TooMuchWorkError` if it is too much.
 
-    :param text: the schema as JSON text, if there is one: most have none of the words that multiply work
+    :param text: the schema as JSON text, if known; most schemas have no keyword that multiplies work
 
     >>> option = {"type": "object", "properties": {"next": {"$ref": "#"}}}
-    >>> work_of({"anyOf": [option, option]}).deepest
+    >>> measure_work({"anyOf": [option, option]}).deepest
     10
     """
     if text is not None and not any(f'"{word}"' in text for word in _BRANCHING):
@@ -114,27 +114,27 @@ def work_of(schema: Mapping[str, Any], text: str | None = None) -> Work:
     return _Counter(schema).work()
 
 
-def work_of_types(schema: Mapping[str, Any]) -> Work:
-    """Return how much work the schema of declared types can cause; types are their author's own, so none is refused.
+def measure_type_work(schema: Mapping[str, Any]) -> Work:
+    """Return the work that the schema of declared types can cause; no type is rejected, as the author controls them.
 
-    >>> work_of_types({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
+    >>> measure_type_work({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
     True
     """
     try:
-        return work_of(schema)
+        return measure_work(schema)
     except TooMuchWorkError:
         return LINEAR
 
 
 class _Node:
-    """One schema: what else it applies to the same value, and what to parts of it."""
+    """One schema: the schemas it applies to the same value, and to parts of it."""
 
     __slots__ = ("children", "choices", "parts", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.parts: list[int] = []  # all of these are applied to the same value
-        self.choices: list[list[int]] = []  # of each list, one is applied to the same value
+        self.parts: list[int] = []  # all are applied to the same value
+        self.choices: list[list[int]] = []  # one of each list is applied to the same value
         self.children: dict[Key, list[int]] = {}
 
     def is_alias(self) -> bool:
@@ -142,25 +142,25 @@ class _Node:
 
 
 class _Counter:
-    """Counts the paths of one schema."""
+    """A counter of the paths through one schema."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._nodes: list[_Node] = []
         self._known: dict[int, int] = {}
-        self._waiting: list[tuple[int, Mapping[str, Any]]] = []  # holds all schemas, so that no id is used twice
+        self._waiting: list[tuple[int, Mapping[str, Any]]] = []  # keeps all schemas alive, so that ids stay unique
         self._steps = 0
         self._index(root, "$")
-        for number, schema in self._waiting:  # which grows meanwhile
+        for number, schema in self._waiting:  # grows during the loop
             self._read(self._nodes[number], schema)
-        self._order = self._inside_out()
+        self._order = self._sort_inner_first()
 
     def work(self) -> Work:
-        """Return the paths for each depth, until they grow no more."""
-        here = self._in_place()
+        """Return the paths for each depth, up to the depth where they stop growing."""
+        here = self._count_in_place()
         found, now = [here[0]], here
         while len(found) < _MOST_LEVELS:
-            deeper = self._deeper(here, now)
+            deeper = self._count_deeper(here, now)
             if deeper == now:
                 break
             now = deeper
@@ -169,10 +169,10 @@ class _Counter:
         if deepest is None:
             return Work(tuple(found))
         if len(found) < _MOST_LEVELS or deepest <= _FEWEST_LEVELS:
-            raise self._refused(now)
+            raise self._make_error(now)
         return Work(tuple(found[:deepest]), deepest - 1)
 
-    def _refused(self, paths: list[int]) -> TooMuchWorkError:
+    def _make_error(self, paths: list[int]) -> TooMuchWorkError:
         worst = min((each, number) for number, each in enumerate(paths) if each > MOST_PATHS)[1]
         return TooMuchWorkError(
             f"{self._nodes[worst].path}: its choices multiply to more than {MOST_PATHS} ways to check a value; use "
@@ -180,7 +180,7 @@ class _Counter:
         )
 
     def _index(self, schema: Any, path: str) -> int:
-        """Return the number of a schema; true and false have one, too."""
+        """Return the index of a schema; true and false have one, too."""
         known = self._known.get(id(schema)) if isinstance(schema, Mapping) else None
         if known is not None:
             return known
@@ -193,26 +193,27 @@ class _Counter:
 
     def _read(self, node: _Node, schema: Mapping[str, Any]) -> None:
         if isinstance(ref := schema.get("$ref"), str):
-            node.parts.append(self._index(pointed(self._root, ref), ref.replace("#", "$", 1).replace("/", ".")))
-        options = [*self._listed(schema, "anyOf", node.path), *self._listed(schema, "oneOf", node.path)]
-        if "discriminator" in schema:  # which pydantic writes, and reads by
+            node.parts.append(self._index(find_ref_target(self._root, ref), ref.replace("#", "$", 1).replace("/", ".")))
+        options = [*self._index_keyword(schema, "anyOf", node.path), *self._index_keyword(schema, "oneOf", node.path)]
+        if "discriminator" in schema:  # written by pydantic, which validates by it
             node.choices.append(options)
         else:
             node.parts += options
         for keyword in ("not", "if", "dependentSchemas", "dependencies"):
-            node.parts += self._listed(schema, keyword, node.path)
+            node.parts += self._index_keyword(schema, keyword, node.path)
         if _is_exclusive(conditions := schema.get("allOf", ())):
             node.parts += [self._index(each["if"], f"{node.path}.allOf") for each in conditions]
             node.choices.append([self._index(each["then"], f"{node.path}.allOf") for each in conditions])
         else:
-            node.parts += self._listed(schema, "allOf", node.path)
-        node.choices += [[number for word in ("then", "else") for number in self._listed(schema, word, node.path)]]
+            node.parts += self._index_keyword(schema, "allOf", node.path)
+        branches = [self._index_keyword(schema, word, node.path) for word in ("then", "else")]
+        node.choices.append([number for each in branches for number in each])
         node.choices = [each for each in node.choices if each]
         self._read_keys(node, schema)
         self._read_items(node, schema)
 
-    def _listed(self, schema: Mapping[str, Any], keyword: str, path: str) -> list[int]:
-        """Return the schemas under a keyword, whether it is one, or several with or without names."""
+    def _index_keyword(self, schema: Mapping[str, Any], keyword: str, path: str) -> list[int]:
+        """Return the indices of the schemas under a keyword, which may be one schema, a list or a mapping."""
         value = schema.get(keyword)
         if isinstance(value, Mapping) and keyword in _NAMED:
             return [self._index(each, f"{path}.{keyword}") for each in value.values() if isinstance(each, Mapping)]
@@ -221,37 +222,37 @@ class _Counter:
         return [self._index(value, f"{path}.{keyword}")] if isinstance(value, Mapping) else []
 
     def _read_keys(self, node: _Node, schema: Mapping[str, Any]) -> None:
-        patterns = self._listed(schema, "patternProperties", node.path)  # any key may match any of them
+        patterns = self._index_keyword(schema, "patternProperties", node.path)  # any key may match
         properties = schema.get("properties", {})
         self._spend(len(properties) * len(patterns))
         for name, each in properties.items():
             node.children[name] = [self._index(each, f"{node.path}.{name}"), *patterns]
-        others = [*patterns, *self._listed(schema, "additionalProperties", node.path)]
-        others += self._listed(schema, "unevaluatedProperties", node.path)
-        others += self._listed(schema, "propertyNames", node.path)
+        others = [*patterns, *self._index_keyword(schema, "additionalProperties", node.path)]
+        others += self._index_keyword(schema, "unevaluatedProperties", node.path)
+        others += self._index_keyword(schema, "propertyNames", node.path)
         node.children |= {_ANY_KEY: others} if others else {}
 
     def _read_items(self, node: _Node, schema: Mapping[str, Any]) -> None:
         rest = schema.get("items")
-        old = isinstance(rest, list)  # as older drafts spell it
-        each = self._listed(schema, "contains", node.path)
-        first = self._listed(schema, "items" if old else "prefixItems", node.path)
-        others = [*each, *self._listed(schema, "additionalItems" if old else "items", node.path)]
-        others += self._listed(schema, "unevaluatedItems", node.path)
+        old = isinstance(rest, list)  # older drafts
+        each = self._index_keyword(schema, "contains", node.path)
+        first = self._index_keyword(schema, "items" if old else "prefixItems", node.path)
+        others = [*each, *self._index_keyword(schema, "additionalItems" if old else "items", node.path)]
+        others += self._index_keyword(schema, "unevaluatedItems", node.path)
         node.children |= {place: [number, *each] for place, number in enumerate(first)}
         node.children |= {_ANY_ITEM: others} if others else {}
 
-    def _inside_out(self) -> list[int]:
-        """Return the numbers of all schemas, those that are applied to the same value before those that apply them."""
+    def _sort_inner_first(self) -> list[int]:
+        """Return the indices of all schemas; a schema comes after those that it applies to the same value."""
         order: list[int] = []
-        state = [0] * len(self._nodes)  # 1 while it is open, 2 when it is done
+        state = [0] * len(self._nodes)  # 0: new, 1: open, 2: done
         for start in range(len(self._nodes)):
             waiting = [start]
             while waiting:
                 number = waiting[-1]
                 if state[number] == 0:
                     state[number] = 1
-                    inner = self._applied(number)
+                    inner = self._find_applied(number)
                     if (cyclic := next((each for each in inner if state[each] == 1), None)) is not None:
                         self._check_cycle([each for each in waiting if state[each] == 1], cyclic)
                     waiting += [each for each in inner if state[each] == 0]
@@ -262,18 +263,18 @@ class _Counter:
         return order
 
     def _check_cycle(self, around: list[int], start: int) -> None:
-        """Refuse a schema that applies itself to the same value; a mere reference to itself admits anything."""
+        """Reject a schema that applies itself to the same value; a plain reference to itself accepts anything."""
         circle = around[around.index(start) :]
         if not all(self._nodes[each].is_alias() for each in circle):
             raise TooMuchWorkError(f"{self._nodes[start].path}: it refers to itself for the same value")
         self._nodes[circle[-1]].parts.clear()
 
-    def _applied(self, number: int) -> list[int]:
+    def _find_applied(self, number: int) -> list[int]:
         node = self._nodes[number]
         return [*node.parts, *(each for choice in node.choices for each in choice)]
 
-    def _in_place(self) -> list[int]:
-        """Return how often each schema, or one that it applies, is applied to one value."""
+    def _count_in_place(self) -> list[int]:
+        """Return how many schemas each schema applies to one value, including itself."""
         counts = [1] * len(self._nodes)
         for number in self._order:
             node = self._nodes[number]
@@ -281,8 +282,8 @@ class _Counter:
             counts[number] += sum(max(counts[each] for each in choice) for choice in node.choices)
         return counts
 
-    def _deeper(self, here: list[int], inside: list[int]) -> list[int]:
-        """Return the paths of values that are one level deeper, from those of what is inside."""
+    def _count_deeper(self, here: list[int], inside: list[int]) -> list[int]:
+        """Return the paths of values that are one level deeper than those counted in ``inside``."""
         self._spend(len(self._nodes))
         maps: list[dict[Key, int]] = [{}] * len(self._nodes)
         most = list(here)
@@ -292,8 +293,8 @@ class _Counter:
                 maps[number], most[number] = maps[node.parts[0]], max(here[number], most[node.parts[0]])
                 continue
             own = {key: sum(inside[each] for each in children) for key, children in node.children.items()}
-            chosen = [_most([maps[each] for each in choice]) for choice in node.choices]
-            maps[number] = _sum([own, *(maps[each] for each in node.parts), *chosen])
+            chosen = [_max_counts([maps[each] for each in choice]) for choice in node.choices]
+            maps[number] = _add_counts([own, *(maps[each] for each in node.parts), *chosen])
             self._spend(len(maps[number]))
             most[number] = max(here[number], *maps[number].values(), 0)
         return most
@@ -301,47 +302,47 @@ class _Counter:
     def _spend(self, steps: int) -> None:
         self._steps += steps
         if self._steps > _MOST_STEPS:
-            raise TooMuchWorkError("$: it has too many schemas inside each other; use fewer")
+            raise TooMuchWorkError("$: too many nested schemas; use fewer")
 
 
 _NAMED = {"dependentSchemas", "dependencies", "patternProperties"}
 
 
-def _sum(maps: list[dict[Key, int]]) -> dict[Key, int]:
-    """Return the sum of several maps; what one says of any key counts for the keys that it does not name."""
-    if len(telling := [each for each in maps if each]) == 1:
-        return telling[0]
+def _add_counts(maps: list[dict[Key, int]]) -> dict[Key, int]:
+    """Return the sum of several maps; the wildcard count of a map is used for keys that it does not have."""
+    if len(filled := [each for each in maps if each]) == 1:
+        return filled[0]
     total: dict[Key, int] = {}
-    for each in telling:
+    for each in filled:
         for key, count in each.items():
-            total[key] = total.get(key, 0) + count - (each.get(_others(key), 0) if _others(key) != key else 0)
-    return {key: count + (total.get(_others(key), 0) if _others(key) != key else 0) for key, count in total.items()}
+            total[key] = total.get(key, 0) + count - _wildcard_count(each, key)
+    return {key: count + _wildcard_count(total, key) for key, count in total.items()}
 
 
-def _most(maps: list[dict[Key, int]]) -> dict[Key, int]:
-    """Return the most that one of several maps says of each key, or of any key."""
+def _max_counts(maps: list[dict[Key, int]]) -> dict[Key, int]:
+    """Return the maximum of several maps for each key; wildcard counts apply to all keys."""
     most: dict[Key, int] = {}
     for each in maps:
         for key, count in each.items():
             most[key] = max(most.get(key, 0), count)
-    return {key: max(count, most.get(_others(key), 0)) for key, count in most.items()}
+    return {key: max(count, _wildcard_count(most, key)) for key, count in most.items()}
 
 
-def _others(key: Key) -> Key:
-    """Return what stands for a key or an index that is not named."""
-    return _ANY_KEY if isinstance(key, str) else _ANY_ITEM if isinstance(key, int) else key
+def _wildcard_count(counts: dict[Key, int], key: Key) -> int:
+    """Return the wildcard count that applies to a key or an index; 0 for a wildcard itself."""
+    return counts.get(_ANY_KEY if isinstance(key, str) else _ANY_ITEM if isinstance(key, int) else None, 0)
 
 
 def _is_exclusive(options: Any) -> bool:
-    """Whether of several conditions only one can hold, since they ask for different constants of one property."""
-    if not isinstance(options, list) or len(options) < 2:  # noqa: PLR2004 - one excludes nothing
+    """Return whether only one of several conditions can hold: they require different constants of one property."""
+    if not isinstance(options, list) or len(options) < 2:  # noqa: PLR2004 - a single condition excludes nothing
         return False
     constants = [found for each in options if (found := _condition(each))]
     return len({name for name, _ in constants}) == 1 and len(set(constants)) == len(options)
 
 
 def _condition(option: Any) -> tuple[str, str] | None:
-    """Return the property and the text on which a schema depends; None when it is not of this kind."""
+    """Return the property and the constant that a condition requires; None for any other condition."""
     if not isinstance(option, Mapping) or option.keys() != {"if", "then"} or not isinstance(option["if"], Mapping):
         return None
     properties, required = option["if"].get("properties"), option["if"].get("required")

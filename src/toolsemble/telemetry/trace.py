@@ -30,7 +30,7 @@ from toolsemble.metrics import Outcome
 from toolsemble.result import Content, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.schema.display import presented
+from toolsemble.schema.display import to_display
 from toolsemble.serialization import read_typed, type_of
 
 try:
@@ -211,7 +211,7 @@ def _value(value: Any) -> Any:
         attributes = {name: _value(each) for name, each in value.attributes.items()}
         return {**whole, "contents": [_content(each) for each in value.contents], "attributes": attributes}
     try:
-        shown = presented(value)
+        shown = to_display(value)
         json.dumps(shown, allow_nan=False)
     except Exception:  # noqa: BLE001 - an object of somebody's own; the rest of the event can still be told
         return repr(value)
@@ -219,7 +219,7 @@ def _value(value: Any) -> Any:
 
 
 def _content(content: Content) -> dict[str, Any]:
-    return {"type": type_of(content), **presented(content)}
+    return {"type": type_of(content), **to_display(content)}
 
 
 def _decided(decision: ReviewDecision) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
-from toolsemble.schema.display import HIDDEN, presented
+from toolsemble.schema.display import HIDDEN, to_display
 from toolsemble.serialization import read_typed, type_of
 
 VERSION = 1
@@ -151,7 +151,7 @@ def _kept(place: str, value: Any, converted: dict[str, str]) -> Any:
         pass
     converted[place] = type(value).__name__
     try:
-        shown = presented(value)
+        shown = to_display(value)
         return json.loads(json.dumps(shown, allow_nan=False))
     except Exception:  # noqa: BLE001 - an object of somebody's own can raise anything; the rest is still worth keeping
         return repr(value)

@@ -33,7 +33,7 @@ from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
-from toolsemble.schema.members import returned_by
+from toolsemble.schema.members import find_return_type
 from toolsemble.shape import described
 from toolsemble.tools.settings import BareSettings, ToolSettings, manner_of
 
@@ -241,7 +241,7 @@ class Tool(ABC):
             getattr(self, "name", None),
             getattr(self, "description", None),
             self.run,
-            returns=lambda: returned_by(self.run, {}),
+            returns=lambda: find_return_type(self.run, {}),
             sees=OF_SELF,
             holder=self,
             **self._declared(),

@@ -27,9 +27,9 @@ from toolsemble.definition.definition import ToolDefinition, checked_name, typed
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.declared import Kept
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.docstring import documented
+from toolsemble.schema.docstring import parse_docstring
 from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.members import function_fields, names_around, returned_by
+from toolsemble.schema.members import collect_local_types, find_return_type, function_fields
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
@@ -87,7 +87,7 @@ class FunctionTool(Tool, Generic[P, R]):
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
-        self.description = documented(source.__doc__).summary if description is None else description
+        self.description = parse_docstring(source.__doc__).summary if description is None else description
         self._apply(settings)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -146,7 +146,7 @@ class FunctionTool(Tool, Generic[P, R]):
             sees=parameters.sees,
             holder=self._bound[0] if self._bound else None,
             awaits=is_async(self._function),
-            returns=lambda: returned_by(self._function, self._names),
+            returns=lambda: find_return_type(self._function, self._names),
             **self._declared(),
         )
 
@@ -223,7 +223,7 @@ def tool(
     >>> search.execute('{"query": "rome", "limit": "2"}').output
     '["rome","rome"]'
     """
-    names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+    names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         return FunctionTool(name, names, None, None, settings)
     return lambda function: FunctionTool(function, names, name, description, settings)

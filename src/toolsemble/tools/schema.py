@@ -7,8 +7,8 @@ from typing import Any, Protocol, Unpack, runtime_checkable
 
 from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.json_schema import GivenArguments
-from toolsemble.schema.members import returned_by
+from toolsemble.schema.json_schema import SchemaArguments
+from toolsemble.schema.members import find_return_type
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings, settings_in
 
@@ -74,7 +74,7 @@ class SchemaTool(Tool):
         self.description = description
         self._apply(settings)
         self._execute = execute
-        self._arguments = GivenArguments(name, parameters)
+        self._arguments = SchemaArguments(name, parameters)
 
     def run(self, input: Any) -> Any:
         """Call the callable with the validated arguments."""
@@ -87,7 +87,7 @@ class SchemaTool(Tool):
             self.run,
             self._arguments,
             awaits=is_async(self._execute),
-            returns=lambda: returned_by(self._execute, {}),
+            returns=lambda: find_return_type(self._execute, {}),
             **self._declared(),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.members import members_reader, names_around, returned_by
+from toolsemble.schema.members import collect_local_types, find_return_type, members_reader
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import OF_SELF, Tool
 
@@ -48,7 +48,7 @@ class TypedTool(Tool, Generic[T]):
         if "input_type" not in vars(cls) and (found := _type_argument(cls)) is not None:
             cls.input_type = found
         # Forward references in the input type may mean names of the function that the class stands in.
-        cls._names = names_around(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+        cls._names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
 
     @abstractmethod
     def run(self, input: T) -> Any:
@@ -61,7 +61,7 @@ class TypedTool(Tool, Generic[T]):
             self.run,
             self._arguments(),
             awaits=is_async(self.run),
-            returns=lambda: returned_by(self.run, self._names),
+            returns=lambda: find_return_type(self.run, self._names),
             sees=OF_SELF,
             holder=self,
             **self._declared(),

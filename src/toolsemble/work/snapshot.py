@@ -8,7 +8,7 @@ from typing import Any
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.review.request import digest
-from toolsemble.schema.display import UnreadableError
+from toolsemble.schema.display import DisplayError
 from toolsemble.shape import described
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
@@ -31,7 +31,7 @@ def is_bound(definition: ToolDefinition) -> bool:
 def copied(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of a body's input that nobody else holds; raise :class:`UncopyableError` where there is none.
 
-    An object that keeps something where nobody is shown it is an :class:`UnreadableError`: a copy may have lost that.
+    An object that keeps something where nobody is shown it is an :class:`DisplayError`: a copy may have lost that.
 
     >>> given = {"path": "a.log", "tags": ["old"]}
     >>> own = copied(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
@@ -100,7 +100,7 @@ class Snapshot:
                 self.value = copied(definition, value)
             except UncopyableError:
                 sealed = self._shared = True
-            except UnreadableError:
+            except DisplayError:
                 self._shared = True  # nothing can be compared; whoever makes a key of it finds that out, too
         if sealed:
             self._seal = exact_digest(definition, self.value)
