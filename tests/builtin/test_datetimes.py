@@ -335,7 +335,7 @@ def test_the_structured_output_is_what_the_standard_library_has(question, value)
         (
             "convert 2024-03-15T12:00:00Z from America/New_York to Asia/Tokyo",
             (
-                "'2024-03-15T12:00:00Z' has another offset than America/New_York, where it is "
+                "'2024-03-15T12:00:00Z' has a different offset than America/New_York, where it is "
                 "2024-03-15T08:00:00 America/New_York; leave out the offset or the timezone"
             ),
         ),
@@ -443,12 +443,12 @@ def test_a_clock_may_stand_in_any_zone():
 
 @pytest.mark.parametrize("given", [datetime.datetime(2024, 3, 15), None, 1710504000])  # noqa: DTZ001 - naive is the test
 def test_a_clock_without_a_zone_is_a_mistake_of_the_program(given):
-    with pytest.raises(ToolConfigurationError, match="The clock of 'datetime' must give an aware datetime, not "):
+    with pytest.raises(ToolConfigurationError, match="The clock of 'datetime' must return an aware datetime, not "):
         DateTimeTool(lambda: given).execute("now")
 
 
 def test_a_clock_is_a_function():
-    with pytest.raises(ToolDefinitionError, match="clock must be a function without arguments, not datetime"):
+    with pytest.raises(ToolDefinitionError, match="clock must be a callable without arguments, not datetime"):
         DateTimeTool(NOW)
 
 
