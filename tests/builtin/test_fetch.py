@@ -104,13 +104,13 @@ def test_a_packed_body_that_never_unpacks_to_anything_is_cut_too(web):
 @pytest.mark.parametrize("packing", ["br", "deflate", "zstd", "gzip, gzip"])
 def test_a_packing_that_was_not_asked_for_is_refused_by_name(web, packing):
     web.answers["/"] = (200, {"Content-Encoding": packing}, b"xx")
-    with pytest.raises(FetchError, match=f"packed as '{packing}', which was not asked for"):
+    with pytest.raises(FetchError, match=f"unsupported content encoding '{packing}'"):
         fetch(web.url())
 
 
 def test_a_body_that_is_not_the_gzip_it_says_is_refused(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, b"plain text")
-    with pytest.raises(FetchError, match="not the gzip that it says it is"):
+    with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
 
 
@@ -142,19 +142,19 @@ def test_the_limit_holds_for_all_members_together(web, size):
 @pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")], ids=["first", "second"])
 def test_gzip_that_is_cut_short_is_refused(web, before, end):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, before + gzip.compress(b"a long text")[:end])
-    with pytest.raises(FetchError, match="The answer is cut short: its gzip has no end"):
+    with pytest.raises(FetchError, match="The response ends in the middle of its gzip data"):
         fetch(web.url())
 
 
 def test_something_else_behind_a_member_is_refused(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"one") + b"two")
-    with pytest.raises(FetchError, match="not the gzip that it says it is"):
+    with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
 
 
 def test_gzip_of_nothing_but_beginnings_is_refused(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"") * 1001)
-    with pytest.raises(FetchError, match="gzip of more than 1000 members"):
+    with pytest.raises(FetchError, match="more than 1000 gzip members"):
         fetch(web.url(), limit=100_000)
 
 
@@ -308,7 +308,7 @@ def test_a_server_that_is_not_there_is_named():
 )
 def test_what_does_not_speak_http_is_named(web, answer):
     web.answers["/"] = lambda handler: handler.wfile.write(answer)
-    with pytest.raises(FetchError, match=r"'127\.0\.0\.1' did not answer as a web server does"):
+    with pytest.raises(FetchError, match=r"'127\.0\.0\.1' sent no valid HTTP response"):
         fetch(web.url())
 
 
@@ -375,11 +375,11 @@ def test_a_certificate_that_nobody_signed_is_refused(encrypted):
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, True, "30", None])
 def test_a_time_limit_that_is_none_is_refused(timeout):
-    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds above 0"):
+    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds > 0"):
         fetcher(timeout=timeout)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "30", None])
 def test_a_size_limit_that_is_none_is_refused(limit):
-    with pytest.raises(ToolDefinitionError, match="max_bytes must be a number of bytes above 0"):
+    with pytest.raises(ToolDefinitionError, match="max_bytes must be an int >= 1"):
         fetcher(limit=limit)

@@ -145,7 +145,7 @@ def test_text_is_not_appended_to_a_binary_file(base):
 def test_text_is_not_appended_to_text_with_broken_bytes(base):
     (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
     told = write(base, path="x.txt", content="é", mode="append")
-    assert told == "Error: 'x.txt' has bytes that are no utf-8 text; nothing was appended"
+    assert told == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
     assert (base / "x.txt").read_bytes() == data
 
 

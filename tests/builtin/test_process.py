@@ -223,7 +223,7 @@ class TestLimits:
 
     def test_where_processes_cannot_be_limited_a_limit_is_refused(self, monkeypatch):
         monkeypatch.setattr(process, "LIMITS", False)
-        with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes"):
+        with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system"):
             python("", max_memory=1_000_000)
         python("")
 
@@ -525,14 +525,14 @@ class TestApproval:
 @pytest.mark.parametrize(
     ("command", "settings", "problem"),
     [
-        ([], {}, "command must be a list of texts, the first a program"),
-        ("", {}, "command must be a list of texts, the first a program"),
-        ([""], {}, "command must be a list of texts, the first a program"),
-        (["a\0b"], {}, "command must be a list of texts, the first a program"),
-        ([b"cat"], {}, "command must be a list of texts, the first a program"),
-        (["cat", 1], {}, "command must be a list of texts: "),
-        (None, {}, "command must be a list of texts: "),
-        ("echo 'open", {}, "command must be a list of texts: No closing quotation"),
+        ([], {}, "command must be a list of str, the first a program"),
+        ("", {}, "command must be a list of str, the first a program"),
+        ([""], {}, "command must be a list of str, the first a program"),
+        (["a\0b"], {}, "command must be a list of str, the first a program"),
+        ([b"cat"], {}, "command must be a list of str, the first a program"),
+        (["cat", 1], {}, "command must be a list of str: "),
+        (None, {}, "command must be a list of str: "),
+        ("echo 'open", {}, "command must be a list of str: No closing quotation"),
         ("cat", {"cwd": "/no/such/place"}, "cwd must be a directory that exists, not '/no/such/place'"),
         ("cat", {"timeout": 0}, "timeout must be a number above 0, not 0"),
         ("cat", {"timeout": True}, "timeout must be a number above 0, not True"),
@@ -540,11 +540,11 @@ class TestApproval:
         ("cat", {"max_output": -1}, "max_output must be a number above 0, not -1"),
         ("cat", {"max_memory": "1G"}, "max_memory must be a number above 0, not '1G'"),
         ("cat", {"max_cpu": 0}, "max_cpu must be a number above 0, not 0"),
-        ("cat", {"inherit_env": "HOME"}, "inherit_env must be a list of names of variables, not 'HOME'"),
-        ("cat", {"inherit_env": ["A", 1]}, "inherit_env must be a list of names of variables, not ['A', 1]"),
-        ("cat", {"inherit_env": None}, "inherit_env must be a list of names of variables, not None"),
-        ("cat", {"env": {"A": 1}}, "env must give each variable a text, but 'A' has none"),
-        ("cat", {"env": {"A=B": "x"}}, "env must give each variable a text, but 'A=B' has none"),
+        ("cat", {"inherit_env": "HOME"}, "inherit_env must be a list of variable names, not 'HOME'"),
+        ("cat", {"inherit_env": ["A", 1]}, "inherit_env must be a list of variable names, not ['A', 1]"),
+        ("cat", {"inherit_env": None}, "inherit_env must be a list of variable names, not None"),
+        ("cat", {"env": {"A": 1}}, "env must map names to str values, but 'A' does not"),
+        ("cat", {"env": {"A=B": "x"}}, "env must map names to str values, but 'A=B' does not"),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused_while_it_is_made(command, settings, problem):

@@ -13,8 +13,8 @@ from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
 from toolsemble.builtin import WebScraperTool
 from toolsemble.builtin import article as module
-from toolsemble.builtin.article import Article, article, extracted, main, reader
-from toolsemble.builtin.charset import decoded
+from toolsemble.builtin.article import Article, extract, extraction_program, main, read_article
+from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.web_scraper import Page
 
 pytestmark = pytest.mark.slow
@@ -188,13 +188,13 @@ GREETING = "Größe, façade, naïve: €5"
     ],
 )  # fmt: skip
 def test_text_is_read_in_the_charset_that_it_is_in(declared, body, text):
-    assert decoded(body, declared) == text
+    assert decode_body(body, declared) == text
 
 
 def test_a_charset_that_nobody_names_is_found_out():
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
-    assert decoded(text.encode("cp1251")) == text
-    assert decoded(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
+    assert decode_body(text.encode("cp1251")) == text
+    assert decode_body(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
 
 
 def test_the_charset_of_a_page_reaches_its_text(web):
@@ -263,7 +263,7 @@ def test_what_is_not_public_is_refused_by_default(web, url):
 async def test_a_page_that_keeps_a_parser_busy_is_given_up():
     page = f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>"
     with pytest.raises(ToolExecutionError, match="The page takes too long to read"):
-        await article(page, "https://example.com/", 0.5)
+        await read_article(page, "https://example.com/", 0.5)
 
 
 def readers():
@@ -295,13 +295,13 @@ async def test_a_cancelled_call_leaves_no_reader_running(web):
 
 async def test_a_page_that_breaks_its_reader_is_refused():
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
-        await article(None, "https://example.com/", 60)
+        await read_article(None, "https://example.com/", 60)
 
 
 async def test_a_page_that_becomes_much_larger_is_refused():
     links = "".join(f"<p>{each}: {WORDS} <a href='{each}'>more</a></p>" for each in range(400))
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
-        await article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
+        await read_article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
 
 
 @pytest.mark.parametrize(
@@ -310,14 +310,14 @@ async def test_a_page_that_becomes_much_larger_is_refused():
      "\ud7ff\uffff" * 1000, "<html/>", "<?xml version='1.0' encoding='x'?><html><body>hi</body></html>", "]]>", "<a"],
 )  # fmt: skip
 async def test_hostile_pages_are_answered(html):
-    assert isinstance(await article(f"<html><body>{html}", "https://example.com/", 60), Article)
+    assert isinstance(await read_article(f"<html><body>{html}", "https://example.com/", 60), Article)
 
 
 def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
     job = {"html": f"<html><body><p>{WORDS}</p></body></html>", "url": "https://example.com/"}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
     main()
-    assert json.loads(capsys.readouterr().out) == {"title": "", "text": WORDS} == extracted(**job)
+    assert json.loads(capsys.readouterr().out) == {"title": "", "text": WORDS} == extract(**job)
 
 
 @pytest.mark.parametrize(
@@ -341,21 +341,21 @@ def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
     ],
 )
 def test_the_main_text_of_a_page(html, found):
-    assert extracted(html, "https://example.com/news") == found
+    assert extract(html, "https://example.com/news") == found
 
 
 def test_the_process_that_reads_pages_gets_so_much_memory_and_no_more():
-    assert reader(10).max_memory == 1 << 30
+    assert extraction_program(10).max_memory == 1 << 30
 
 
 def test_where_memory_cannot_be_limited_pages_are_read_all_the_same(monkeypatch):
     monkeypatch.setattr(module, "LIMITS", False)
-    assert reader(10).max_memory == 0
+    assert extraction_program(10).max_memory == 0
 
 
 def test_the_process_that_reads_pages_knows_no_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
-    assert "API_KEY" not in reader(10).variables
+    assert "API_KEY" not in extraction_program(10).variables
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

@@ -191,7 +191,7 @@ def test_an_error_is_cut_only_after_its_key_is_gone(web, length):
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "7", "[" * 100_000])
 def test_an_answer_that_is_no_json_object_is_refused(web, body):
-    assert search(answer(web, "brave", body)).error_message == "Brave: the answer is no JSON object"
+    assert search(answer(web, "brave", body)).error_message == "Brave: the answer is not a JSON object"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,9 @@ def test_a_service_without_web_results_has_none(web, body):
 
 def test_a_service_that_wants_proof_of_being_human_is_named(web):
     result = search(answer(web, "duckduckgo", '<div class="anomaly-modal__title">Select all ducks</div>'))
-    assert result.error_message == ("DuckDuckGo: it takes this for a robot; wait a while, or use a service with a key")
+    assert result.error_message == (
+        "DuckDuckGo: it blocks automated requests; try again later, or use a provider with a key"
+    )
 
 
 def test_a_service_that_leads_elsewhere_is_not_followed(web):
@@ -265,7 +267,7 @@ def test_a_provider_that_gives_no_hits_is_told_what_was_expected(found, came):
             return found
 
     result = Toolbox([WebSearchTool(Odd())]).execute(ToolCall("web_search", {"query": "rain"})).result
-    expected = "The search provider must give a list of SearchHit, each of three texts; it gave"
+    expected = "The search provider must return a list of SearchHit with str fields, not"
     assert result.error_message == f"{expected} {came}"
 
 
@@ -315,7 +317,7 @@ def test_arguments_out_of_bounds_are_refused_before_anything_is_asked(arguments)
 
 
 def test_a_blank_query_is_refused():
-    assert search(WebSearchTool(Fixed()), query=" \n").error_message == "query: it is blank; say what to search for"
+    assert search(WebSearchTool(Fixed()), query=" \n").error_message == "query must not be blank"
 
 
 def test_what_the_model_sees():
@@ -357,7 +359,7 @@ def test_the_provider_can_be_named(monkeypatch):
         ("tavily", "TavilySearch needs a key: pass api_key, or set TAVILY_API_KEY"),
         ("brave", "BraveSearch needs a key: pass api_key, or set BRAVE_API_KEY"),
         ("serpapi", "SerpApiSearch needs a key: pass api_key, or set SERPAPI_API_KEY"),
-        ("searxng", "SearxngSearch needs to know where it is: pass base_url, or set SEARXNG_URL"),
+        ("searxng", "SearxngSearch needs a URL: pass base_url, or set SEARXNG_URL"),
     ],
 )
 def test_a_provider_that_cannot_search_is_refused(provider, problem):
