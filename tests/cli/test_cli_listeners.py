@@ -112,7 +112,7 @@ def started(capsys):
 
 
 def taken(event, capsys, **setup):
-    Setup(**setup).listener(Screen(colors=False)).take(event)
+    Setup(**setup).make_listener(Screen(colors=False)).take(event)
     return capsys.readouterr()
 
 

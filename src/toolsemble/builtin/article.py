@@ -37,12 +37,12 @@ async def read_article(html: str, url: str, seconds: float) -> Article:
     job = json.dumps({"html": html, "url": url}).encode()
     program = extraction_program(len(job))
     try:
-        end = await run_program(program, job, seconds)
+        outcome = await run_program(program, job, seconds)
     except TimeoutError:
         raise ToolExecutionError("The page takes too long to read") from None
-    if end.code or len(end.output) > program.max_output:
+    if outcome.code or len(outcome.output) > program.max_output:
         raise ToolExecutionError("The page cannot be read: it is too deep or too large")
-    return Article(**json.loads(end.output))
+    return Article(**json.loads(outcome.output))
 
 
 def extraction_program(size: int) -> Program:

@@ -35,8 +35,8 @@ RESERVED = frozenset({
 _PUBLIC_HEADERS = {"accept", "accept-language", "cache-control", "content-type", "user-agent"}
 _SECRET_HEADER = re.compile(r"auth|cookie|token|secret|key|password|credential|signature|session", re.IGNORECASE)
 _LONG_PART = 8  # longer than the words around a token, such as Bearer
-_SHORTEST_SECRET = 4  # shorter ones occur by chance in any text, so they are redacted as whole words only
-_MARKS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_MIN_SECRET = 4  # shorter ones occur by chance in any text, so they are redacted as whole words only
+_SEPARATORS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Style:
         """Return a value as one str."""
         if self.kind == "json":
             return escape(_dump(value))
-        mark = _MARKS.get(self.kind, ",")
+        separator = _SEPARATORS.get(self.kind, ",")
         if self.kind and isinstance(value, list):
-            return mark.join(escape(_to_text(each)) for each in value)
+            return separator.join(escape(_to_text(each)) for each in value)
         if self.kind and isinstance(value, dict):
-            inner = "=" if self.explode else mark
-            return mark.join(f"{escape(name)}{inner}{escape(_to_text(each))}" for name, each in value.items())
+            inner = "=" if self.explode else separator
+            return separator.join(f"{escape(name)}{inner}{escape(_to_text(each))}" for name, each in value.items())
         return escape(_to_text(value))
 
     def pairs(self, name: str, value: Any) -> list[tuple[str, str]]:
@@ -110,19 +110,19 @@ class Endpoint:
         return set(_PLACEHOLDER.findall(self.url)) - set(self.secrets)
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[str, dict[str, str], bytes]:
-        """Return the URL, the headers and the body for arguments; raise if they would alter its structure."""
+        """Return URL, headers and body for arguments; raise if they would alter the structure of the request."""
         left = {name: value for name, value in arguments.items() if value is not None}
         url = _PLACEHOLDER.sub(lambda found: self._fill_placeholder(found[1], left), self.url)
         left = {name: value for name, value in left.items() if name not in self.placeholders}
         headers = {name: self._fill_secrets(value) for name, value in self.headers.items()}
-        given = {
+        in_headers = {
             wire: self._format_header(name, left.pop(name)) for name, wire in self.in_headers.items() if name in left
         }
-        asked = left if self.method in SAFE else {name: left.pop(name) for name in self.query if name in left}
-        url = _append_query(url, self._make_pairs(url, asked))
+        in_query = left if self.method in SAFE else {name: left.pop(name) for name in self.query if name in left}
+        url = _append_query(url, self._make_pairs(url, in_query))
         body, kind = (b"", "") if self.method in SAFE else self._make_body(left)
         typed = {"Content-Type": kind} if kind and not _has_header(headers, "content-type") else {}
-        return url, {**given, **typed, **headers}, body
+        return url, {**in_headers, **typed, **headers}, body
 
     def _fill_placeholder(self, name: str, arguments: Mapping[str, Any]) -> str:
         if name in self.secrets:
@@ -144,11 +144,11 @@ class Endpoint:
             raise ToolArgumentsError(f"{name}: line breaks and characters outside Latin-1 are not allowed in a header")
         return text
 
-    def _make_pairs(self, url: str, asked: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def _make_pairs(self, url: str, in_query: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the pairs of the query; raise if a key of an object is the name of another parameter."""
         others = {*self.query.values(), *dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))}
         found = []
-        for name, value in asked.items():
+        for name, value in in_query.items():
             wire = self.query.get(name, name)
             pairs = self._get_style(name).pairs(wire, value)
             if taken := {each for each, _ in pairs} & others - {wire}:
@@ -193,7 +193,7 @@ def make_endpoint(
 def carries_credentials(
     headers: Mapping[str, str] | None, auth: Auth | None, secrets: Mapping[str, str] | None
 ) -> bool:
-    """Return whether requests carry credentials, which any header may be except a few well-known ones.
+    """Return whether requests carry credentials; every header counts, except a few well-known ones.
 
     >>> carries_credentials({"User-Agent": "us"}, None, None), carries_credentials({"X-Api-Key": "k"}, None, None)
     (False, True)
@@ -202,7 +202,7 @@ def carries_credentials(
 
 
 class Redactor:
-    """A function that redacts an endpoint's secrets in texts from the server.
+    """A callable that redacts an endpoint's secrets in texts from the server.
 
     Secrets are the configured ones, and the values of configured headers except a few well-known ones.
 
@@ -237,7 +237,7 @@ def _secret_parts(name: str, value: str) -> set[str]:
     if name == "authorization":
         return parts | {value, value.rpartition(" ")[2], *_basic_parts(value)}
     if _SECRET_HEADER.search(name):
-        return parts | {each for each in (value, value.rpartition(" ")[2]) if len(each) >= _SHORTEST_SECRET}
+        return parts | {each for each in (value, value.rpartition(" ")[2]) if len(each) >= _MIN_SECRET}
     return set() if name in _PUBLIC_HEADERS else parts
 
 
@@ -247,7 +247,7 @@ def _spellings(secret: str) -> set[str]:
 
 def _make_pattern(secret: str) -> str:
     found = re.escape(secret)
-    return found if len(secret) >= _SHORTEST_SECRET else rf"(?<!\w){found}(?!\w)"
+    return found if len(secret) >= _MIN_SECRET else rf"(?<!\w){found}(?!\w)"
 
 
 def _overlap(text: str, secret: str) -> int:
@@ -273,9 +273,8 @@ def _make_authorization(auth: Any) -> dict[str, str]:
         return _check_headers({"Authorization": f"Bearer {auth}"})
     if isinstance(auth, tuple) and [type(each) for each in auth] == [str, str]:
         return {"Authorization": f"Basic {base64.b64encode(':'.join(auth).encode()).decode()}"}
-    raise ToolDefinitionError(
-        "auth must be a bearer token, or a user name and a password"
-    )  # not shown, as it may be one
+    # The value is not shown, as it may be a secret.
+    raise ToolDefinitionError("auth must be a bearer token, or a user name and a password")
 
 
 def _check_headers(headers: Mapping[Any, Any]) -> dict[str, str]:

@@ -83,9 +83,9 @@ class Response:
         """Whether the status is an error."""
         return self.status >= _BAD_STATUS
 
-    def failure(self, said: str = "") -> str:
+    def failure(self, text: str = "") -> str:
         """Return an error message: the status with the beginning of the body's text, or else with its phrase."""
-        return f"HTTP {self.status}: {said[:_MAX_SHOWN] or _phrase(self.status)}"
+        return f"HTTP {self.status}: {text[:_MAX_SHOWN] or _phrase(self.status)}"
 
 
 class Fetcher:
@@ -150,16 +150,16 @@ class Fetcher:
             ):
                 return await self._receive(target.url, answer)
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as problem:
-            raise FetchError(f"Cannot connect to {target.host!r}: {_reason(problem)}") from problem
+            raise FetchError(f"Cannot connect to {target.host!r}: {_describe(problem)}") from problem
         except (httpcore2.NetworkError, httpcore2.ProtocolError) as problem:
-            raise FetchError(f"{target.host!r} sent no valid HTTP response: {_reason(problem)}") from problem
+            raise FetchError(f"{target.host!r} sent no valid HTTP response: {_describe(problem)}") from problem
 
     async def _receive(self, url: str, answer: httpcore2.Response) -> Response:
         headers = {name.decode("latin-1").lower(): _decode_header(value) for name, value in answer.headers}
         head = Response(url, answer.status, headers)
         if _is_redirect(head):
             return head
-        decoder = _decoder_for(headers.get("content-encoding", ""))
+        decoder = _make_decoder(headers.get("content-encoding", ""))
         body, received = bytearray(), 0
         async with aclosing(answer.aiter_stream()) as chunks:
             async for chunk in chunks:
@@ -292,7 +292,7 @@ class _GzipDecoder(_IdentityDecoder):
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
 
 
-def _decoder_for(encoding: str) -> _IdentityDecoder:
+def _make_decoder(encoding: str) -> _IdentityDecoder:
     name = encoding.strip().lower()
     if name in {"", "identity"}:
         return _IdentityDecoder()
@@ -315,5 +315,5 @@ def _decode_header(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _reason(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     return str(problem)[:200] or type(problem).__name__

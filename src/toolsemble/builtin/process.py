@@ -99,9 +99,9 @@ class ProcessTool(Tool):
     async def run(self, input: Any) -> ToolResult:
         """Run the program until it exits."""
         value = input if self._typed is None else self._typed.present(input, reveal=True)
-        given = json.dumps({"input": value}).encode() + b"\n"
+        data = json.dumps({"input": value}).encode() + b"\n"
         try:
-            return self._to_result(await run_program(self._program, given, self._timeout))
+            return self._to_result(await run_program(self._program, data, self._timeout))
         except TimeoutError:
             raise ToolExecutionError(f"Process timed out after {self._timeout:g} s") from None
         except OSError as error:
@@ -114,18 +114,18 @@ class ProcessTool(Tool):
             return plain
         return replace(plain, decode=typed.decode, accept=typed.accept, schema=typed.schema, present=typed.present)
 
-    def _to_result(self, end: Outcome) -> ToolResult:
+    def _to_result(self, outcome: Outcome) -> ToolResult:
         """Return the result for a program's streams and exit code."""
-        answer, errors = _parse_answer(end.output), self._decode(end.errors)
-        if end.code:
-            message = errors or _to_text(answer.get("error")) or f"Process exited with code {end.code}"
-            return ToolResult.failure(message, attributes={"exit_code": end.code})
+        answer, errors = _parse_answer(outcome.output), self._decode(outcome.errors)
+        if outcome.code:
+            message = errors or _to_text(answer.get("error")) or f"Process exited with code {outcome.code}"
+            return ToolResult.failure(message, attributes={"exit_code": outcome.code})
         attributes = {"stderr": errors} if errors else None
-        if not answer and self._is_truncated_object(end.output):
+        if not answer and self._is_truncated_object(outcome.output):
             message = f"The answer is larger than {self._program.max_output} bytes"
             return ToolResult.failure(message, attributes=attributes)
         if not answer:
-            return ToolResult.success(self._decode(end.output), attributes=attributes)
+            return ToolResult.success(self._decode(outcome.output), attributes=attributes)
         if answer.get("success", answer.get("error") in (None, "")) is not True:
             payload = answer.get("structured")
             return ToolResult.failure(_to_text(answer.get("error")), structured_output=payload, attributes=attributes)
@@ -189,12 +189,12 @@ def _check_environment(name: str, env: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _check_names(name: str, inherit_env: object) -> tuple[str, ...]:
-    given = tuple(inherit_env) if isinstance(inherit_env, Iterable) and not isinstance(inherit_env, str) else (None,)
-    if not all(isinstance(each, str) for each in given):
+    names = tuple(inherit_env) if isinstance(inherit_env, Iterable) and not isinstance(inherit_env, str) else (None,)
+    if not all(isinstance(each, str) for each in names):
         raise ToolDefinitionError(
             f"Tool '{name}': inherit_env must be a list of variable names, not {inherit_env!r:.80}"
         )
-    return given
+    return names
 
 
 def _check_limit(name: str, setting: str, value: int | None) -> int:

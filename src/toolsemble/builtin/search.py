@@ -208,12 +208,12 @@ class SearxngSearch(_Service):
     label = "SearXNG"
 
     def __init__(self, base_url: str | None = None, *, timeout: float = 15, tls: SSLContext | None = None) -> None:
-        endpoint = base_url or os.environ.get("SEARXNG_URL")
-        if not endpoint:
+        url = base_url or os.environ.get("SEARXNG_URL")
+        if not url:
             raise ToolDefinitionError("SearxngSearch needs a URL: pass base_url, or set SEARXNG_URL")
-        super().__init__(_make_endpoint("GET", f"{endpoint.rstrip('/')}/search?format=json", {}, ""), timeout, tls)
+        super().__init__(_make_endpoint("GET", f"{url.rstrip('/')}/search?format=json", {}, ""), timeout, tls)
 
-    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - the service has no such parameter
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - not supported
         """Return the hits, best first."""
         answer = await self._fetch_json({"q": query})
         return self._parse_hits(answer.get("results"), "title", "url", "content")
@@ -234,7 +234,7 @@ class DuckDuckGoSearch(_Service):
         url, options = f"{base_url.rstrip('/')}/html/", {"body": "form", "content_type": FORM}
         super().__init__(make_endpoint("POST", url, headers=None, auth=None, secrets=None, **options), timeout, tls)
 
-    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - the service has no such parameter
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - not supported
         """Return the hits, best first."""
         page = _ResultPage()
         page.feed(await self._send({"form": {"q": query}}))
@@ -291,8 +291,8 @@ def _target_url(link: str) -> str:
     return parse_qs(parts.query).get("uddg", [""])[0]
 
 
-def _find_key(owner: str, attributes: str | None, *variables: str) -> str:
-    key = attributes or next(filter(None, map(os.environ.get, variables)), "")
+def _find_key(owner: str, api_key: str | None, *variables: str) -> str:
+    key = api_key or next(filter(None, map(os.environ.get, variables)), "")
     if not key:
         raise ToolDefinitionError(f"{owner} needs a key: pass api_key, or set {variables[0]}")
     return key

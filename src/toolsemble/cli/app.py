@@ -56,7 +56,7 @@ class GlobalOptions:
     colors: bool | None = None
     """Whether to use colors; None: if the stream is a terminal."""
 
-    def screen(self) -> Screen:
+    def make_screen(self) -> Screen:
         """Return the screen of a command."""
         from toolsemble.cli.screen import Screen
 
@@ -104,7 +104,7 @@ def _report_usage_error(error: click.UsageError, argv: Sequence[str]) -> Exit:
         from toolsemble.cli.json_output import JsonOutput
         from toolsemble.errors import ToolConfigurationError
 
-        JsonOutput(GlobalOptions().screen()).end(ToolConfigurationError(line), AgentResult())
+        JsonOutput(GlobalOptions().make_screen()).end(ToolConfigurationError(line), AgentResult())
     return _report_error(line, Exit.USAGE_ERROR)
 
 
@@ -244,7 +244,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> 
     from toolsemble.cli.ask import Setup
     from toolsemble.cli.ask import ask as do
 
-    return do(question, Setup(**wanted), options.screen())
+    return do(question, Setup(**wanted), options.make_screen())
 
 
 @app.command()
@@ -256,7 +256,7 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
     from toolsemble.cli.ask import Setup
     from toolsemble.cli.ask import chat as do
 
-    return do(Setup(**wanted), options.screen())
+    return do(Setup(**wanted), options.make_screen())
 
 
 @app.command()
@@ -272,7 +272,7 @@ def tools(options: GlobalOptions, target: str | None, provider: str | None, *, a
     """
     from toolsemble.cli.catalog import tools as do
 
-    return do(target, provider, options.screen(), as_json=as_json)
+    return do(target, provider, options.make_screen(), as_json=as_json)
 
 
 @app.command()
@@ -290,7 +290,7 @@ def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve:
     """
     from toolsemble.cli.call import call as do
 
-    return do(tool, arguments, approve, options.screen(), as_json=as_json)
+    return do(tool, arguments, approve, options.make_screen(), as_json=as_json)
 
 
 @app.command()
@@ -306,7 +306,7 @@ def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json:
     """
     from toolsemble.cli.catalog import explain as do
 
-    return do(tool, provider, options.screen(), as_json=as_json)
+    return do(tool, provider, options.make_screen(), as_json=as_json)
 
 
 @app.group(invoke_without_command=True)
@@ -319,7 +319,7 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
         return None
     from toolsemble.cli.models import offers
 
-    return offers(ctx.ensure_object(GlobalOptions).screen(), as_json=as_json)
+    return offers(ctx.ensure_object(GlobalOptions).make_screen(), as_json=as_json)
 
 
 @models.command()
@@ -330,7 +330,7 @@ def pull(options: GlobalOptions, name: str | None) -> int:
     """Download the embedded model NAME, unless it is there; print where it is."""
     from toolsemble.cli.models import pull as do
 
-    return do(name, options.screen())
+    return do(name, options.make_screen())
 
 
 @models.command()
@@ -344,7 +344,7 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
     """Serve the embedded model NAME to other programs, in OpenAI's format."""
     from toolsemble.cli.models import serve as do
 
-    return do(name, host, port, api_key, options.screen())
+    return do(name, host, port, api_key, options.make_screen())
 
 
 @app.command()

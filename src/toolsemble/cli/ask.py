@@ -52,7 +52,7 @@ class Setup:
     quiet: bool = False
     """Whether only the answer is written."""
 
-    def listener(self, screen: Screen) -> Listener:
+    def make_listener(self, screen: Screen) -> Listener:
         """Return the listener that writes the events of a run."""
         return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet)
 
@@ -60,7 +60,7 @@ class Setup:
         """Return the toolbox."""
         return load_toolbox(split_targets(self.tools))
 
-    def agent(self, box: Toolbox, memory: ConversationMemory | None, screen: Screen) -> Agent:
+    def make_agent(self, box: Toolbox, memory: ConversationMemory | None, screen: Screen) -> Agent:
         """Return the agent."""
         return Agent(
             find_model(self.model, screen),
@@ -80,8 +80,8 @@ def ask(words: Sequence[str], setup: Setup, screen: Screen) -> Exit:
             question = _read_question(words)
             box = setup.toolbox()  # before the model, which may take long to load
             memory = None if setup.memory is None else opened.enter_context(closing(ConversationMemory(setup.memory)))
-            agent = setup.agent(box, memory, screen)
-        outcome = run_agent(agent, question, setup.listener(screen))
+            agent = setup.make_agent(box, memory, screen)
+        outcome = run_agent(agent, question, setup.make_listener(screen))
         if memory is not None:
             save_interrupted(memory, outcome)
         return outcome.code
@@ -93,8 +93,8 @@ def chat(setup: Setup, screen: Screen) -> Exit:
         with _report_setup_errors(setup, screen):
             box = setup.toolbox()
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
-            agent = setup.agent(box, memory, screen)
-        return Chat(agent, box, memory, screen, lambda: setup.listener(screen)).run()
+            agent = setup.make_agent(box, memory, screen)
+        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen)).run()
 
 
 def _read_question(words: Sequence[str]) -> str:

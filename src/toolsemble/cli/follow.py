@@ -47,7 +47,7 @@ def run_agent(agent: Agent, question: str, listener: Listener) -> Outcome:
     try:
         # With a factory, the runner does not change the thread's event loop policy.
         with redirect_prints(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            result = runner.run(run.result())
+            result = runner.run(run.run())
     except KeyboardInterrupt:
         return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))
     except BaseException as error:
@@ -75,7 +75,7 @@ class _Run:
         self._listener = listener
         self.partial: AgentResult | None = None
 
-    async def result(self) -> AgentResult:
+    async def run(self) -> AgentResult:
         """Run to the end and return the result."""
         clock = asyncio.create_task(self._tick_regularly())
         try:

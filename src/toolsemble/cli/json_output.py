@@ -31,7 +31,7 @@ class JsonOutput:
             self._pieces.append(event.text)
         elif isinstance(event, (CallRequested, ModelRetried, TurnEnded)):
             self._pieces = []  # it is in a message now, or is discarded
-        self._screen.write(json_line({"kind": event.kind, **_fields(event)}))
+        self._screen.write(json_line({"kind": event.kind, **_event_fields(event)}))
 
     def tick(self) -> None:
         """Do nothing: programs need no progress."""
@@ -66,7 +66,7 @@ def record_to_json(record: ToolCallRecord) -> dict[str, Any]:
     }
 
 
-def _fields(event: Event) -> dict[str, Any]:
+def _event_fields(event: Event) -> dict[str, Any]:
     if isinstance(event, CallRequested):
         return {"call": _call_fields(event.call)}
     if isinstance(event, CallReplied):
@@ -99,7 +99,7 @@ def _parse_arguments(text: str) -> dict[str, Any] | str:
     """Return arguments as an object; as text if they are not one, or contain NaN or infinity."""
     try:
         value = json.loads(text)
-        _check_depth(value)
+        _check_writable(value)
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, dict) else text
@@ -116,13 +116,13 @@ def _to_json(thing: Any) -> Any:
         return thing
     try:
         value = json.loads(json.dumps(thing, default=str, skipkeys=True), parse_constant=str)
-        _check_depth(value)
+        _check_writable(value)
     except (ValueError, RecursionError):  # circular or nested too deeply
         return f"a {type(thing).__name__} that JSON cannot hold"
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _check_writable(value: Any) -> None:
     """Raise if a value cannot be written as JSON inside of a line, which adds levels of nesting."""
     for _ in range(_ADDED_LEVELS):
         value = [value]

@@ -61,8 +61,8 @@ def _pull_weights(name: str | None, screen: Screen) -> Path:
         return found
     entry = weights.entry(name)
     screen.report(
-        f"{escape_line(entry.name)}: {_in_megabytes(entry.size)} to download, about {entry.size / _SPEED / 60:.0f} min "
-        f"at {_in_megabytes(_SPEED)}/s; {_in_megabytes(entry.memory)} of memory when running, "
+        f"{escape_line(entry.name)}: {_to_megabytes(entry.size)} to download, about {entry.size / _SPEED / 60:.0f} min "
+        f"at {_to_megabytes(_SPEED)}/s; {_to_megabytes(entry.memory)} of memory when running, "
         f"license {escape_line(entry.license)}"
     )
     screen.report(f"What to expect: {escape_line(entry.note)}")
@@ -75,7 +75,7 @@ def _pull_weights(name: str | None, screen: Screen) -> Path:
 def _progress(screen: Screen) -> Iterator[Callable[[Any], None]]:
     """Yield a progress callback: a progress bar on a terminal, else a line for each phase."""
     if not screen.err.can_overwrite:
-        yield _Phases(screen).update
+        yield _PhasePrinter(screen).update
         return
     progress, console = (
         required(f"rich.{name}", extra="cli", user="A progress bar") for name in ("progress", "console")
@@ -87,8 +87,8 @@ def _progress(screen: Screen) -> Iterator[Callable[[Any], None]]:
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    pane = console.Console(stderr=True, no_color=not screen.err.colors, highlight=False)
-    with progress.Progress(*columns, console=pane, transient=True) as bar:
+    terminal = console.Console(stderr=True, no_color=not screen.err.colors, highlight=False)
+    with progress.Progress(*columns, console=terminal, transient=True) as bar:
         task = bar.add_task("looking", total=None)
 
         def update(event: Any) -> None:
@@ -97,7 +97,7 @@ def _progress(screen: Screen) -> Iterator[Callable[[Any], None]]:
         yield update
 
 
-class _Phases:
+class _PhasePrinter:
     """A progress callback that writes a line for each new phase."""
 
     def __init__(self, screen: Screen) -> None:
@@ -116,5 +116,5 @@ def _format_phase(event: Any) -> str:
     return escape_line(f"{event.phase} ({event.source})" if event.source else event.phase, 60)
 
 
-def _in_megabytes(count: int) -> str:
+def _to_megabytes(count: int) -> str:
     return f"{count / _MEGABYTE:,.0f} MB"
