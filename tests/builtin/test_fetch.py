@@ -375,11 +375,11 @@ def test_a_certificate_that_nobody_signed_is_refused(encrypted):
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, True, "30", None])
 def test_a_time_limit_that_is_none_is_refused(timeout):
-    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds > 0"):
+    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds"):
         fetcher(timeout=timeout)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "30", None])
 def test_a_size_limit_that_is_none_is_refused(limit):
-    with pytest.raises(ToolDefinitionError, match="max_bytes must be an int >= 1"):
+    with pytest.raises(ToolDefinitionError, match="max_bytes must be"):
         fetcher(limit=limit)

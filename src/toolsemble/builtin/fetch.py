@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import ssl
 import zlib
 from collections.abc import Iterable, Mapping
@@ -16,8 +15,9 @@ from urllib.parse import urljoin
 
 import httpcore2
 
-from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError
+from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.concurrency import ThreadPerJob
 
 _BODILESS = {"GET", "HEAD", "OPTIONS"}
@@ -99,8 +99,10 @@ class Fetcher:
 
     def __init__(self, guard: UrlGuard, *, timeout: float, limit: int, tls: ssl.SSLContext | None = None) -> None:
         self._guard = guard
-        self._timeout = _check_seconds(timeout)
-        self._limit = _check_bytes(limit)
+        check_seconds("timeout", timeout)
+        check_count("max_bytes", limit, least=1)
+        self._timeout = timeout
+        self._limit = limit
         self._tls = tls
 
     async def fetch(self, request: Request) -> Response:
@@ -169,18 +171,6 @@ class Fetcher:
                     return replace(head, body=bytes(body[: self._limit]), truncated=True)
         decoder.check_end()
         return replace(head, body=bytes(body))
-
-
-def _check_seconds(timeout: object) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-        raise ToolDefinitionError(f"timeout must be a number of seconds > 0, not {timeout!r:.80}")
-    return timeout
-
-
-def _check_bytes(limit: object) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ToolDefinitionError(f"max_bytes must be an int >= 1, not {limit!r:.80}")
-    return limit
 
 
 class _PinnedBackend(httpcore2.AsyncNetworkBackend):

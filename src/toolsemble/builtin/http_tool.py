@@ -16,6 +16,7 @@ from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
+from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.json_schema import GivenArguments
@@ -234,9 +235,7 @@ def _check_settings(settings: HttpSettings) -> None:
         raise TypeError(
             f"HttpTool has no setting {min(unknown)!r}; the settings are {', '.join(HttpSettings.__annotations__)}"
         )
-    retries: Any = settings.get("retries", 0)
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise ToolDefinitionError(f"retries must be an int >= 0, not {retries!r:.80}")
+    check_count("retries", settings.get("retries", 0), least=0)
 
 
 def _to_text(response: Response) -> str:
