@@ -1,4 +1,4 @@
-"""The calculator: exact, bounded, and clear about what it refuses."""
+"""Tests of the calculator: exact results, limits and error messages."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_whole_numbers_come_with_all_their_digits(expression):
         ("round(1, 5000)", "round takes at most 4,000 decimal places, not 5000"),
     ],
 )
-def test_what_has_no_value_is_refused_in_words(expression, message):
+def test_an_undefined_value_is_an_error(expression, message):
     assert CALCULATOR.execute(expression).error_message == message
 
 
@@ -392,7 +392,7 @@ def test_what_has_no_value_is_refused_in_words(expression, message):
         ("x + 1", None),
     ],
 )
-def test_what_is_no_expression_is_refused_with_its_position(expression, message):
+def test_an_invalid_expression_is_reported_with_its_position(expression, message):
     known = "write the number itself, or several as in sum(1, 2, 3)"
     message = message or f"unknown name {expression.split()[0]!r} ({known}) at position 0"
     assert CALCULATOR.execute(expression).error_message == f"Invalid expression: {message}"
@@ -436,7 +436,7 @@ def test_what_is_no_expression_is_refused_with_its_position(expression, message)
         (f"sum({'1/3^4000,' * 900}1)", TOO_MUCH),
     ],
 )
-def test_what_would_take_too_long_is_refused(expression, message):
+def test_expensive_expressions_are_rejected(expression, message):
     assert CALCULATOR.execute(expression).error_message == message
 
 

@@ -141,16 +141,16 @@ def test_a_path_may_begin_with_an_index():
         ('["\\x"]', 'Invalid path: the key "\\x": Invalid \\escape'),
     ],
 )
-def test_a_path_that_leads_nowhere_is_told_with_what_there_is(path, problem):
+def test_a_path_that_does_not_exist_lists_the_existing_keys(path, problem):
     assert parse(path).startswith(f"Error: {problem}")
 
 
-def test_the_size_of_an_array_is_told():
+def test_the_size_of_an_array_is_reported():
     told = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
     assert parse("[5]", [1, 2, 3]) == told
 
 
-def test_of_many_keys_the_first_are_told():
+def test_only_the_first_of_many_keys_are_listed():
     told = parse("x", {f"k{n}": n for n in range(30)})
     assert told.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
 
@@ -169,7 +169,7 @@ def test_of_many_keys_the_first_are_told():
         ("[" * 200_000, "Invalid JSON: it is nested too deeply"),
     ],
 )
-def test_what_is_no_json_is_told(path, document, problem):
+def test_invalid_json_is_reported(path, document, problem):
     assert parse(path, document).startswith(f"Error: {problem}")
 
 
@@ -313,7 +313,7 @@ NUMBER_AND_TRUE = [[1], [True], [1.0]]
         ("$[?search(@.a, $[0].b)]", [{"b": "x."}, {"a": "axb"}, {"a": "x"}], [{"a": "axb"}]),
     ],
 )
-def test_a_query_selects_what_the_standard_says(query, document, values):
+def test_a_query_follows_the_standard(query, document, values):
     assert repr(select(query, document)) == repr(values)
     assert parse(query, document) == json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
@@ -372,16 +372,16 @@ def test_a_query_selects_what_the_standard_says(query, document, values):
         "$[?" + "!" * 4000 + "@.a]",
     ],
 )
-def test_a_query_that_is_none_is_told(query):
+def test_an_invalid_query_is_reported(query):
     assert parse(query, [1]).startswith("Error: Invalid JSONPath: ")
 
 
-def test_a_query_that_is_none_is_told_in_words():
+def test_an_invalid_query_is_reported_in_words():
     assert parse("$[01]") == "Error: Invalid JSONPath: leading zero in index selector, line 1, column 2"
     assert parse("$" + "a" * 5000) == "Error: Invalid JSONPath: it has more than 5000 characters"
 
 
-def test_nothing_selected_is_no_error():
+def test_an_empty_selection_is_not_an_error():
     result = JsonParserTool().execute('{"json_path": "$.nothing", "json": "{}"}')
     assert result == ToolResult.success("[]", [])
 

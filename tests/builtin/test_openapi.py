@@ -1,4 +1,4 @@
-"""Services that describe themselves: one typed tool for each operation."""
+"""Tests of tools from OpenAPI documents."""
 
 import copy
 import json
@@ -201,7 +201,7 @@ def test_a_json_body_is_sent_and_checked(web):
     assert len(web.requests) == 1
 
 
-def test_a_body_that_is_left_out_is_none(web):
+def test_an_omitted_body_is_empty(web):
     web.answers["/v1/pets"] = b"done"
     assert call(web, "post_pets", {}).output == "done"
     assert web.requests[0][3] == b""
@@ -371,7 +371,7 @@ def test_the_nearest_server_is_asked(web, operation, item, path):
     assert web.requests[0][1] == path
 
 
-def test_what_cannot_be_sent_can_be_left_out():
+def test_unsupported_operations_can_be_excluded():
     upload = {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}}
     document = changed(lambda it: it["paths"].update({"/files": {"post": upload, "query": {}}}))
     with pytest.raises(ToolDefinitionError) as problem:

@@ -1,4 +1,4 @@
-"""Pages of every kind, also those written to do harm, as a model meets them."""
+"""Tests of the web scraper with pages of every kind, including hostile ones."""
 
 import asyncio
 import io
@@ -76,7 +76,7 @@ async def test_it_can_be_awaited(web):
     assert reply.text == MARKDOWN.format(base=web.url(""))
 
 
-def test_a_title_that_the_text_does_not_begin_with_stands_above_it(web):
+def test_a_title_that_the_text_does_not_begin_with_is_prepended(web):
     web.html(
         "/", f"<html><head><title>The\n title</title></head><body><p>{WORDS}</p><p>{WORDS} Again.</p></body></html>"
     )
@@ -141,7 +141,7 @@ def test_text_of_other_kinds_comes_as_it_is(web, kind, body, text):
         ("application/zip", b"PK\x03\x04", "application/zip"),
     ],
 )
-def test_what_is_no_text_is_refused_by_name(web, kind, body, named):
+def test_a_binary_page_is_rejected_by_its_type(web, kind, body, named):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert scrape(web.url()).error_message == (
         f"Cannot read content of type '{named}'; only web pages, text, JSON and XML can be read"
@@ -191,7 +191,7 @@ def test_text_is_read_in_the_charset_that_it_is_in(declared, body, text):
     assert decode_body(body, declared) == text
 
 
-def test_a_charset_that_nobody_names_is_found_out():
+def test_an_undeclared_charset_is_detected():
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
     assert decode_body(text.encode("cp1251")) == text
     assert decode_body(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
@@ -229,7 +229,7 @@ def test_the_limit_is_5_megabytes(web):
         (799, "unknown status"),
     ],
 )
-def test_a_status_without_a_page_is_told_by_its_number(web, status, phrase):
+def test_a_status_without_a_page_is_reported_by_its_number(web, status, phrase):
     web.answers["/"] = (status, {"Content-Type": "text/html"}, b"" if status in {204, 205, 304} else PAGE)
     assert scrape(web.url()).error_message == f"HTTP {status}: {phrase}"
 
@@ -254,13 +254,13 @@ def test_redirects_are_followed_and_each_hop_is_checked(web):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::1]:{}/", "file:///etc/passwd"]
 )
-def test_what_is_not_public_is_refused_by_default(web, url):
+def test_a_private_address_is_denied_by_default(web, url):
     reply = scrape(url.format(web.url("").rpartition(":")[2]), tool=WebScraperTool())
     assert reply.error_message.startswith("Access denied: ")
     assert web.requests == []
 
 
-async def test_a_page_that_keeps_a_parser_busy_is_given_up():
+async def test_a_page_that_takes_too_long_to_parse_fails():
     page = f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>"
     with pytest.raises(ToolExecutionError, match="The page takes too long to read"):
         await read_article(page, "https://example.com/", 0.5)

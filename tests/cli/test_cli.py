@@ -1,4 +1,4 @@
-"""The program's commands, in this process: what they write, and how they end."""
+"""Tests of the commands, run in this process: their output and exit codes."""
 
 import io
 import itertools
@@ -114,7 +114,7 @@ def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_sho
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_modules_and_tools_print_does_not_get_into_the_answer(bot, started, options):
+def test_prints_of_modules_and_tools_are_not_in_the_answer(bot, started, options):
     loud = '\nprint("Loading")\n@tool\ndef loud() -> str:\n    "Prints."\n    print("Working")\n    return "well"\n'
     path = bot('ToolCall("loud"), "Done."', more=loud)
     for printed, *words in (
@@ -184,7 +184,7 @@ def test_a_run_that_fails_says_so_in_one_line_after_what_was_done(bot, started, 
     assert err.endswith(line)
 
 
-def test_a_model_that_is_asked_again_is_told_of(bot, started):
+def test_a_retry_of_the_model_is_shown(bot, started):
     path = bot('ModelError("busy", retryable=True, retry_after=0), "Here."')
     code, out, err = started("ask", "q", "-m", f"{path}:model")
     assert (code, out) == (0, "Here.\n")
@@ -314,7 +314,7 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
         (["--show-completion", "cmd"], "Completion does not support the shell 'cmd'; use one of bash, zsh, fish"),
     ],
 )
-def test_misuse_is_told_in_one_line(started, words, line):
+def test_a_usage_error_is_reported_in_one_line(started, words, line):
     code, out, err = started(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"toolsemble: {line}")
@@ -335,7 +335,7 @@ def test_misuse_is_told_in_one_line(started, words, line):
         (["chat", "--max-calls", "x"], 2, "Invalid value for '--max-calls': 'x' is not a valid integer"),
     ],
 )
-def test_what_fails_before_a_run_is_a_line_of_json_too(bot, started, words, code, message):
+def test_an_error_before_a_run_is_a_line_of_json(bot, started, words, code, message):
     path = bot()
     ended, out, err = started(*(word.replace("BOT", path) for word in words), "--json")
     line = json.loads(out)
@@ -365,7 +365,7 @@ def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
         assert "\x1b" not in err
 
 
-def test_what_a_model_chooses_by_itself_says_in_the_log_is_told(started, monkeypatch):
+def test_the_log_about_the_chosen_model_is_shown(started, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
     from toolsemble.cli import model  # noqa: PLC0415 - as above
@@ -397,7 +397,7 @@ def test_a_person_sees_the_text_as_it_comes_and_is_asked_about_calls(bot, person
     assert "\x1b[1;36mdelete\x1b[0m" in person.seen
 
 
-def test_an_edit_of_a_person_is_told(bot, person, monkeypatch):
+def test_an_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
@@ -479,7 +479,7 @@ def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatc
     sitting.leaves()
 
 
-def test_no_color_as_an_option_stands_above_the_rest(person, monkeypatch):
+def test_the_option_no_color_takes_precedence(person, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert person.runs(["tools", "--no-color"]) == 0
     assert "calculator" in person.plain()
@@ -707,7 +707,7 @@ def test_help_version_and_completion_need_nothing_of_the_library(started):
         assert "_TOOLSEMBLE_COMPLETE" in started("--show-completion", shell)[1]
 
 
-def test_what_the_declarations_repeat_to_be_quick_is_so():
+def test_constants_repeated_for_a_fast_start_are_equal():
     assert app.PROVIDERS == PROVIDERS
     assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
     assert (app.PROGRAM, app.VARIABLE) == (completion.PROGRAM, completion.VARIABLE)
@@ -765,7 +765,7 @@ def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
     assert ended.value.code == 2
 
 
-def test_bytes_that_are_no_text_do_not_end_a_conversation(bot, monkeypatch, capsys):
+def test_undecodable_bytes_do_not_end_a_conversation(bot, monkeypatch, capsys):
     path = bot("lambda messages: messages[-1].text, lambda messages: messages[-1].text")
     monkeypatch.setattr(sys, "argv", ["toolsemble", "chat", "-q", "-m", f"{path}:model"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nRome\n"), encoding="utf-8"))
@@ -847,7 +847,7 @@ def test_a_line_stays_one_line_of_its_length(text, limit, shown):
     assert escape_line(text, limit) == shown
 
 
-def test_what_an_encoding_does_not_have_is_escaped():
+def test_characters_outside_of_the_encoding_are_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     OutputStream(stream).write("café")
     assert stream.buffer.getvalue() == b"caf\\xe9"
@@ -856,7 +856,7 @@ def test_what_an_encoding_does_not_have_is_escaped():
     assert OutputStream(stream).is_terminal is False
 
 
-def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards(person):
+def test_writes_to_a_suspended_screen_appear_afterwards(person):
     with person.sits():
         screen = Screen(colors=False)
         screen.show_status("working")
@@ -877,7 +877,7 @@ def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards
 @pytest.mark.parametrize(
     "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
 )
-def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch, words):
+def test_a_closed_output_is_detected_in_this_process(monkeypatch, words):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:

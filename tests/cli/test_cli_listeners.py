@@ -1,4 +1,4 @@
-"""Those who are told of a run on the command line: each takes whatever a stream can give."""
+"""Tests of the listeners of the command line with every kind of event."""
 
 import bisect
 import io
@@ -128,7 +128,7 @@ def test_every_event_is_in_the_table():
 
 
 @pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
-def test_a_person_is_told_of_any_event(event, told, capsys, monkeypatch):
+def test_any_event_is_written_as_text(event, told, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert taken(event, capsys).err == told
     assert taken(event, capsys, quiet=True).err == ""
@@ -150,7 +150,7 @@ def test_any_event_is_a_line_of_json(event, capsys):
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
     ],
 )
-def test_whatever_a_call_was_given_can_be_read_as_json(event, fields, capsys):
+def test_any_arguments_are_written_as_valid_json(event, fields, capsys):
     line = written(event, capsys)
     assert {name: line[name] for name in fields} == fields
     assert "result" not in line
@@ -196,7 +196,7 @@ def test_a_conversation_goes_on_when_telling_of_an_answer_fails(bot, started, mo
     assert started("chat", "-q", "-m", f"{path}:model") == told
 
 
-def test_a_conversation_ends_when_nobody_reads_it(bot, monkeypatch, capsys):
+def test_a_conversation_ends_when_its_output_is_closed(bot, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     path = bot('"One.", "Two."')
     reading, writing = os.pipe()
@@ -268,7 +268,7 @@ def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code,
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_call_by_hand_that_nobody_can_approve_says_how_it_can_be_made(bot, started, monkeypatch, options):
+def test_a_call_without_a_terminal_for_approval_says_how_to_approve_it(bot, started, monkeypatch, options):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     code, out, err = started("call", f"{bot()}:delete", "x", *options)
     assert code == 3
@@ -303,7 +303,7 @@ def test_arguments_are_objects_of_json_where_they_are_objects(given, arguments, 
     )
 
 
-def test_a_call_has_one_form_in_json_whoever_makes_it(bot, started):
+def test_a_call_has_the_same_json_form_in_every_command(bot, started):
     path = bot(TWICE)
     _, asked, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
     _, called, _ = started("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
@@ -338,7 +338,7 @@ def test_arguments_of_any_depth_can_be_written(capsys):
             assert taken(event, capsys, as_json=True).out.endswith("}\n")
 
 
-def test_a_file_is_no_model(bot, started):
+def test_a_file_is_not_a_model(bot, started):
     path = bot()
     told = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
     assert started("ask", "q", "-m", path) == (2, "", told)

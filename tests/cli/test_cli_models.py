@@ -1,4 +1,4 @@
-"""The commands about models, with stand-ins for what looks around, downloads and serves."""
+"""Tests of the commands about models, with fakes for discovery, downloads and the server."""
 
 import json
 import signal

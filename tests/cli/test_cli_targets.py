@@ -1,4 +1,4 @@
-"""Which tools are meant by what a person writes."""
+"""Tests of targets: the tools named on the command line."""
 
 import sys
 
@@ -146,7 +146,7 @@ def test_several_targets_are_one_toolbox():
         ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
     ],
 )
-def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
+def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told):
     write("my_tools.py", TOOLS)
     write("empty.py", "")
     write("broken.py", "1 / 0")
@@ -163,14 +163,14 @@ def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
 
 
 @pytest.mark.parametrize("target", ["stopping", "stopping.py"])
-def test_ctrl_c_while_a_module_is_loaded_is_no_fault_of_the_module(write, target):
+def test_ctrl_c_while_a_module_is_loaded_is_not_an_error_of_the_module(write, target):
     write("stopping.py", "raise KeyboardInterrupt")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             load_toolbox([target])
 
 
-def test_what_a_module_imports_is_not_its_own_unless_it_says_so(write):
+def test_imported_objects_are_included_only_if_all_names_them(write):
     write("my_tools.py", TOOLS)
     write(
         "mine.py",
@@ -200,7 +200,7 @@ def test_a_module_without_source_shows_all_it_has(write):
     assert list(find_tools(module)) == ["calculator"]
 
 
-def test_a_toolbox_stays_as_it_is_and_stands_alone(write):
+def test_a_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
     write("boxed.py", f"{TOOLS}\nbox = Toolbox([add, shout], approve=['add'])\n")
     box = load_object("boxed:box")
     assert load_toolbox(["boxed:box"]) is box
@@ -217,7 +217,7 @@ def test_a_module_whose_tools_are_all_in_its_toolbox_is_that_toolbox(write):
     assert load_toolbox(["boxed"]) is load_object("boxed:box")
 
 
-def test_a_file_is_run_once_and_takes_nobodys_name(write):
+def test_a_file_is_run_once_and_replaces_no_module(write):
     write("helper.py", "word = 'helped'")
     path = write(
         "json.py",
@@ -230,7 +230,7 @@ def test_a_file_is_run_once_and_takes_nobodys_name(write):
     assert module.helper.word == "helped"
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_a_directory_is_not_a_file(tmp_path):
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(ToolDefinitionError, match=r"There is no file 'folder\.py'"):
         load_file("folder.py")

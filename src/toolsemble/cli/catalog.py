@@ -32,9 +32,8 @@ def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: 
             screen.write(json_line(json.loads(specification.to_json())))
     else:
         titles = ["tool", "parameters", "what it does"]
-        show_table(
-            screen, titles, [[each.name, _format_parameters(each), _summarize(each)] for each in box.specifications]
-        )
+        rows = [[each.name, _format_parameters(each), _summarize(each)] for each in box.specifications]
+        show_table(screen, titles, rows)
     return Exit.DONE
 
 
@@ -57,7 +56,7 @@ def explain(target: str, provider: str | None, screen: Screen, *, as_json: bool)
             fields = {"path": note.path, "keyword": note.keyword, "action": note.action, "detail": note.detail}
             screen.write(json_line({"tool": name, "provider": where, **fields}))
     elif rows:
-        titles = ["tool", "provider", "where", "keyword", "what becomes of it"]
+        titles = ["tool", "provider", "where", "keyword", "change"]
         cells = [[name, where, note.path, note.keyword, _describe_note(note)] for name, where, note in rows]
         show_table(screen, titles, cells)
     else:
@@ -72,10 +71,10 @@ def _describe_note(note: Any) -> str:
 
 def _make_row(entry: BuiltIn) -> list[str]:
     try:
-        fields = _summarize(Toolbox([make_built_in(entry.name, "", shown=True)]).specifications[0])
+        summary = _summarize(Toolbox([make_built_in(entry.name, "", shown=True)]).specifications[0])
     except ToolDefinitionError as problem:  # an extra is not installed
-        fields = f"not available: {problem}"
-    return [entry.form, fields]
+        summary = f"not available: {problem}"
+    return [entry.form, summary]
 
 
 def _installed_built_ins() -> list[object]:
