@@ -1,4 +1,4 @@
-"""The tool for dates, times and time zones: every form, and what it says instead of guessing."""
+"""Tests of the tool for dates, times and time zones."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_the_structured_output_is_what_the_standard_library_has(question, value)
         (
             "convert 2024-03-15T12:00:00Z from America/New_York to Asia/Tokyo",
             (
-                "'2024-03-15T12:00:00Z' has another offset than America/New_York, where it is "
+                "'2024-03-15T12:00:00Z' has a different offset than America/New_York, where it is "
                 "2024-03-15T08:00:00 America/New_York; leave out the offset or the timezone"
             ),
         ),
@@ -375,7 +375,7 @@ def test_errors_quote_the_bad_part(question, message):
         """
     ),
 )
-def test_what_people_call_a_zone_leads_to_its_name(called, zone):
+def test_a_nickname_of_a_zone_suggests_its_name(called, zone):
     message = f"Unknown timezone: {called!r}. Did you mean {zone!r}?"
     assert TOOL.execute(f"now in {called}").error_message == message
     assert TOOL.execute(f"now in {zone}").is_success
@@ -390,7 +390,7 @@ def test_every_nickname_is_one_of_a_zone_that_exists():
 @pytest.mark.parametrize(
     ("question", "part"), [("2024-03-15 noon", "2024-03-15 noon"), ("days in february 2024", "days")]
 )
-def test_what_is_no_moment_is_not_taken_for_a_zone(question, part):
+def test_an_invalid_moment_is_not_reported_as_a_zone(question, part):
     assert TOOL.execute(question).error_message.startswith(f"Not a date or time: {part!r}; write ")
 
 
@@ -404,13 +404,13 @@ def test_what_is_no_moment_is_not_taken_for_a_zone(question, part):
         ("arrival + 3 days", "arrival", "2024-03-15 + 3 days"),
     ],
 )
-def test_a_word_in_place_of_a_date_is_told_to_be_written_as_a_date(question, part, asked):
+def test_a_word_instead_of_a_date_asks_for_a_date(question, part, asked):
     message = TOOL.execute(question).error_message
     assert message == f"Not a date or time: {part!r}; write the date itself, as in: {asked}"
 
 
 @pytest.mark.parametrize("question", ["", "hello", "2024-03-15T12:00:60Z", "3 days", "\u0661\u0662\u0663\u0664-03-15"])
-def test_what_is_not_understood_is_told_all_forms_and_each_of_them_works(question):
+def test_an_unknown_question_lists_all_forms_and_each_of_them_works(question):
     message = TOOL.execute(question).error_message
     assert message.startswith(f"Not a date or time: {question!r}; write the date itself, and ask like: ")
     examples = message.partition(" like: ")[2].split("; ")
@@ -436,19 +436,19 @@ def test_without_a_clock_it_is_the_real_one():
     assert before <= DateTimeTool().execute("now").structured_output <= datetime.datetime.now(UTC)
 
 
-def test_a_clock_may_stand_in_any_zone():
+def test_a_clock_may_have_any_zone():
     clock = DateTimeTool(lambda: datetime.datetime(2024, 3, 15, 21, 30, tzinfo=zoneinfo.ZoneInfo("Asia/Tokyo")))
     assert clock.execute("now").text == "2024-03-15T12:30:00 UTC"
 
 
 @pytest.mark.parametrize("given", [datetime.datetime(2024, 3, 15), None, 1710504000])  # noqa: DTZ001 - naive is the test
 def test_a_clock_without_a_zone_is_a_mistake_of_the_program(given):
-    with pytest.raises(ToolConfigurationError, match="The clock of 'datetime' must give an aware datetime, not "):
+    with pytest.raises(ToolConfigurationError, match="The clock of 'datetime' must return an aware datetime, not "):
         DateTimeTool(lambda: given).execute("now")
 
 
 def test_a_clock_is_a_function():
-    with pytest.raises(ToolDefinitionError, match="clock must be a function without arguments, not datetime"):
+    with pytest.raises(ToolDefinitionError, match="clock must be a callable without arguments, not datetime"):
         DateTimeTool(NOW)
 
 

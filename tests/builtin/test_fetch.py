@@ -1,4 +1,4 @@
-"""Exchanges with servers that are slow, huge, broken, or lead somewhere else."""
+"""Tests of HTTP exchanges with servers that are slow, huge, broken or redirecting."""
 
 import asyncio
 import gzip
@@ -91,7 +91,7 @@ def test_a_body_is_read_up_to_the_limit(web, size, packed):
     assert (response.body, response.truncated) == (body[:LIMIT], size > LIMIT)
 
 
-def test_a_packed_body_that_never_unpacks_to_anything_is_cut_too(web):
+def test_a_gzip_body_without_output_is_truncated(web):
     packer = zlib.compressobj(wbits=31)
     nothing = packer.compress(b"") + b"".join(
         packer.flush(zlib.Z_FULL_FLUSH) or b"\0\0\0\xff\xff" for _ in range(LIMIT)
@@ -104,13 +104,13 @@ def test_a_packed_body_that_never_unpacks_to_anything_is_cut_too(web):
 @pytest.mark.parametrize("packing", ["br", "deflate", "zstd", "gzip, gzip"])
 def test_a_packing_that_was_not_asked_for_is_refused_by_name(web, packing):
     web.answers["/"] = (200, {"Content-Encoding": packing}, b"xx")
-    with pytest.raises(FetchError, match=f"packed as '{packing}', which was not asked for"):
+    with pytest.raises(FetchError, match=f"unsupported content encoding '{packing}'"):
         fetch(web.url())
 
 
-def test_a_body_that_is_not_the_gzip_it_says_is_refused(web):
+def test_an_invalid_gzip_body_fails(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, b"plain text")
-    with pytest.raises(FetchError, match="not the gzip that it says it is"):
+    with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
 
 
@@ -142,19 +142,19 @@ def test_the_limit_holds_for_all_members_together(web, size):
 @pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")], ids=["first", "second"])
 def test_gzip_that_is_cut_short_is_refused(web, before, end):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, before + gzip.compress(b"a long text")[:end])
-    with pytest.raises(FetchError, match="The answer is cut short: its gzip has no end"):
+    with pytest.raises(FetchError, match="The response ends in the middle of its gzip data"):
         fetch(web.url())
 
 
 def test_something_else_behind_a_member_is_refused(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"one") + b"two")
-    with pytest.raises(FetchError, match="not the gzip that it says it is"):
+    with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
 
 
 def test_gzip_of_nothing_but_beginnings_is_refused(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"") * 1001)
-    with pytest.raises(FetchError, match="gzip of more than 1000 members"):
+    with pytest.raises(FetchError, match="more than 1000 gzip members"):
         fetch(web.url(), limit=100_000)
 
 
@@ -163,7 +163,7 @@ def test_an_answer_without_a_body_may_name_a_packing(web):
     assert fetch(web.url()).body == b""
 
 
-def test_what_is_sent_and_what_comes_back_does_not_show_in_logs(web):
+def test_requests_and_responses_are_not_logged(web):
     web.answers["/"] = (200, {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
     request = Request("POST", web.url("/?key=t0p-s3cret"), {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
     response = asyncio.run(fetcher().fetch(request))
@@ -179,7 +179,7 @@ def test_what_is_sent_and_what_comes_back_does_not_show_in_logs(web):
         (799, "", "HTTP 799: unknown status"),
     ],
 )
-def test_a_failure_is_told_by_its_status_and_what_was_said(web, status, said, failure):
+def test_a_failure_has_the_status_and_the_body(web, status, said, failure):
     web.answers["/"] = (status, {}, said)
     response = fetch(web.url())
     assert (response.failed, response.failure(response.body.decode())) == (True, failure)
@@ -236,7 +236,7 @@ def test_a_redirect_is_followed(web, status, location):
 
 
 @pytest.mark.parametrize("status", [300, 304, 302])
-def test_an_answer_that_leads_nowhere_is_given_as_it_is(web, status):
+def test_a_redirect_without_a_location_is_returned(web, status):
     web.answers["/"] = (status, {}, b"")
     assert fetch(web.url()).status == status
 
@@ -255,7 +255,7 @@ def test_every_hop_is_checked(web, location):
     assert [path for _, path, *_ in web.requests] == ["/next", "/"]
 
 
-def test_another_server_is_told_nothing_that_was_meant_for_the_first(web):
+def test_another_server_receives_no_private_headers(web):
     with serving() as other:
         other.answers["/"] = (302, {"Location": web.url("/back")}, b"")
         web.answers["/"] = (307, {"Location": other.url()}, b"")
@@ -306,9 +306,9 @@ def test_a_server_that_is_not_there_is_named():
 @pytest.mark.parametrize(
     "answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", b"\0" * 99999]
 )
-def test_what_does_not_speak_http_is_named(web, answer):
+def test_a_server_without_http_is_named(web, answer):
     web.answers["/"] = lambda handler: handler.wfile.write(answer)
-    with pytest.raises(FetchError, match=r"'127\.0\.0\.1' did not answer as a web server does"):
+    with pytest.raises(FetchError, match=r"'127\.0\.0\.1' sent no valid HTTP response"):
         fetch(web.url())
 
 
@@ -366,7 +366,7 @@ def test_the_certificate_is_checked_for_the_name_in_the_url(encrypted, certifica
     assert encrypted.names == ["service.example", "other.example"]
 
 
-def test_a_certificate_that_nobody_signed_is_refused(encrypted):
+def test_an_untrusted_certificate_is_rejected(encrypted):
     here = {"resolver": lambda host, port: ["127.0.0.1"], "allow_hosts": ("service.example",)}
     with pytest.raises(FetchError, match=r"Cannot connect to 'service\.example': .*certificate"):
         fetch(encrypted.url(host="service.example"), **here)
@@ -374,12 +374,12 @@ def test_a_certificate_that_nobody_signed_is_refused(encrypted):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, True, "30", None])
-def test_a_time_limit_that_is_none_is_refused(timeout):
-    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds above 0"):
+def test_an_invalid_time_limit_is_rejected(timeout):
+    with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds"):
         fetcher(timeout=timeout)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "30", None])
-def test_a_size_limit_that_is_none_is_refused(limit):
-    with pytest.raises(ToolDefinitionError, match="max_bytes must be a number of bytes above 0"):
+def test_an_invalid_size_limit_is_rejected(limit):
+    with pytest.raises(ToolDefinitionError, match="max_bytes must be"):
         fetcher(limit=limit)

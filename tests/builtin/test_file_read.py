@@ -79,7 +79,7 @@ def test_lines_are_skipped_and_counted(base, offset, limit, given):
         ({"offset": 1}, "Missing required parameter(s) for 'FileReadInput': path"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told(base, arguments, problem):
+def test_invalid_arguments_are_reported(base, arguments, problem):
     assert read(base, **arguments).startswith(f"Error: {problem}")
 
 
@@ -104,7 +104,7 @@ def test_a_line_ends_at_a_line_feed(base, text, lines):
     ]
 
 
-def test_a_long_file_is_given_in_parts_that_say_so(base):
+def test_a_long_file_is_returned_in_parts_with_a_note(base):
     (base / "x.txt").write_text("".join(f"{n}\n" for n in range(1, 5001)))
     first = FileReadTool(base).execute('{"path": "x.txt"}')
     assert first.output == "".join(f"{n}\n" for n in range(1, 2001)) + "[lines 1-2000 of 5000]"
@@ -170,7 +170,7 @@ def test_the_encoding_is_found_out(base, data, text, encoding):
         "naïve café".encode() + b"\xff\1",
     ],
 )
-def test_a_binary_file_is_said_to_be_one(base, data):
+def test_a_binary_file_is_reported(base, data):
     (base / "x.bin").write_bytes(data)
     assert read(base, path="x.bin") == f"Error: 'x.bin' is a binary file of {len(data)} bytes, not text"
 
@@ -193,7 +193,7 @@ def test_an_absolute_path_is_denied_even_inside(base):
     assert read(base, path=str(base / "five.txt")) == f"Error: {DENIED}"
 
 
-def test_a_missing_file_is_told_by_its_name_only(base):
+def test_a_missing_file_is_reported_without_its_full_path(base):
     assert read(base, path="notes/none.txt") == "Error: File not found: 'notes/none.txt'"
 
 

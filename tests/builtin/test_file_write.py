@@ -75,7 +75,7 @@ def test_overwriting_is_the_default_and_programs_learn_what_was_done(base):
         ({"path": "a", "content": "", "mode": "delete"}, "Invalid arguments for 'FileWriteInput': mode: "),
     ],
 )
-def test_arguments_that_do_not_fit_are_told(base, arguments, problem):
+def test_invalid_arguments_are_reported(base, arguments, problem):
     assert write(base, **arguments).startswith(f"Error: {problem}")
 
 
@@ -145,7 +145,7 @@ def test_text_is_not_appended_to_a_binary_file(base):
 def test_text_is_not_appended_to_text_with_broken_bytes(base):
     (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
     told = write(base, path="x.txt", content="é", mode="append")
-    assert told == "Error: 'x.txt' has bytes that are no utf-8 text; nothing was appended"
+    assert told == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
     assert (base / "x.txt").read_bytes() == data
 
 
@@ -234,7 +234,7 @@ class TestApproval:
         assert request.arguments == {"path": "new.txt", "content": "new", "mode": "overwrite"}
         assert (base / "new.txt").read_text() == "new"
 
-    def test_what_is_rejected_is_not_written(self, base):
+    def test_a_rejected_call_writes_nothing(self, base):
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(ExitEarly("no")))
         reply = box.execute(ToolCall("file_write", {"path": "a/new.txt", "content": "new"}))
         assert reply.text == "Error: Rejected by reviewer: no"
@@ -280,7 +280,7 @@ class TestLeftovers:
         os.utime(file, (0, 0))
 
     @pytest.mark.parametrize("handles", [True, False])
-    def test_what_a_killed_writer_left_is_removed_by_a_later_one(self, handles, tmp_path):
+    def test_files_left_by_a_killed_writer_are_removed_later(self, handles, tmp_path):
         left = self.killed(tmp_path)
         self.age(left)
         Sandbox(tmp_path, handles=handles).write("b.txt", b"later")

@@ -1,4 +1,4 @@
-"""HTTP services as tools, called as a model calls them."""
+"""Tests of HttpTool, called as a model calls it."""
 
 import base64
 import json
@@ -80,8 +80,8 @@ def test_get_sends_the_string_in_the_query(web, method, url, text, path):
 
 
 @pytest.mark.parametrize("text", ["", ".", ".."])
-def test_what_would_lead_to_another_place_is_refused(web, text):
-    assert call(http(web.url("/users/{input}")), text).error_message == f"input: {text!r} cannot stand in a URL"
+def test_a_value_that_would_change_the_path_is_rejected(web, text):
+    assert call(http(web.url("/users/{input}")), text).error_message == f"input: {text!r} is not allowed in a URL"
     assert web.requests == []
 
 
@@ -163,7 +163,7 @@ def test_a_json_response_is_a_payload_for_programs(web):
 @pytest.mark.parametrize(
     ("kind", "body"), [("application/json", "{"), ("text/plain", "{}"), ("a/b+json", "[" * 200_000)]
 )
-def test_what_is_no_json_has_no_payload(web, kind, body):
+def test_a_response_that_is_not_json_has_no_payload(web, kind, body):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert call(http(web.url()), "x").structured_output is None
 
@@ -210,7 +210,7 @@ def test_a_cut_in_the_middle_of_a_letter_spoils_nothing_else(web):
         ("image/svg+xml", b"<svg/>", "<svg/>"),
     ],
 )
-def test_what_is_no_text_is_named_not_shown(web, kind, body, text):
+def test_a_binary_response_is_named_not_shown(web, kind, body, text):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert call(http(web.url()), "x").output == text
 
@@ -280,14 +280,14 @@ def test_secrets_are_sent_and_never_shown(web, caplog, settings, path):
         ({"secrets": {"KEY": ""}}, "nothing to hide", "nothing to hide"),
     ],
 )
-def test_what_is_configured_is_not_shown_however_it_is_repeated(web, settings, text, shown):
+def test_secrets_are_redacted_in_every_spelling(web, settings, text, shown):
     web.answers["/"] = text
     assert call(http(web.url(), **settings), "x").output == shown
 
 
 @pytest.mark.parametrize("kept", range(1, len("t0p-s3cret")))
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_cut_through_a_secret_shows_no_part_of_it(web, status, kept):
+def test_truncation_inside_a_secret_shows_no_part_of_it(web, status, kept):
     web.answers["/"] = (status, {}, "seen t0p-s3cret and more")
     told = call(http(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
     assert told == (
@@ -295,7 +295,7 @@ def test_a_cut_through_a_secret_shows_no_part_of_it(web, status, kept):
     )
 
 
-def test_a_cut_through_a_letter_of_a_secret_shows_no_part_of_it(web):
+def test_truncation_inside_a_character_of_a_secret_shows_no_part_of_it(web):
     web.answers["/"] = (200, {"Content-Type": "text/plain; charset=utf-16"}, "\ufeff: t0p-s3cret".encode("utf-16-le"))
     assert call(http(web.url(), auth="t0p-s3cret", max_bytes=15), "x").output.startswith(": ***\n")
 
@@ -305,13 +305,13 @@ def test_a_cut_elsewhere_leaves_the_text_alone(web):
     assert call(http(web.url(), auth="0123", max_bytes=6), "x").output == "a long\n[response truncated at 6 bytes]"
 
 
-def test_what_is_configured_does_not_show_in_logs():
+def test_secrets_are_not_logged():
     settings = {"headers": {"X-Key": "t0p-s3cret"}, "secrets": {"KEY": "t0p-s3cret"}}
     tool = http("https://example.com/?key=t0p-s3cret", **settings)
     assert "t0p-s3cret" not in repr(tool._endpoint)
 
 
-def test_a_basic_header_that_is_none_hides_itself(web):
+def test_an_invalid_basic_header_is_redacted_whole(web):
     web.answers["/"] = echoing
     assert "not-base64!" not in call(http(web.url(), headers={"Authorization": "Basic not-base64!"}), "x").output
 
@@ -330,7 +330,7 @@ def test_the_url_of_an_error_shows_no_secret():
     assert result.error_message.startswith("Cannot connect to '***'")
 
 
-def test_what_is_not_public_is_refused_by_default(web):
+def test_a_private_address_is_denied_by_default(web):
     result = call(http(web.url(), allow_hosts=()), "x")
     assert (result.error_message, web.requests) == ("Access denied: '127.0.0.1' is not a public address", [])
 
@@ -374,7 +374,7 @@ def test_others_are_not(web, method, failure):
 @pytest.mark.parametrize(
     ("failure", "retries", "requests"), [(500, 2, 1), (404, 2, 1), (503, 0, 1), (503, 1, 2), (503, 2, 3)]
 )
-def test_only_what_may_pass_is_tried_again_and_not_for_ever(web, failure, retries, requests):
+def test_only_temporary_errors_are_retried_a_limited_number_of_times(web, failure, retries, requests):
     web.answers["/"] = Flaky(*[failure] * 9)
     assert call(http(web.url(), method="GET", retries=retries), "x").error_message == f"HTTP {failure}: later"
     assert len(web.requests) == requests
@@ -408,7 +408,7 @@ def test_approval_shows_method_url_and_body_but_no_secret(web):
         ({"approval_description": "It costs money"}, "It costs money\nAn edit replaces the body, as plain text."),
     ],
 )
-def test_a_reviewer_is_told_what_an_edit_must_be(settings, form):
+def test_a_reviewer_sees_what_an_edit_replaces(settings, form):
     tool = http("https://example.com/", **settings)
     assert tool.approval_description.partition("\n")[2] == form
 
@@ -451,28 +451,28 @@ def test_calls_beside_each_other_do_not_mix(web):
         ({"url": None}, "url must begin with http"),
         ({"method": "TRACE"}, "method must be one of"),
         ({"method": None}, "method must be one of"),
-        ({"headers": {"Host": "evil"}}, "'Host' is no header that can be set"),
-        ({"headers": {"Content-Length": "1"}}, "is no header that can be set"),
-        ({"headers": {"A b": "1"}}, "is no header that can be set"),
-        ({"headers": {7: "1"}}, "is no header that can be set"),
-        ({"headers": {"X": "a\r\nY: b"}}, "the value of 'X' cannot be sent"),
-        ({"headers": {"X": "€"}}, "the value of 'X' cannot be sent"),
-        ({"headers": {"X": 1}}, "the value of 'X' cannot be sent"),
-        ({"auth": "a\nb"}, "the value of 'Authorization' cannot be sent"),
+        ({"headers": {"Host": "evil"}}, "'Host' cannot be set"),
+        ({"headers": {"Content-Length": "1"}}, "cannot be set"),
+        ({"headers": {"A b": "1"}}, "cannot be set"),
+        ({"headers": {7: "1"}}, "cannot be set"),
+        ({"headers": {"X": "a\r\nY: b"}}, "the value of 'X' must be one line"),
+        ({"headers": {"X": "€"}}, "the value of 'X' must be one line"),
+        ({"headers": {"X": 1}}, "the value of 'X' must be one line"),
+        ({"auth": "a\nb"}, "the value of 'Authorization' must be one line"),
         ({"auth": ("only",)}, "auth must be a bearer token"),
         ({"auth": 7}, "auth must be a bearer token"),
         ({"secrets": {"A B": "x"}}, "secrets: 'A B' must be a name"),
         ({"secrets": {"A": 1}}, "secrets: 'A' must be a name"),
         ({"secrets": {"A": "x\ny"}}, "secrets: 'A' must be a name"),
-        ({"retries": -1}, "retries must be a whole number"),
-        ({"retries": True}, "retries must be a whole number"),
+        ({"retries": -1}, "retries must be"),
+        ({"retries": True}, "retries must be"),
         ({"timeout": 0}, "timeout must be a number"),
-        ({"max_bytes": 0}, "max_bytes must be a number"),
+        ({"max_bytes": 0}, "max_bytes must be"),
         ({"allow_hosts": "localhost"}, "allow_hosts must be a list"),
         ({"input_type": str}, "str"),
     ],
 )
-def test_what_cannot_work_is_refused_while_the_tool_is_made(settings, problem):
+def test_invalid_settings_are_rejected_at_definition(settings, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         http(**{"url": "https://example.com/"} | settings)
 
@@ -484,13 +484,13 @@ def test_an_error_about_auth_does_not_show_it():
 
 
 def test_a_setting_that_does_not_exist_is_refused():
-    with pytest.raises(TypeError, match="HttpTool has no setting 'retry'; known are "):
+    with pytest.raises(TypeError, match="HttpTool has no setting 'retry'; the settings are "):
         http("https://example.com", retry=1)
 
 
 @pytest.mark.parametrize("settings", [{}, {"input_type": Order}])
 def test_a_placeholder_that_nothing_fills_is_refused(settings):
-    with pytest.raises(ToolDefinitionError, match=r"Tool 'service': nothing is known for \{id\} in the URL"):
+    with pytest.raises(ToolDefinitionError, match=r"Tool 'service': no argument or secret for \{id\} in the URL"):
         Toolbox([http("https://example.com/{id}", **settings)])
 
 

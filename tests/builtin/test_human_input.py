@@ -1,4 +1,4 @@
-"""A person whom the model can ask."""
+"""Tests of the tool with which a model asks a person."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def told(handler, tool=None):
         (Edit(""), ""),
     ],
 )
-async def test_the_model_is_told_what_the_person_says(decision, text):
+async def test_the_model_receives_the_answer_of_the_person(decision, text):
     assert await told(CallbackReview(lambda _: decision)) == text
 
 
@@ -52,7 +52,7 @@ async def test_without_a_reviewer_the_model_goes_on_by_itself():
         (None, "the answer was not a decision", False),
     ],
 )
-async def test_whoever_exits_early_stops_the_run(decision, message, timed_out):
+async def test_exit_early_stops_the_run(decision, message, timed_out):
     with pytest.raises(ExitEarlyError, match=message) as raised:
         await told(CallbackReview(lambda _: decision))
     assert raised.value.timed_out is timed_out

@@ -141,16 +141,16 @@ def test_a_path_may_begin_with_an_index():
         ('["\\x"]', 'Invalid path: the key "\\x": Invalid \\escape'),
     ],
 )
-def test_a_path_that_leads_nowhere_is_told_with_what_there_is(path, problem):
+def test_a_path_that_does_not_exist_lists_the_existing_keys(path, problem):
     assert parse(path).startswith(f"Error: {problem}")
 
 
-def test_the_size_of_an_array_is_told():
+def test_the_size_of_an_array_is_reported():
     told = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
     assert parse("[5]", [1, 2, 3]) == told
 
 
-def test_of_many_keys_the_first_are_told():
+def test_only_the_first_of_many_keys_are_listed():
     told = parse("x", {f"k{n}": n for n in range(30)})
     assert told.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
 
@@ -162,14 +162,14 @@ def test_of_many_keys_the_first_are_told():
         ("", "Invalid JSON: Expecting value: line 1 column 1 (char 0)"),
         ("{'a': 1}", "Invalid JSON: Expecting property name enclosed in double quotes"),
         ('{"a": 1', "Invalid JSON: Expecting ',' delimiter"),
-        ('{"a": NaN}', "Invalid JSON: NaN is no JSON value"),
-        ('{"a": -Infinity}', "Invalid JSON: -Infinity is no JSON value"),
+        ('{"a": NaN}', "Invalid JSON: NaN is not a JSON value"),
+        ('{"a": -Infinity}', "Invalid JSON: -Infinity is not a JSON value"),
         ('{"a": 1e999}', "Invalid JSON: the number 1e999 is too large"),
         (f'{{"a": {"1" * 5000}}}', "Invalid JSON: the number 11111111111111111111... has more than 4000 digits"),
         ("[" * 200_000, "Invalid JSON: it is nested too deeply"),
     ],
 )
-def test_what_is_no_json_is_told(path, document, problem):
+def test_invalid_json_is_reported(path, document, problem):
     assert parse(path, document).startswith(f"Error: {problem}")
 
 
@@ -313,7 +313,7 @@ NUMBER_AND_TRUE = [[1], [True], [1.0]]
         ("$[?search(@.a, $[0].b)]", [{"b": "x."}, {"a": "axb"}, {"a": "x"}], [{"a": "axb"}]),
     ],
 )
-def test_a_query_selects_what_the_standard_says(query, document, values):
+def test_a_query_follows_the_standard(query, document, values):
     assert repr(select(query, document)) == repr(values)
     assert parse(query, document) == json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
@@ -372,16 +372,16 @@ def test_a_query_selects_what_the_standard_says(query, document, values):
         "$[?" + "!" * 4000 + "@.a]",
     ],
 )
-def test_a_query_that_is_none_is_told(query):
+def test_an_invalid_query_is_reported(query):
     assert parse(query, [1]).startswith("Error: Invalid JSONPath: ")
 
 
-def test_a_query_that_is_none_is_told_in_words():
+def test_an_invalid_query_is_reported_in_words():
     assert parse("$[01]") == "Error: Invalid JSONPath: leading zero in index selector, line 1, column 2"
     assert parse("$" + "a" * 5000) == "Error: Invalid JSONPath: it has more than 5000 characters"
 
 
-def test_nothing_selected_is_no_error():
+def test_an_empty_selection_is_not_an_error():
     result = JsonParserTool().execute('{"json_path": "$.nothing", "json": "{}"}')
     assert result == ToolResult.success("[]", [])
 
@@ -414,7 +414,7 @@ def test_a_query_without_end_is_stopped(query, document):
 
 @pytest.mark.parametrize(("limit", "stopped"), [(10, True), (100, False)])
 def test_a_query_has_a_limit_of_steps_too(monkeypatch, limit, stopped):
-    monkeypatch.setattr(jsonpath, "_MOST_STEPS", limit)
+    monkeypatch.setattr(jsonpath, "_MAX_STEPS", limit)
     assert parse("$..*", list(range(20))).startswith("Error: ") is stopped
 
 
@@ -536,7 +536,7 @@ def test_a_pattern_is_bounded_by_the_clock_where_it_gets_little_of_the_processor
 
     def starved(expression, text, *, timeout, concurrent=False):
         """Match as on a machine that gives this program no time: only a moment of it passes."""
-        if timeout <= jsonpath._QUICK:
+        if timeout <= jsonpath._QUICK_SECONDS:
             raise TimeoutError
         return ended.wait(60) or None
 
@@ -550,7 +550,7 @@ def test_a_pattern_is_bounded_by_the_clock_where_it_gets_little_of_the_processor
 
 
 def test_a_pattern_that_takes_a_moment_longer_is_matched(monkeypatch):
-    monkeypatch.setattr(jsonpath, "_QUICK", 1e-9)
+    monkeypatch.setattr(jsonpath, "_QUICK_SECONDS", 1e-9)
     pattern = "a?" * 20 + "a" * 20
     box = Toolbox([JsonParserTool()])
     for text, found in (("a" * 20, [("a" * 20)]), ("a" * 19, [])):

@@ -1,4 +1,4 @@
-"""Services that describe themselves: one typed tool for each operation."""
+"""Tests of tools from OpenAPI documents."""
 
 import copy
 import json
@@ -201,7 +201,7 @@ def test_a_json_body_is_sent_and_checked(web):
     assert len(web.requests) == 1
 
 
-def test_a_body_that_is_left_out_is_none(web):
+def test_an_omitted_body_is_empty(web):
     web.answers["/v1/pets"] = b"done"
     assert call(web, "post_pets", {}).output == "done"
     assert web.requests[0][3] == b""
@@ -213,7 +213,7 @@ def test_a_text_body_and_an_argument_in_the_path(web):
     assert web.requests[0][2]["Content-Type"] == "text/plain"
     assert web.requests[0][3] == b'{"is": "text"}'
     assert call(web, "write_note_2", {"pet_id": "a/b"}).output == "done"
-    assert call(web, "write_note_2", {"pet_id": ".."}).error_message == "pet_id: '..' cannot stand in a URL"
+    assert call(web, "write_note_2", {"pet_id": ".."}).error_message == "pet_id: '..' is not allowed in a URL"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_form_is_sent_as_one(web, given, body):
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "€", "\0"])
 def test_an_argument_cannot_add_headers(web, value):
     result = call(web, "listPets", {"X-Trace-Id": value})
-    assert result.error_message == "X-Trace-Id: line breaks and letters beyond Latin-1 cannot stand in a header"
+    assert result.error_message == "X-Trace-Id: line breaks and characters outside Latin-1 are not allowed in a header"
     assert web.requests == []
 
 
@@ -310,7 +310,7 @@ def send(web, paths, arguments, base="", **settings):
 def test_a_list_in_the_path_cannot_lead_elsewhere(web, value):
     asked = {"name": "q", "in": "path", "required": True}
     result = send(web, {"/{q}": {"get": {"operationId": "it", "parameters": [asked]}}}, {"q": value})
-    assert (result.error_message.endswith("cannot stand in a URL"), web.requests) == (True, [])
+    assert (result.error_message.endswith("is not allowed in a URL"), web.requests) == (True, [])
 
 
 @pytest.mark.parametrize("key", ["limit", "api_key"])
@@ -371,7 +371,7 @@ def test_the_nearest_server_is_asked(web, operation, item, path):
     assert web.requests[0][1] == path
 
 
-def test_what_cannot_be_sent_can_be_left_out():
+def test_unsupported_operations_can_be_excluded():
     upload = {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}}
     document = changed(lambda it: it["paths"].update({"/files": {"post": upload, "query": {}}}))
     with pytest.raises(ToolDefinitionError) as problem:
@@ -414,20 +414,20 @@ def test_a_body_that_is_text_can_be_edited_as_text():
     ("document", "problem"),
     [
         ("{", "the document is not JSON"),
-        ("[]", "must be of version 3"),
-        ({"swagger": "2.0"}, "must be of version 3"),
-        ({"openapi": "2.0"}, "must be of version 3"),
+        ("[]", "must have version 3"),
+        ({"swagger": "2.0"}, "must have version 3"),
+        ({"openapi": "2.0"}, "must have version 3"),
         ({"openapi": "3.1.0"}, "has no paths"),
         (
             {"openapi": "3.1.0", "paths": {"/a": {"get": {}}}},
-            "the server of 'get_a' is '', which is no whole address; say where the service is with base_url=",
+            "the server of 'get_a' is '', which is not an absolute URL; set the URL of the service with base_url=",
         ),
         (
             {"openapi": "3.1.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}},
-            "the server of 'get_a' is '/v1', which is no whole address; say where the service is with base_url=",
+            "the server of 'get_a' is '/v1', which is not an absolute URL; set the URL of the service with base_url=",
         ),
         (parameter(style="matrix"), "cannot call 'listPets': its parameter 'x' has the style 'matrix'; .* only="),
-        (parameter(**{"in": "header", "name": "X: y"}), "cannot call 'listPets': no header can have the name 'X: y'"),
+        (parameter(**{"in": "header", "name": "X: y"}), "cannot call 'listPets': 'X: y' is not a valid header name"),
         (parameter(**{"in": "path", "style": "label"}), "its parameter 'x' has the style 'label'"),
         (parameter(**{"in": "header", "style": "form"}), "its parameter 'x' has the style 'form'"),
         (
@@ -440,10 +440,10 @@ def test_a_body_that_is_text_can_be_edited_as_text():
             {"openapi": "3.1.0", "paths": {"/a": {"$ref": "https://evil.example/a"}}},
             "only references inside the document",
         ),
-        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/b"}}}, "'#/b' refers to nothing"),
-        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/openapi/b"}}}, "'#/openapi/b' refers to nothing"),
-        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "references lead in a circle"),
-        (parameter(schema=7), "a schema is too deep, or is none: 7"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/b"}}}, "'#/b' does not exist"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/openapi/b"}}}, "'#/openapi/b' does not exist"),
+        ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "references are circular"),
+        (parameter(schema=7), "a schema is nested too deeply, or is not an object: 7"),
         (parameter(schema={"type": "nonsense"}), "the schema is not valid"),
         (changed(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})), "'post_pets': its body is nothing"),
         (
@@ -460,7 +460,7 @@ def test_a_document_that_cannot_be_read_is_refused(document, problem):
 
 
 def test_an_operation_that_does_not_exist_is_refused():
-    with pytest.raises(ToolDefinitionError, match="no operation 'buyPet'; known are listPets, post_pets"):
+    with pytest.raises(ToolDefinitionError, match="no operation 'buyPet'; the operations are listPets, post_pets"):
         HttpTool.from_openapi(DOCUMENT, only=["buyPet"])
 
 
@@ -552,7 +552,7 @@ def test_choices_that_multiply_are_refused_naming_the_place(choice):
 
 
 def test_operations_with_too_many_schemas_together_ask_to_choose(monkeypatch):
-    monkeypatch.setattr("toolsemble.builtin.openapi._MOST_SCHEMAS", 50)
+    monkeypatch.setattr("toolsemble.builtin.openapi._MAX_SCHEMAS", 50)
     schema = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(20)}}
     parameters = [{"name": "q", "in": "query", "schema": schema}]
     document = with_operations(10, parameters=parameters)
@@ -598,7 +598,7 @@ def redirecting(url, level, **variables):
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 def test_no_part_of_a_document_sends_credentials_to_another_origin(credentials, url, level):
     document = redirecting(url, level)
-    with pytest.raises(ToolDefinitionError, match=r"'it' would send credentials to .*; say where .* with base_url="):
+    with pytest.raises(ToolDefinitionError, match=r"'it' would send credentials to .*; set the URL .* with base_url="):
         HttpTool.from_openapi(document, **credentials)
     made = HttpTool.from_openapi(document, base_url="https://api.example/v2", **credentials)
     assert made[0].approval_description.startswith("GET https://api.example/v2/a\n")
@@ -618,7 +618,7 @@ def test_servers_of_one_origin_may_have_credentials(url):
 def test_credentials_need_a_server_of_the_whole_document():
     document = redirecting("https://one.example", "operation")
     del document["servers"]
-    with pytest.raises(ToolDefinitionError, match="and the document has no server; say where"):
+    with pytest.raises(ToolDefinitionError, match="and the document has no server; set the URL"):
         HttpTool.from_openapi(document, auth="TOKEN")
 
 

@@ -23,7 +23,7 @@ from toolsemble.builtin import ProcessTool, child, process
 pytestmark = pytest.mark.slow
 
 LONG = 1000
-"""Seconds that no test waits for: what takes that long is killed."""
+"""Seconds that no test waits for: programs that take this long are killed."""
 
 
 def python(program, *arguments, **settings):
@@ -121,7 +121,7 @@ def test_the_answer_is_one_json_object_or_plain_text(written, result):
     assert answering(written).execute("x") == result
 
 
-def test_bytes_that_are_no_text_are_replaced():
+def test_undecodable_bytes_are_replaced():
     assert python(r"import os; os.write(1, b'\xef\xbb\xbfa\xffb')").execute("").output == "a\ufffdb"
 
 
@@ -142,7 +142,7 @@ def test_another_exit_code_than_zero_is_a_failure(program, message):
     assert result.attributes["exit_code"] != 0
 
 
-def test_what_a_program_says_beside_its_answer_is_kept_for_programs():
+def test_standard_error_of_a_success_is_an_attribute():
     result = python("import sys; print('fine'); print('careful', file=sys.stderr)").execute("")
     assert result == ToolResult.success("fine", attributes={"stderr": "careful"})
 
@@ -217,13 +217,13 @@ class TestLimits:
         tool = python("import sys; print(sys.stdin.read(), sys.argv[1:])", "a b", "$HOME", max_cpu=60)
         assert tool.execute("hi").output == "{\"input\": \"hi\"}\n ['a b', '$HOME']"
 
-    def test_a_program_under_limits_that_is_missing_is_told(self):
+    def test_a_missing_program_is_reported_with_limits(self):
         tool = ProcessTool("worker", "Works", ["no-such-program"], max_cpu=60)
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
     def test_where_processes_cannot_be_limited_a_limit_is_refused(self, monkeypatch):
         monkeypatch.setattr(process, "LIMITS", False)
-        with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes"):
+        with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system"):
             python("", max_memory=1_000_000)
         python("")
 
@@ -272,7 +272,7 @@ def family(program, folder, **settings):
 
 
 class TestEnding:
-    def test_a_timeout_kills_the_program_and_what_it_started(self, tmp_path, clock):
+    def test_a_timeout_kills_the_program_and_its_children(self, tmp_path, clock):
         message, pids = late(family(STAY + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
         assert message == "Process timed out after 2 s"
         assert all(gone(pid) for pid in pids)
@@ -281,7 +281,7 @@ class TestEnding:
         program = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep({LONG})"
         assert python(program, timeout=1).execute("").error_message == "Process timed out after 1 s"
 
-    async def test_cancellation_kills_the_program_and_what_it_started(self, tmp_path):
+    async def test_cancellation_kills_the_program_and_its_children(self, tmp_path):
         task = asyncio.create_task(family(STAY + "wait", tmp_path).aexecute(""))
         pids = await asyncio.to_thread(wait_for, tmp_path / "pids")
         task.cancel()
@@ -289,7 +289,7 @@ class TestEnding:
             await task
         assert all(gone(pid) for pid in pids)
 
-    def test_an_interrupt_kills_the_program_and_what_it_started(self, tmp_path):
+    def test_an_interrupt_kills_the_program_and_its_children(self, tmp_path):
         code = (
             "from toolsemble.builtin import ProcessTool; "
             f"ProcessTool('parent', '', ['sh', '-c', {STAY + 'wait'!r}], cwd={str(tmp_path)!r}).execute('')"
@@ -313,7 +313,7 @@ class TestEnding:
                 await task
             assert all(gone(pid) for pid in pids.read_text().split())  # none, if it ended before it could write
 
-    def test_what_a_program_leaves_running_ends_with_it(self, tmp_path):
+    def test_children_left_running_are_killed(self, tmp_path):
         assert family(STAY + "echo done", tmp_path).execute("").output == "done"
         assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
 
@@ -321,12 +321,12 @@ class TestEnding:
         assert family(ESCAPE + "echo done", tmp_path).execute("").text == "done"
         os.kill(int(wait_for(tmp_path / "pids")[1]), signal.SIGKILL)
 
-    def test_a_timeout_kills_what_has_started_a_session_of_its_own(self, tmp_path, clock):
+    def test_a_timeout_kills_children_in_their_own_session(self, tmp_path, clock):
         message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
         assert message == "Process timed out after 2 s"
         assert all(gone(pid) for pid in pids)
 
-    async def test_cancellation_kills_what_has_started_a_session_of_its_own(self, tmp_path):
+    async def test_cancellation_kills_children_in_their_own_session(self, tmp_path):
         task = asyncio.create_task(family(ESCAPE + "wait", tmp_path).aexecute(""))
         pids = await asyncio.to_thread(wait_for, tmp_path / "pids")
         task.cancel()
@@ -420,19 +420,19 @@ class TestSurroundings:
         monkeypatch.chdir(tmp_path)
         assert python(program).execute("").output == str(tmp_path)
 
-    def test_no_shell_reads_the_command(self, tmp_path):
+    def test_the_command_is_not_passed_to_a_shell(self, tmp_path):
         tool = python("import sys; print(sys.argv[1:])", "; touch x", "$(touch x)", "*", cwd=tmp_path)
         assert tool.execute("`touch x`").output == "['; touch x', '$(touch x)', '*']"
         assert not (tmp_path / "x").exists()
 
-    def test_a_command_may_be_one_text_that_no_shell_reads(self):
+    def test_a_command_may_be_one_str_without_a_shell(self):
         assert ProcessTool("say", "Says it", "echo 'a  b' | cat $HOME").execute("").output == "a  b | cat $HOME"
 
-    def test_a_program_that_is_missing_is_told_without_its_arguments(self):
+    def test_a_missing_program_is_reported_without_its_arguments(self):
         tool = ProcessTool("worker", "Works", ["no-such-program", "--key=secret"])
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
-    def test_a_folder_that_has_gone_is_told(self, tmp_path):
+    def test_a_deleted_directory_is_reported(self, tmp_path):
         (tmp_path / "folder").mkdir()
         tool = python("", cwd=tmp_path / "folder")
         (tmp_path / "folder").rmdir()
@@ -485,7 +485,7 @@ class TestTyped:
         reply = await Toolbox([self.TOOL()]).aexecute(ToolCall("worker", {"item": "tea", "count": "2"}))
         assert json.loads(reply.text) == {"input": {"item": "tea", "count": 2}}
 
-    def test_what_does_not_fit_never_reaches_the_program(self):
+    def test_invalid_arguments_never_reach_the_program(self):
         reply = Toolbox([self.TOOL()]).execute(ToolCall("worker", {"count": 2}))
         assert reply.text == "Error: Missing required parameter(s) for 'Order': item"
 
@@ -525,14 +525,14 @@ class TestApproval:
 @pytest.mark.parametrize(
     ("command", "settings", "problem"),
     [
-        ([], {}, "command must be a list of texts, the first a program"),
-        ("", {}, "command must be a list of texts, the first a program"),
-        ([""], {}, "command must be a list of texts, the first a program"),
-        (["a\0b"], {}, "command must be a list of texts, the first a program"),
-        ([b"cat"], {}, "command must be a list of texts, the first a program"),
-        (["cat", 1], {}, "command must be a list of texts: "),
-        (None, {}, "command must be a list of texts: "),
-        ("echo 'open", {}, "command must be a list of texts: No closing quotation"),
+        ([], {}, "command must be a list of str, the first a program"),
+        ("", {}, "command must be a list of str, the first a program"),
+        ([""], {}, "command must be a list of str, the first a program"),
+        (["a\0b"], {}, "command must be a list of str, the first a program"),
+        ([b"cat"], {}, "command must be a list of str, the first a program"),
+        (["cat", 1], {}, "command must be a list of str: "),
+        (None, {}, "command must be a list of str: "),
+        ("echo 'open", {}, "command must be a list of str: No closing quotation"),
         ("cat", {"cwd": "/no/such/place"}, "cwd must be a directory that exists, not '/no/such/place'"),
         ("cat", {"timeout": 0}, "timeout must be a number above 0, not 0"),
         ("cat", {"timeout": True}, "timeout must be a number above 0, not True"),
@@ -540,11 +540,11 @@ class TestApproval:
         ("cat", {"max_output": -1}, "max_output must be a number above 0, not -1"),
         ("cat", {"max_memory": "1G"}, "max_memory must be a number above 0, not '1G'"),
         ("cat", {"max_cpu": 0}, "max_cpu must be a number above 0, not 0"),
-        ("cat", {"inherit_env": "HOME"}, "inherit_env must be a list of names of variables, not 'HOME'"),
-        ("cat", {"inherit_env": ["A", 1]}, "inherit_env must be a list of names of variables, not ['A', 1]"),
-        ("cat", {"inherit_env": None}, "inherit_env must be a list of names of variables, not None"),
-        ("cat", {"env": {"A": 1}}, "env must give each variable a text, but 'A' has none"),
-        ("cat", {"env": {"A=B": "x"}}, "env must give each variable a text, but 'A=B' has none"),
+        ("cat", {"inherit_env": "HOME"}, "inherit_env must be a list of variable names, not 'HOME'"),
+        ("cat", {"inherit_env": ["A", 1]}, "inherit_env must be a list of variable names, not ['A', 1]"),
+        ("cat", {"inherit_env": None}, "inherit_env must be a list of variable names, not None"),
+        ("cat", {"env": {"A": 1}}, "env must map names to str values, but 'A' does not"),
+        ("cat", {"env": {"A=B": "x"}}, "env must map names to str values, but 'A=B' does not"),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused_while_it_is_made(command, settings, problem):

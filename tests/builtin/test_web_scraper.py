@@ -1,4 +1,4 @@
-"""Pages of every kind, also those written to do harm, as a model meets them."""
+"""Tests of the web scraper with pages of every kind, including hostile ones."""
 
 import asyncio
 import io
@@ -13,8 +13,8 @@ from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
 from toolsemble.builtin import WebScraperTool
 from toolsemble.builtin import article as module
-from toolsemble.builtin.article import Article, article, extracted, main, reader
-from toolsemble.builtin.charset import decoded
+from toolsemble.builtin.article import Article, extract, extraction_program, main, read_article
+from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.web_scraper import Page
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ async def test_it_can_be_awaited(web):
     assert reply.text == MARKDOWN.format(base=web.url(""))
 
 
-def test_a_title_that_the_text_does_not_begin_with_stands_above_it(web):
+def test_a_title_that_the_text_does_not_begin_with_is_prepended(web):
     web.html(
         "/", f"<html><head><title>The\n title</title></head><body><p>{WORDS}</p><p>{WORDS} Again.</p></body></html>"
     )
@@ -141,7 +141,7 @@ def test_text_of_other_kinds_comes_as_it_is(web, kind, body, text):
         ("application/zip", b"PK\x03\x04", "application/zip"),
     ],
 )
-def test_what_is_no_text_is_refused_by_name(web, kind, body, named):
+def test_a_binary_page_is_rejected_by_its_type(web, kind, body, named):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert scrape(web.url()).error_message == (
         f"Cannot read content of type '{named}'; only web pages, text, JSON and XML can be read"
@@ -188,13 +188,13 @@ GREETING = "Größe, façade, naïve: €5"
     ],
 )  # fmt: skip
 def test_text_is_read_in_the_charset_that_it_is_in(declared, body, text):
-    assert decoded(body, declared) == text
+    assert decode_body(body, declared) == text
 
 
-def test_a_charset_that_nobody_names_is_found_out():
+def test_an_undeclared_charset_is_detected():
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
-    assert decoded(text.encode("cp1251")) == text
-    assert decoded(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
+    assert decode_body(text.encode("cp1251")) == text
+    assert decode_body(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
 
 
 def test_the_charset_of_a_page_reaches_its_text(web):
@@ -229,7 +229,7 @@ def test_the_limit_is_5_megabytes(web):
         (799, "unknown status"),
     ],
 )
-def test_a_status_without_a_page_is_told_by_its_number(web, status, phrase):
+def test_a_status_without_a_page_is_reported_by_its_number(web, status, phrase):
     web.answers["/"] = (status, {"Content-Type": "text/html"}, b"" if status in {204, 205, 304} else PAGE)
     assert scrape(web.url()).error_message == f"HTTP {status}: {phrase}"
 
@@ -254,16 +254,16 @@ def test_redirects_are_followed_and_each_hop_is_checked(web):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::1]:{}/", "file:///etc/passwd"]
 )
-def test_what_is_not_public_is_refused_by_default(web, url):
+def test_a_private_address_is_denied_by_default(web, url):
     reply = scrape(url.format(web.url("").rpartition(":")[2]), tool=WebScraperTool())
     assert reply.error_message.startswith("Access denied: ")
     assert web.requests == []
 
 
-async def test_a_page_that_keeps_a_parser_busy_is_given_up():
+async def test_a_page_that_takes_too_long_to_parse_fails():
     page = f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>"
     with pytest.raises(ToolExecutionError, match="The page takes too long to read"):
-        await article(page, "https://example.com/", 0.5)
+        await read_article(page, "https://example.com/", 0.5)
 
 
 def readers():
@@ -295,13 +295,13 @@ async def test_a_cancelled_call_leaves_no_reader_running(web):
 
 async def test_a_page_that_breaks_its_reader_is_refused():
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
-        await article(None, "https://example.com/", 60)
+        await read_article(None, "https://example.com/", 60)
 
 
 async def test_a_page_that_becomes_much_larger_is_refused():
     links = "".join(f"<p>{each}: {WORDS} <a href='{each}'>more</a></p>" for each in range(400))
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
-        await article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
+        await read_article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
 
 
 @pytest.mark.parametrize(
@@ -310,14 +310,14 @@ async def test_a_page_that_becomes_much_larger_is_refused():
      "\ud7ff\uffff" * 1000, "<html/>", "<?xml version='1.0' encoding='x'?><html><body>hi</body></html>", "]]>", "<a"],
 )  # fmt: skip
 async def test_hostile_pages_are_answered(html):
-    assert isinstance(await article(f"<html><body>{html}", "https://example.com/", 60), Article)
+    assert isinstance(await read_article(f"<html><body>{html}", "https://example.com/", 60), Article)
 
 
 def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
     job = {"html": f"<html><body><p>{WORDS}</p></body></html>", "url": "https://example.com/"}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
     main()
-    assert json.loads(capsys.readouterr().out) == {"title": "", "text": WORDS} == extracted(**job)
+    assert json.loads(capsys.readouterr().out) == {"title": "", "text": WORDS} == extract(**job)
 
 
 @pytest.mark.parametrize(
@@ -341,21 +341,21 @@ def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
     ],
 )
 def test_the_main_text_of_a_page(html, found):
-    assert extracted(html, "https://example.com/news") == found
+    assert extract(html, "https://example.com/news") == found
 
 
 def test_the_process_that_reads_pages_gets_so_much_memory_and_no_more():
-    assert reader(10).max_memory == 1 << 30
+    assert extraction_program(10).max_memory == 1 << 30
 
 
 def test_where_memory_cannot_be_limited_pages_are_read_all_the_same(monkeypatch):
     monkeypatch.setattr(module, "LIMITS", False)
-    assert reader(10).max_memory == 0
+    assert extraction_program(10).max_memory == 0
 
 
 def test_the_process_that_reads_pages_knows_no_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
-    assert "API_KEY" not in reader(10).variables
+    assert "API_KEY" not in extraction_program(10).variables
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

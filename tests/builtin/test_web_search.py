@@ -1,4 +1,4 @@
-"""Search services that answer as the real ones do, and pages that try to be more than one hit."""
+"""Tests of web search with simulated services and hostile pages."""
 
 import json
 import logging
@@ -115,13 +115,13 @@ async def test_every_service_can_be_awaited(web, service):
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_more_hits_are_given_than_asked_for(web, service):
+def test_no_more_hits_are_returned_than_requested(web, service):
     result = search(answer(web, service, SERVICES[service][2]), max_results=1)
     assert result.structured_output == [SearchHit(*ROME)]
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_hits_are_said_to_be_none(web, service):
+def test_no_hits_are_reported(web, service):
     result = search(answer(web, service, EMPTY[service]))
     assert (result.output, result.structured_output, result.is_success) == ("No results found.", [], True)
 
@@ -167,7 +167,7 @@ def test_a_service_that_is_not_there_is_named_without_its_key(service):
     assert result.error_message.startswith(f"{label}: Cannot connect to '127.0.0.1'")
 
 
-def test_an_error_of_a_service_is_told(web):
+def test_an_error_of_a_service_is_reported(web):
     assert search(answer(web, "tavily", "slow down", 429)).error_message == "Tavily: HTTP 429: slow down"
     body = {"error": f"Your account {KEY} has run out of searches."}
     assert search(answer(web, "serpapi", body)).error_message == "SerpAPI: Your account *** has run out of searches."
@@ -190,26 +190,28 @@ def test_an_error_is_cut_only_after_its_key_is_gone(web, length):
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "7", "[" * 100_000])
-def test_an_answer_that_is_no_json_object_is_refused(web, body):
-    assert search(answer(web, "brave", body)).error_message == "Brave: the answer is no JSON object"
+def test_an_answer_that_is_not_a_json_object_fails(web, body):
+    assert search(answer(web, "brave", body)).error_message == "Brave: the answer is not a JSON object"
 
 
 @pytest.mark.parametrize(
     "results",
     [None, 7, "text", {"a": 1}, [None, 7, "x", []], [{}], [{"title": "x"}], [{"url": None}], [{"url": {"a": 1}}]],
 )
-def test_hits_that_are_none_are_left_out(web, results):
+def test_invalid_hits_are_ignored(web, results):
     assert search(answer(web, "tavily", {"results": results})).output == "No results found."
 
 
 @pytest.mark.parametrize("body", [{"web": None}, {"web": []}, {"web": {"results": None}}])
-def test_a_service_without_web_results_has_none(web, body):
+def test_a_response_without_web_results_has_no_hits(web, body):
     assert search(answer(web, "brave", body)).output == "No results found."
 
 
 def test_a_service_that_wants_proof_of_being_human_is_named(web):
     result = search(answer(web, "duckduckgo", '<div class="anomaly-modal__title">Select all ducks</div>'))
-    assert result.error_message == ("DuckDuckGo: it takes this for a robot; wait a while, or use a service with a key")
+    assert result.error_message == (
+        "DuckDuckGo: it blocks automated requests; try again later, or use a provider with a key"
+    )
 
 
 def test_a_service_that_leads_elsewhere_is_not_followed(web):
@@ -259,13 +261,13 @@ async def test_any_object_that_can_search_is_a_provider(provider):
         ([SearchHit("Rome", None, "")], "SearchHit(title='Rome', url=None, snippet='')"),
     ],
 )
-def test_a_provider_that_gives_no_hits_is_told_what_was_expected(found, came):
+def test_a_provider_that_returns_no_hits_fails_with_the_expected_type(found, came):
     class Odd:
         def search(self, query, max_results):
             return found
 
     result = Toolbox([WebSearchTool(Odd())]).execute(ToolCall("web_search", {"query": "rain"})).result
-    expected = "The search provider must give a list of SearchHit, each of three texts; it gave"
+    expected = "The search provider must return a list of SearchHit with str fields, not"
     assert result.error_message == f"{expected} {came}"
 
 
@@ -294,7 +296,7 @@ def test_a_provider_that_fails_is_a_failed_call():
         (("t" * 201, "https://x.example/", "s" * 501), f"1. {'t' * 200}...\n   https://x.example/\n   {'s' * 500}..."),
     ],
 )  # fmt: skip
-def test_what_a_page_says_of_itself_stays_on_its_lines(hit, text):
+def test_each_field_of_a_hit_is_one_line(hit, text):
     assert search(WebSearchTool(Fixed(hit))).output == text
 
 
@@ -302,7 +304,7 @@ def test_what_a_page_says_of_itself_stays_on_its_lines(hit, text):
     "url", ["", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "/relative", "https://a b", "https://a\nb",
             "https://", f"https://x.example/{'a' * 2000}"],
 )  # fmt: skip
-def test_what_leads_to_no_page_is_no_hit(url):
+def test_a_hit_without_a_valid_url_is_ignored(url):
     assert search(WebSearchTool(Fixed(("a", url, "b"), BONN))).structured_output == [SearchHit(*BONN)]
 
 
@@ -315,7 +317,7 @@ def test_arguments_out_of_bounds_are_refused_before_anything_is_asked(arguments)
 
 
 def test_a_blank_query_is_refused():
-    assert search(WebSearchTool(Fixed()), query=" \n").error_message == "query: it is blank; say what to search for"
+    assert search(WebSearchTool(Fixed()), query=" \n").error_message == "query must not be blank"
 
 
 def test_what_the_model_sees():
@@ -357,7 +359,7 @@ def test_the_provider_can_be_named(monkeypatch):
         ("tavily", "TavilySearch needs a key: pass api_key, or set TAVILY_API_KEY"),
         ("brave", "BraveSearch needs a key: pass api_key, or set BRAVE_API_KEY"),
         ("serpapi", "SerpApiSearch needs a key: pass api_key, or set SERPAPI_API_KEY"),
-        ("searxng", "SearxngSearch needs to know where it is: pass base_url, or set SEARXNG_URL"),
+        ("searxng", "SearxngSearch needs a URL: pass base_url, or set SEARXNG_URL"),
     ],
 )
 def test_a_provider_that_cannot_search_is_refused(provider, problem):

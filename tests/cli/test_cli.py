@@ -1,4 +1,4 @@
-"""The program's commands, in this process: what they write, and how they end."""
+"""Tests of the commands, run in this process: their output and exit codes."""
 
 import io
 import itertools
@@ -21,9 +21,9 @@ from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceede
 from toolsemble.agent import ConversationMemory
 from toolsemble.cli import app, completion, main, program
 from toolsemble.cli.builtins import BUILT_INS
-from toolsemble.cli.exit_codes import Exit, exit_of, line_of
-from toolsemble.cli.screen import Pane, Screen
-from toolsemble.cli.visible import one_line, visible
+from toolsemble.cli.escape import escape, escape_line
+from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
+from toolsemble.cli.screen import OutputStream, Screen
 from toolsemble.definition.definition import PROVIDERS
 
 pytestmark = pytest.mark.slow
@@ -114,7 +114,7 @@ def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_sho
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_modules_and_tools_print_does_not_get_into_the_answer(bot, started, options):
+def test_prints_of_modules_and_tools_are_not_in_the_answer(bot, started, options):
     loud = '\nprint("Loading")\n@tool\ndef loud() -> str:\n    "Prints."\n    print("Working")\n    return "well"\n'
     path = bot('ToolCall("loud"), "Done."', more=loud)
     for printed, *words in (
@@ -138,16 +138,16 @@ def test_an_immediate_result_is_the_answer(bot, started):
         (
             "never",
             (
-                "  no delete: refused: nothing that needs approval may run (--approve never)\n"
+                "  no delete: rejected: nothing that needs approval may run (--approve never)\n"
                 "  -> Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n"
             ),
         ),
         (
             "ask",
             (
-                "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in "
+                "toolsemble: 'delete' is rejected: standard input is not a terminal, so nobody can be asked; run it in "
                 "a terminal, or with --approve always\n"
-                "  no delete: refused: standard input is not a terminal, so nobody can be asked\n"
+                "  no delete: rejected: standard input is not a terminal, so nobody can be asked\n"
                 "  -> Error: Rejected by reviewer: standard input is not a terminal, so nobody can be asked\n"
             ),
         ),
@@ -166,7 +166,7 @@ def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
     code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (code, out) == (3, "It is three.\n")
     assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
-    assert "the answer had to be given early: its calls were used up (--max-calls)\n" in err
+    assert "stopped early: the limit of calls was reached (--max-calls)\n" in err
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_run_that_fails_says_so_in_one_line_after_what_was_done(bot, started, 
     assert err.endswith(line)
 
 
-def test_a_model_that_is_asked_again_is_told_of(bot, started):
+def test_a_retry_of_the_model_is_shown(bot, started):
     path = bot('ModelError("busy", retryable=True, retry_after=0), "Here."')
     code, out, err = started("ask", "q", "-m", f"{path}:model")
     assert (code, out) == (0, "Here.\n")
-    assert "the model failed and is asked again in N s: busy\n" in err
+    assert "the model failed; retry in N s: busy\n" in err
 
 
 def test_an_interrupted_run_ends_cleanly_and_loses_nothing(bot, started):
@@ -300,21 +300,21 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["ask", " "], "There is no question: write it after 'ask', or '-' to read it from the input"),
+        (["ask", " "], "The question is missing: write it after 'ask', or '-' to read it from standard input"),
         (["ask"], "Missing argument 'QUESTION...'. See 'toolsemble ask --help'."),
         (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
         (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
-        (["ask", "q", "-m", "os:path"], "'os:path' is a module and no model: write os:path.NAME for a model in it"),
+        (["ask", "q", "-m", "os:path"], "'os:path' is a module, not a model: write os:path.NAME for a model in it"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),
         (["tools", "--provider", "nobody"], "Invalid value for '-p' / '--provider'"),
-        (["--show-completion", "cmd"], "There is no completion for the shell 'cmd'; say one of bash, zsh, fish"),
+        (["--show-completion", "cmd"], "Completion does not support the shell 'cmd'; use one of bash, zsh, fish"),
     ],
 )
-def test_misuse_is_told_in_one_line(started, words, line):
+def test_a_usage_error_is_reported_in_one_line(started, words, line):
     code, out, err = started(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"toolsemble: {line}")
@@ -324,7 +324,7 @@ def test_misuse_is_told_in_one_line(started, words, line):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["ask", " "], 2, "There is no question: write it after 'ask', or '-' to read it from the input"),
+        (["ask", " "], 2, "The question is missing: write it after 'ask', or '-' to read it from standard input"),
         (["ask", "q", "-m", "nobody:x"], 2, "Unknown model 'nobody:x'; known providers: "),
         (["ask", "q", "-t", "calclator"], 2, "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["ask", "q", "-m", "BOT:model", "--memory", "BOT/x"], 2, "The conversation memory 'BOT/x' cannot be used: "),
@@ -335,7 +335,7 @@ def test_misuse_is_told_in_one_line(started, words, line):
         (["chat", "--max-calls", "x"], 2, "Invalid value for '--max-calls': 'x' is not a valid integer"),
     ],
 )
-def test_what_fails_before_a_run_is_a_line_of_json_too(bot, started, words, code, message):
+def test_an_error_before_a_run_is_a_line_of_json(bot, started, words, code, message):
     path = bot()
     ended, out, err = started(*(word.replace("BOT", path) for word in words), "--json")
     line = json.loads(out)
@@ -365,7 +365,7 @@ def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
         assert "\x1b" not in err
 
 
-def test_what_a_model_chooses_by_itself_says_in_the_log_is_told(started, monkeypatch):
+def test_the_log_about_the_chosen_model_is_shown(started, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
     from toolsemble.cli import model  # noqa: PLC0415 - as above
@@ -397,7 +397,7 @@ def test_a_person_sees_the_text_as_it_comes_and_is_asked_about_calls(bot, person
     assert "\x1b[1;36mdelete\x1b[0m" in person.seen
 
 
-def test_an_edit_of_a_person_is_told(bot, person, monkeypatch):
+def test_an_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
@@ -479,7 +479,7 @@ def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatc
     sitting.leaves()
 
 
-def test_no_color_as_an_option_stands_above_the_rest(person, monkeypatch):
+def test_the_option_no_color_takes_precedence(person, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert person.runs(["tools", "--no-color"]) == 0
     assert "calculator" in person.plain()
@@ -496,8 +496,8 @@ def test_a_conversation_of_lines_is_answered_line_by_line(bot, started, monkeypa
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     code, out, err = started("chat", "-q", "-m", f"{path}:model", "-t", f"{path}:add")
     assert (code, out) == (0, "hello\nhello / hello / bye\nSlash.\nagain\n")
-    assert err.startswith("add\nThere is no command /hlep; did you mean /help?\n/help   what you can write here\n")
-    assert err.endswith("//text  says a text that begins with a slash\nA new conversation.\n")
+    assert err.startswith("add\nThere is no command /hlep; did you mean /help?\n/help   list the commands\n")
+    assert err.endswith("//text  send a text that begins with a slash\nNew conversation.\n")
 
 
 def test_a_conversation_goes_on_after_a_failure_and_says_so_in_the_end(bot, started, monkeypatch):
@@ -533,7 +533,7 @@ def test_the_end_of_the_input_leaves_a_conversation(bot, person):
     actor = person.answers(("> ", "\x04"))
     assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
     actor.join(60)
-    assert person.plain().startswith("/help tells what you can write; Ctrl-C stops an answer.\n> ")
+    assert person.plain().startswith("/help lists the commands; Ctrl-C stops an answer.\n> ")
 
 
 def test_ctrl_c_at_the_prompt_only_empties_the_line(bot, person, monkeypatch):
@@ -609,7 +609,11 @@ def test_explain_says_what_a_provider_does_not_see(started):
         "detail": "at least 0",
     }
     assert {row.split("\t")[1] for row in started("explain", "file_read")[1].splitlines()} >= {"google", "openai"}
-    assert started("explain", "calculator", "-p", "mcp") == (0, "", "Nothing is lost: mcp sees it as it is declared.\n")
+    assert started("explain", "calculator", "-p", "mcp") == (
+        0,
+        "",
+        "Nothing is lost: mcp gets the tool as it is declared.\n",
+    )
 
 
 # --- calling by hand
@@ -637,7 +641,7 @@ def test_explain_says_what_a_provider_does_not_see(started):
         (["BOT:add", "1", "2"], (2, "", "toolsemble: Arguments are JSON text or pairs such as a=value, not '1 2'\n")),
         (["BOT:add", "a=1", "b=2", "a=3"], (2, "", "toolsemble: 'a' is given 2 times; give it once, or write JSON\n")),
         (["BOT:show", "a=1", "a=2"], (0, "shown: a=1 a=2\n", "")),
-        (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which only programs can get\n")),
+        (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which is available to programs only\n")),
     ],
 )
 def test_a_tool_is_called_by_hand(bot, started, words, expected):
@@ -703,7 +707,7 @@ def test_help_version_and_completion_need_nothing_of_the_library(started):
         assert "_TOOLSEMBLE_COMPLETE" in started("--show-completion", shell)[1]
 
 
-def test_what_the_declarations_repeat_to_be_quick_is_so():
+def test_constants_repeated_for_a_fast_start_are_equal():
     assert app.PROVIDERS == PROVIDERS
     assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
     assert (app.PROGRAM, app.VARIABLE) == (completion.PROGRAM, completion.VARIABLE)
@@ -714,7 +718,7 @@ def test_completion_is_set_up_once(started, monkeypatch, tmp_path):
     monkeypatch.setenv("SHELL", "/bin/bash")
     (tmp_path / ".bashrc").write_text("alias ll='ls -l'")
     assert started("--install-completion", "auto")[1].startswith("Added one line to ")
-    assert started("--install-completion", "bash")[1].endswith("sets it up already.\n")
+    assert started("--install-completion", "bash")[1].startswith("Already installed in ")
     hook = 'eval "$(toolsemble --show-completion bash)"'
     assert (tmp_path / ".bashrc").read_text() == f"alias ll='ls -l'\n{hook}\n"
     assert started("--install-completion", "fish")[0] == 0
@@ -761,7 +765,7 @@ def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
     assert ended.value.code == 2
 
 
-def test_bytes_that_are_no_text_do_not_end_a_conversation(bot, monkeypatch, capsys):
+def test_undecodable_bytes_do_not_end_a_conversation(bot, monkeypatch, capsys):
     path = bot("lambda messages: messages[-1].text, lambda messages: messages[-1].text")
     monkeypatch.setattr(sys, "argv", ["toolsemble", "chat", "-q", "-m", f"{path}:model"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nRome\n"), encoding="utf-8"))
@@ -806,7 +810,7 @@ def test_an_interrupt_before_anything_is_done_is_one_too(monkeypatch, started):
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (ToolDefinitionError("a\n b"), Exit.MISUSED, "a; b"),
+        (ToolDefinitionError("a\n b"), Exit.USAGE_ERROR, "a; b"),
         (ExitEarlyError("enough"), Exit.STOPPED, "enough"),
         (MaxIterationsExceededError("25"), Exit.STOPPED, "25"),
         (AgentExecutionError(""), Exit.FAILED, "AgentExecutionError"),
@@ -815,7 +819,7 @@ def test_an_interrupt_before_anything_is_done_is_one_too(monkeypatch, started):
     ],
 )
 def test_every_error_has_an_exit_code_and_a_line(error, code, line):
-    assert (exit_of(error), line_of(error)) == (code, line)
+    assert (exit_code_for(error), format_error(error)) == (code, line)
 
 
 # --- what is shown
@@ -832,7 +836,7 @@ def test_every_error_has_an_exit_code_and_a_line(error, code, line):
     ],
 )
 def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
-    assert visible(text) == shown
+    assert escape(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -840,31 +844,31 @@ def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
     [("abc", 3, "abc"), ("abcd", 3, "..."), ("a\nb", None, "a\\nb"), ("\n\n\n", 5, "\\n..."), ("a\tb", 9, "a\\tb")],
 )
 def test_a_line_stays_one_line_of_its_length(text, limit, shown):
-    assert one_line(text, limit) == shown
+    assert escape_line(text, limit) == shown
 
 
-def test_what_an_encoding_does_not_have_is_escaped():
+def test_characters_outside_of_the_encoding_are_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Pane(stream).write("café")
+    OutputStream(stream).write("café")
     assert stream.buffer.getvalue() == b"caf\\xe9"
-    assert Pane(stream).width == 80
+    assert OutputStream(stream).width == 80
     stream.close()
-    assert Pane(stream).is_terminal is False
+    assert OutputStream(stream).is_terminal is False
 
 
-def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards(person):
+def test_writes_to_a_suspended_screen_appear_afterwards(person):
     with person.sits():
         screen = Screen(colors=False)
-        screen.status("working")
+        screen.show_status("working")
         screen.answer("half a line", end="")
-        with screen.lent(), screen.lent():
+        with screen.suspend(), screen.suspend():
             person.until("half a line\r\n")
-            screen.tell("later")
-            screen.status("never shown")
+            screen.report("later")
+            screen.show_status("never shown")
             sys.stdout.write("[question]\n")
             sys.stdout.flush()
-        screen.status("working")
-        screen.status("working")
+        screen.show_status("working")
+        screen.show_status("working")
         screen.clear_status()
         screen.clear_status()
     assert person.plain() == "half a line\n[question]\nlater\n"
@@ -873,7 +877,7 @@ def test_what_is_written_while_somebody_else_has_the_terminal_appears_afterwards
 @pytest.mark.parametrize(
     "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
 )
-def test_a_reader_that_has_gone_is_seen_here_too(monkeypatch, words):
+def test_a_closed_output_is_detected_in_this_process(monkeypatch, words):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:
@@ -918,4 +922,4 @@ def test_several_targets_can_be_shown_at_once(started):
     code, out, _ = started("tools", "calculator, json_parser", "--json")
     assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
     assert started("explain", "calculator,json_parser", "--json")[0] == 0
-    assert started("tools", ",")[0] == Exit.MISUSED
+    assert started("tools", ",")[0] == Exit.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""Those who are told of a run on the command line: each takes whatever a stream can give."""
+"""Tests of the listeners of the command line with every kind of event."""
 
 import bisect
 import io
@@ -47,12 +47,12 @@ CIRCLE = []
 CIRCLE.append(CIRCLE)
 
 EARLY = {
-    "loop": "the model went in circles",
-    "max_cost": "it must not cost more",
-    "max_iterations": "its calls were used up (--max-calls)",
-    "max_seconds": "its time was up (--max-seconds)",
-    "max_tokens": "its tokens were used up (--max-tokens)",
-    "max_turns": "its turns were used up",
+    "loop": "the model repeated itself",
+    "max_cost": "the cost limit was reached",
+    "max_iterations": "the limit of calls was reached (--max-calls)",
+    "max_seconds": "the time limit was reached (--max-seconds)",
+    "max_tokens": "the limit of tokens was reached (--max-tokens)",
+    "max_turns": "the limit of turns was reached",
     "of_another_version": "of_another_version",
 }
 
@@ -63,28 +63,28 @@ TOLD = [
     (ArgumentsDelta(0, "{"), ""),
     (CallRequested(CALL), 'add {"a":1}\n'),
     (CallReplied(RECORD), 'add {"a":1}\n  -> 3\n'),
-    (ModelRetried("busy", 2.5), "the model failed and is asked again in 2.5 s: busy\n"),
+    (ModelRetried("busy", 2.5), "the model failed; retry in 2.5 s: busy\n"),
     (TurnEnded(AssistantMessage("Hm.")), ""),
     (Final(AgentResult("Three.")), "0.0 s\n"),
     *(
-        (Final(AgentResult("Three.", stop_reason=reason)), f"the answer had to be given early: {told}\n0.0 s\n")
+        (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {told}\n0.0 s\n")
         for reason, told in EARLY.items()
     ),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
-    (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed and is tried again in 0.5 s: bu\\nsy\n"),
-    (CallRetried("add", "c1", 1, 0.5, ""), "  .. add: failed and is tried again in 0.5 s\n"),
+    (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed; retry in 0.5 s: bu\\nsy\n"),
+    (CallRetried("add", "c1", 1, 0.5, ""), "  .. add: failed; retry in 0.5 s\n"),
     (CallProgress("add", "c1", 0.5, "half"), "  .. add 50% half\n"),
     (CallProgress("add", "c1", "odd", None), "  .. add\n"),
     (CallTimedOut("add", "c1", 5.0), "  .. add: took longer than 5 s\n"),
-    (CallAbandoned("add", "c1"), "  .. add: works on, though nobody waits for it\n"),
+    (CallAbandoned("add", "c1"), "  .. add: still running in the background\n"),
     (CacheHit("add", "c1"), "  .. add: answered from the cache\n"),
     (CallFinished("add", "c1", "success", ToolResult.success("3")), ""),
     (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), ""),
     (ReviewRequested(REQUEST), ""),
     (ReviewDecided(REQUEST, Continue()), "  ok add: approved\n"),
     (ReviewDecided(REQUEST, Edit('{"a":2}')), '  ok add: approved with {"a":2}\n'),
-    (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: refused: no\n"),
+    (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: rejected: no\n"),
     (SimpleNamespace(kind="of_another_version", __dataclass_fields__={}), ""),
 ]
 
@@ -112,7 +112,7 @@ def started(capsys):
 
 
 def taken(event, capsys, **setup):
-    Setup(**setup).listener(Screen(colors=False)).take(event)
+    Setup(**setup).make_listener(Screen(colors=False)).take(event)
     return capsys.readouterr()
 
 
@@ -128,7 +128,7 @@ def test_every_event_is_in_the_table():
 
 
 @pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
-def test_a_person_is_told_of_any_event(event, told, capsys, monkeypatch):
+def test_any_event_is_written_as_text(event, told, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert taken(event, capsys).err == told
     assert taken(event, capsys, quiet=True).err == ""
@@ -150,7 +150,7 @@ def test_any_event_is_a_line_of_json(event, capsys):
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
     ],
 )
-def test_whatever_a_call_was_given_can_be_read_as_json(event, fields, capsys):
+def test_any_arguments_are_written_as_valid_json(event, fields, capsys):
     line = written(event, capsys)
     assert {name: line[name] for name in fields} == fields
     assert "result" not in line
@@ -189,14 +189,14 @@ def test_a_conversation_goes_on_when_telling_of_an_answer_fails(bot, started, mo
     def take(self, event):
         raise KeyError("style")
 
-    monkeypatch.setattr("toolsemble.cli.text_output.Narrator.take", take)
+    monkeypatch.setattr("toolsemble.cli.text_output.TextOutput.take", take)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
     path = bot('"Never told."')
     told = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
     assert started("chat", "-q", "-m", f"{path}:model") == told
 
 
-def test_a_conversation_ends_when_nobody_reads_it(bot, monkeypatch, capsys):
+def test_a_conversation_ends_when_its_output_is_closed(bot, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     path = bot('"One.", "Two."')
     reading, writing = os.pipe()
@@ -268,13 +268,13 @@ def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code,
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_call_by_hand_that_nobody_can_approve_says_how_it_can_be_made(bot, started, monkeypatch, options):
+def test_a_call_without_a_terminal_for_approval_says_how_to_approve_it(bot, started, monkeypatch, options):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     code, out, err = started("call", f"{bot()}:delete", "x", *options)
     assert code == 3
     assert "Rejected by reviewer: standard input is not a terminal, so nobody can be asked" in out
     assert err == (
-        "toolsemble: 'delete' is refused: standard input is not a terminal, so nobody can be asked; run it in a "
+        "toolsemble: 'delete' is rejected: standard input is not a terminal, so nobody can be asked; run it in a "
         "terminal, or with --approve always\n"
     )
 
@@ -303,7 +303,7 @@ def test_arguments_are_objects_of_json_where_they_are_objects(given, arguments, 
     )
 
 
-def test_a_call_has_one_form_in_json_whoever_makes_it(bot, started):
+def test_a_call_has_the_same_json_form_in_every_command(bot, started):
     path = bot(TWICE)
     _, asked, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
     _, called, _ = started("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
@@ -338,7 +338,7 @@ def test_arguments_of_any_depth_can_be_written(capsys):
             assert taken(event, capsys, as_json=True).out.endswith("}\n")
 
 
-def test_a_file_is_no_model(bot, started):
+def test_a_file_is_not_a_model(bot, started):
     path = bot()
-    told = f"toolsemble: {path!r} is a module and no model: write {path}:NAME for a model in it\n"
+    told = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
     assert started("ask", "q", "-m", path) == (2, "", told)

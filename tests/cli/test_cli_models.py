@@ -1,4 +1,4 @@
-"""The commands about models, with stand-ins for what looks around, downloads and serves."""
+"""Tests of the commands about models, with fakes for discovery, downloads and the server."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ ENTRY = SimpleNamespace(
     name="tiny", file="tiny.gguf", size=600_000_000, memory=700_000_000, license="Apache-2.0", note="one call at a time"
 )
 PHASES = [("hub", "looking", 0, 0), ("hub", "downloading", 1, 2), ("hub", "downloading", 2, 2), ("", "checking", 2, 2)]
-SAID = "tiny: 600 MB to download once, about 1 min at 10 MB/s; 700 MB of memory at work, license Apache-2.0\n"
+SAID = "tiny: 600 MB to download, about 1 min at 10 MB/s; 700 MB of memory when running, license Apache-2.0\n"
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Which tools are meant by what a person writes."""
+"""Tests of targets: the tools named on the command line."""
 
 import sys
 
@@ -6,9 +6,9 @@ import pytest
 
 from helpers.terminal import forget_modules
 from toolsemble import Toolbox, ToolDefinitionError
-from toolsemble.cli.builtins import BUILT_INS, built_in
-from toolsemble.cli.modules import module_at, module_named, tools_in
-from toolsemble.cli.targets import split_targets, thing_at, toolbox_of, tools_of
+from toolsemble.cli.builtins import BUILT_INS, make_built_in
+from toolsemble.cli.modules import find_tools, load_file, load_module
+from toolsemble.cli.targets import load_object, load_toolbox, load_tools, split_targets
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ def write(tmp_path):
 
 
 def names(*targets):
-    return toolbox_of(targets).names
+    return load_toolbox(targets).names
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_several_targets_are_one_toolbox():
     assert split_targets(["calculator, datetime,", "", "human_input"]) == ["calculator", "datetime", "human_input"]
     assert names("calculator", "human_input") == ["calculator", "human_input"]
     with pytest.raises(ToolDefinitionError, match="Duplicate tool name: 'calculator'"):
-        toolbox_of(["calculator", "calculator"])
+        load_toolbox(["calculator", "calculator"])
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_several_targets_are_one_toolbox():
         ("web_search:nobody", "provider must have a method search"),
         ("broken", "'broken' cannot be loaded: ZeroDivisionError: division by zero"),
         ("broken.py", "'broken.py' cannot be loaded: ZeroDivisionError: division by zero"),
-        ("ending", "'ending' cannot be loaded: it ended the program while it was loaded"),
-        ("ending.py", "'ending.py' cannot be loaded: it ended the program while it was loaded"),
+        ("ending", "'ending' cannot be loaded: it raised SystemExit while it was loaded"),
+        ("ending.py", "'ending.py' cannot be loaded: it raised SystemExit while it was loaded"),
         ("leaving", "'leaving' cannot be loaded: GeneratorExit"),
         ("leaving.py", "'leaving.py' cannot be loaded: GeneratorExit"),
         ("counted", "'counted': __all__ must be a list of names, not 5"),
@@ -146,7 +146,7 @@ def test_several_targets_are_one_toolbox():
         ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
     ],
 )
-def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
+def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told):
     write("my_tools.py", TOOLS)
     write("empty.py", "")
     write("broken.py", "1 / 0")
@@ -158,19 +158,19 @@ def test_a_wrong_target_is_refused_with_what_is_near(write, target, told):
     write("lacking.py", "import no_such_thing")
     write("misspelled.py", "def f(:")
     with pytest.raises(ToolDefinitionError) as refused:
-        toolbox_of([target])
+        load_toolbox([target])
     assert str(refused.value).startswith(told)
 
 
 @pytest.mark.parametrize("target", ["stopping", "stopping.py"])
-def test_ctrl_c_while_a_module_is_loaded_is_no_fault_of_the_module(write, target):
+def test_ctrl_c_while_a_module_is_loaded_is_not_an_error_of_the_module(write, target):
     write("stopping.py", "raise KeyboardInterrupt")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            toolbox_of([target])
+            load_toolbox([target])
 
 
-def test_what_a_module_imports_is_not_its_own_unless_it_says_so(write):
+def test_imported_objects_are_included_only_if_all_names_them(write):
     write("my_tools.py", TOOLS)
     write(
         "mine.py",
@@ -180,15 +180,15 @@ def test_what_a_module_imports_is_not_its_own_unless_it_says_so(write):
         "calculator = CalculatorTool()\nmultiply = my_tools.multiply\n"
         "def local():\n    from my_tools import add as calculator\n",
     )
-    assert list(tools_in(module_named("mine"))) == ["multiply", "calculator"]
+    assert list(find_tools(load_module("mine"))) == ["multiply", "calculator"]
     write("chosen.py", "from my_tools import add, multiply\n__all__ = ['add', 'missing']\n")
-    assert list(tools_in(module_named("chosen"))) == ["add"]
+    assert list(find_tools(load_module("chosen"))) == ["add"]
 
 
 def test_a_package_names_its_tools_by_import_and_all(write):
     write("package/__init__.py", "from .inner import *\nfrom . import inner\n")
     write("package/inner.py", TOOLS)
-    assert tools_in(module_named("package")) == {}
+    assert find_tools(load_module("package")) == {}
     assert names("package.inner:add") == ["add"]
 
 
@@ -196,56 +196,56 @@ def test_a_module_without_source_shows_all_it_has(write):
     import types  # noqa: PLC0415 - only here
 
     module = types.ModuleType("made_by_hand")
-    module.calculator = built_in("calculator", "")
-    assert list(tools_in(module)) == ["calculator"]
+    module.calculator = make_built_in("calculator", "")
+    assert list(find_tools(module)) == ["calculator"]
 
 
-def test_a_toolbox_stays_as_it_is_and_stands_alone(write):
+def test_a_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
     write("boxed.py", f"{TOOLS}\nbox = Toolbox([add, shout], approve=['add'])\n")
-    box = thing_at("boxed:box")
-    assert toolbox_of(["boxed:box"]) is box
-    assert toolbox_of(["boxed:box", "boxed:add"]) is box
+    box = load_object("boxed:box")
+    assert load_toolbox(["boxed:box"]) is box
+    assert load_toolbox(["boxed:box", "boxed:add"]) is box
     for targets in (["boxed:box", "calculator"], ["boxed"]):
-        with pytest.raises(ToolDefinitionError, match="a toolbox has rules of its own"):
-            toolbox_of(targets)
-    shown = Toolbox(tools_of("boxed", shown=True)).names
+        with pytest.raises(ToolDefinitionError, match="a toolbox has its own rules"):
+            load_toolbox(targets)
+    shown = Toolbox(load_tools("boxed", shown=True)).names
     assert shown == ["add", "times", "shout", "now", "add_then_shout"]
 
 
 def test_a_module_whose_tools_are_all_in_its_toolbox_is_that_toolbox(write):
     write("boxed.py", "from toolsemble import Toolbox, tool\n@tool\ndef a() -> str: ...\nbox = Toolbox([a])\n")
-    assert toolbox_of(["boxed"]) is thing_at("boxed:box")
+    assert load_toolbox(["boxed"]) is load_object("boxed:box")
 
 
-def test_a_file_is_run_once_and_takes_nobodys_name(write):
+def test_a_file_is_run_once_and_replaces_no_module(write):
     write("helper.py", "word = 'helped'")
     path = write(
         "json.py",
         "import json, helper\nfrom toolsemble import tool\ncount = 0\n@tool\ndef a() -> str:\n    return ''\n",
     )
-    module = module_at(str(path))
-    assert module_at("json.py") is module
+    module = load_file(str(path))
+    assert load_file("json.py") is module
     assert sys.modules["json"] is not module
     assert module.json is sys.modules["json"]
     assert module.helper.word == "helped"
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_a_directory_is_not_a_file(tmp_path):
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(ToolDefinitionError, match=r"There is no file 'folder\.py'"):
-        module_at("folder.py")
+        load_file("folder.py")
 
 
 def test_files_of_the_working_directory_do_not_take_the_place_of_installed_packages(write, tmp_path):
     write("tomllib.py", "evil = True")
-    assert not hasattr(module_named("tomllib"), "evil")
+    assert not hasattr(load_module("tomllib"), "evil")
     assert sys.path[-1] == str(tmp_path)
 
 
 def test_writing_files_needs_approval():
-    assert built_in("file_write", ".").requires_approval is True
+    assert make_built_in("file_write", ".").requires_approval is True
 
 
 def test_every_built_in_tool_can_be_looked_at_without_a_setting():
     for name in BUILT_INS:
-        assert Toolbox([built_in(name, "", shown=True)]).names == [name]
+        assert Toolbox([make_built_in(name, "", shown=True)]).names == [name]

@@ -1,4 +1,4 @@
-"""The program as a child: at a terminal with a person, in a pipe, and when it is interrupted."""
+"""Tests of the program in a child process: at a terminal, in a pipe, and interrupted."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Tools that are ready to use: each in a module of its own, each with only its own extra."""
+"""The built-in tools; importing one loads only its module and needs only its extra."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
     "WebSearchTool",
 ]
 
-# Whoever takes one tool pays for that one, and needs the extra of that one.
+# Lazy, so that a tool does not load the others or need their extras.
 __getattr__ = loader(
     globals(),
     {

@@ -1,26 +1,26 @@
-"""A tool that computes: exact, bounded, and never by way of Python's own evaluation."""
+"""``calculator``: a tool that evaluates arithmetic expressions exactly, without Python's ``eval``."""
 
 from __future__ import annotations
 
 from decimal import Decimal, Overflow, Subnormal, localcontext
 from fractions import Fraction
 
-from toolsemble.builtin.arithmetic.function import ENDLESS
-from toolsemble.builtin.arithmetic.number import TOO_LARGE, TOO_SMALL, Number, presented, working_context
-from toolsemble.builtin.arithmetic.parser import Operation, Step, program
+from toolsemble.builtin.arithmetic.number import TOO_LARGE, TOO_SMALL, Number, format_number, working_context
+from toolsemble.builtin.arithmetic.operation import EXPENSIVE
+from toolsemble.builtin.arithmetic.parser import Operation, Step, parse
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.tools.base import Tool
 
-_LONGEST = 10_000
-_MOST_WORK = 2 * 10**10  # squares of bits, as multiplication goes; some hundredths of a second
-_WORK_OF_ENDLESS = 5 * 10**7  # what sixty digits of a power, a logarithm or a sine take, in the same measure
+_MAX_LENGTH = 10_000
+_MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; some hundredths of a second
+_EXPENSIVE_WORK = 5 * 10**7  # of a power, a logarithm or a sine with 60 digits, in the same unit
 
 
 class CalculatorTool(Tool):
-    """Computes an expression with exact decimals; the structured output is the number, an ``int`` or a ``Decimal``.
+    """A tool that evaluates an arithmetic expression; the structured output is an ``int`` or a ``Decimal``.
 
-    Whole numbers are ints and come with all their digits, others with fifteen significant ones. ``round`` takes halves
+    Integers are returned with all digits, other numbers with 15 significant ones. ``round`` rounds halves
     away from zero, ``%`` has the sign of the dividend, ``//`` rounds down, angles are radians.
 
     >>> CalculatorTool().execute("0.1 + 0.2")
@@ -45,12 +45,12 @@ class CalculatorTool(Tool):
     inline = True
 
     def run(self, input: str) -> ToolResult:
-        """Compute one expression."""
-        if len(input) > _LONGEST:
-            raise ToolExecutionError(f"The expression is too long: {len(input):,} characters, at most {_LONGEST:,}")
+        """Evaluate one expression."""
+        if len(input) > _MAX_LENGTH:
+            raise ToolExecutionError(f"The expression is too long: {len(input):,} characters, at most {_MAX_LENGTH:,}")
         with localcontext(working_context()):
             try:
-                text, number = presented(_computed(program(input)))
+                text, number = format_number(_compute(parse(input)))
             except Overflow:
                 raise ToolExecutionError(TOO_LARGE) from None
             except Subnormal:
@@ -58,30 +58,30 @@ class CalculatorTool(Tool):
         return ToolResult.success(text, number)
 
 
-def _computed(steps: list[Step]) -> Number:
-    """Give the number that is left after all steps; refuse steps that would take too long together."""
+def _compute(steps: list[Step]) -> Number:
+    """Return the result of all steps; raise if they would take too long."""
     values: list[Number] = []
     work = 0
     for step in steps:
-        value = _applied(step, values) if isinstance(step, Operation) else step
-        work += _size(value) ** 2 + _WORK_OF_ENDLESS * _is_endless(step, value)
-        if work > _MOST_WORK:
+        value = _apply_operation(step, values) if isinstance(step, Operation) else step
+        work += _size(value) ** 2 + _EXPENSIVE_WORK * _is_expensive(step, value)
+        if work > _MAX_WORK:
             raise ToolExecutionError("The expression takes too much work; use fewer or smaller numbers")
         values.append(value)
     return values[0]
 
 
-def _applied(operation: Operation, values: list[Number]) -> Number:
-    """Take the operands from the values, and give what comes of them."""
-    operands = values[-operation.takes :]
-    del values[-operation.takes :]
+def _apply_operation(operation: Operation, values: list[Number]) -> Number:
+    """Pop the operands from the values, and return the result."""
+    operands = values[-operation.operands :]
+    del values[-operation.operands :]
     return operation.body(*operands)
 
 
-def _is_endless(step: Step, value: Number) -> bool:
-    return isinstance(step, Operation) and step.body in ENDLESS and isinstance(value, Decimal)
+def _is_expensive(step: Step, value: Number) -> bool:
+    return isinstance(step, Operation) and step.body in EXPENSIVE and isinstance(value, Decimal)
 
 
 def _size(value: Number) -> int:
-    """Give how many bits a number takes; those of decimals are few."""
+    """Return the number of bits of a fraction; those of decimals do not matter."""
     return value.numerator.bit_length() + value.denominator.bit_length() if isinstance(value, Fraction) else 0

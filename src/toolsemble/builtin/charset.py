@@ -1,4 +1,4 @@
-"""Bytes from the web as text, whatever their server says they are."""
+"""Decode bytes from the web, even if the server declares a wrong charset."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _DECLARED = re.compile(
     rb"""<(?:meta\b[^>]*?charset|\?xml\b[^>]*?encoding)\s*=\s*["']?\s*([a-zA-Z0-9_:.-]{1,40})""", re.IGNORECASE
 )
-_HALF_LETTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{0,2}\Z")
-_LOOKED_AT = 4096
+_INCOMPLETE_CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{0,2}\Z")
+_SEARCHED = 4096
 _SAMPLE = 65536
-# Codecs that are charsets of the web; Python has others, which run programs' escapes or names of hosts.
+# Python's codecs that are charsets of the web; others, such as unicode_escape and idna, are not.
 _CHARSETS = re.compile(
     r"utf-8|utf-16(-[lb]e)?|cp\d+|iso8859-\d+|koi8-[rut]|gb18030|big5(hkscs)?|shift_jis\w*|euc_\w+|iso2022_\w+|mac-\w+|johab|hz"
 )
-# As browsers read these names: nearly all who write the left one send the right one.
-_MEANT = {
+# The charsets that browsers use for these names, as most servers that declare the left one send the right one.
+_BROWSER_CHARSETS = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -29,8 +29,8 @@ _MEANT = {
     "euc_kr": "cp949",
     "utf-16": "utf-16-le",
 }
-# Scripts that can be told by their bytes; guesses between the charsets of Latin letters are no better than chance.
-_TELLABLE = {
+# Charsets that can be detected; guesses between those of Latin letters are no better than chance.
+_DETECTABLE = {
     "cp1251",
     "cp1253",
     "cp1255",
@@ -47,44 +47,44 @@ _TELLABLE = {
 _WESTERN = {"cp1252", "cp1254", "iso8859-15"}
 
 
-def decoded(body: bytes, declared: str = "", *, cut: bool = False) -> str:
-    """Give the text of a body: by its byte order mark, by what was declared, or by what the bytes look like.
+def decode_body(body: bytes, declared: str = "", *, truncated: bool = False) -> str:
+    """Return the text of a body: by its byte order mark, by the declared charset, or by detection.
 
-    With ``cut``, the body may end in the middle of a letter.
+    A truncated body may end in the middle of a character.
 
-    >>> decoded("Größe".encode("cp1252"), "iso-8859-1")
+    >>> decode_body("Größe".encode("cp1252"), "iso-8859-1")
     'Größe'
-    >>> decoded("Größe".encode(), "iso-8859-1")  # the server is wrong: this cannot be an accident
+    >>> decode_body("Größe".encode(), "iso-8859-1")  # valid UTF-8: the server is wrong
     'Größe'
     """
-    if cut:
-        body = _HALF_LETTER.sub(b"", body)
+    if truncated:
+        body = _INCOMPLETE_CHARACTER.sub(b"", body)
     for mark, charset in _MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(charset, "replace")
-    for charset in filter(None, (_charset(declared), _charset(_written(body)), "utf-8")):
+    for charset in filter(None, (_normalize(declared), _normalize(_declared_charset(body)), "utf-8")):
         try:
             return body.decode("utf-8" if charset in _WESTERN and _is_utf8(body) else charset)
         except UnicodeDecodeError:
             continue
-    return body.decode(_guessed(body), "replace")
+    return body.decode(_detect(body), "replace")
 
 
-def _written(body: bytes) -> str:
-    """Give the charset that a page names in its first lines."""
-    found = _DECLARED.search(body[:_LOOKED_AT])
+def _declared_charset(body: bytes) -> str:
+    """Return the charset that a page declares in its first lines."""
+    found = _DECLARED.search(body[:_SEARCHED])
     name = found[1].decode() if found else ""
-    # What could be read as letters so far is not in sixteen bits, whatever it says.
+    # The declaration itself was read as ASCII, so the page cannot be UTF-16.
     return "utf-8" if name.lower().startswith("utf-16") else name
 
 
-def _charset(name: str) -> str:
+def _normalize(name: str) -> str:
     try:
         found = codecs.lookup(name.strip()).name
     except (LookupError, ValueError):
         return ""
-    meant = _MEANT.get(found, found)
-    return meant if _CHARSETS.fullmatch(meant) else ""
+    charset = _BROWSER_CHARSETS.get(found, found)
+    return charset if _CHARSETS.fullmatch(charset) else ""
 
 
 def _is_utf8(body: bytes) -> bool:
@@ -95,9 +95,9 @@ def _is_utf8(body: bytes) -> bool:
     return True
 
 
-def _guessed(body: bytes) -> str:
-    import charset_normalizer  # noqa: PLC0415 - nearly every body says what it is
+def _detect(body: bytes) -> str:
+    import charset_normalizer  # noqa: PLC0415 - nearly every body declares its charset
 
     best = charset_normalizer.from_bytes(body[:_SAMPLE]).best()
-    found = _charset(best.encoding if best else "")
-    return found if found in _TELLABLE else "cp1252"
+    found = _normalize(best.encoding if best else "")
+    return found if found in _DETECTABLE else "cp1252"

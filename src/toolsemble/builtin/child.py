@@ -1,4 +1,4 @@
-"""A program that is started, given bytes, and ended with its whole process group."""
+"""Run a program with bytes on standard input, and kill it with its whole process group."""
 
 from __future__ import annotations
 
@@ -18,21 +18,33 @@ from typing import cast
 from toolsemble.processes import supervisor
 
 GRACE = 1.0
-"""How many seconds there are for the pipes of a program that has ended, and for one that was killed."""
-PATIENCE = 5.0
-"""Seconds for a supervisor to end a program with all its descendants; it is killed itself afterwards."""
+"""Seconds to wait for the pipes of a program that has exited, and for a program that was killed."""
+SUPERVISOR_GRACE = 5.0
+"""Seconds for a supervisor to kill a program with all its descendants; then it is killed itself."""
 LIMITS = find_spec("resource") is not None
-"""Whether this system can limit what a program uses."""
+"""Whether this system can limit a program's memory and processor time."""
 
-# What programs need to find others, to write text and to keep temporary files: nothing that could be secret.
-_CLEAN = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT")
-# A program of its own sets limits and supervises: code between fork and exec could hang in a process with threads.
+# The variables that programs need for executables, locales and temporary files; none of them is secret.
+_BASE_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "SYSTEMROOT",
+    "COMSPEC",
+    "PATHEXT",
+)
+# A separate program sets limits and supervises: code between fork and exec can deadlock in a process with threads.
 _SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2:])"
 _FOLDER = str(Path(supervisor.__file__).parent)
 _UNSUPERVISED = "-1"
-_PYTHON = getattr(sys, "_base_executable", "") or sys.executable  # quicker to start than that of an environment
+_PYTHON = getattr(sys, "_base_executable", "") or sys.executable  # starts faster than that of a virtual environment
 SUPERVISED = supervisor.SUPPORTED and bool(_PYTHON) and not getattr(sys, "frozen", False)
-"""Whether a supervisor starts programs and ends them with all their descendants: on Linux, with an interpreter."""
+"""Whether a supervisor starts programs and kills them with all their descendants: on Linux, with an interpreter."""
 
 _kill_group = getattr(os, "killpg", os.kill)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -40,33 +52,33 @@ _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started, and within which bounds.
+    """A program to run, its environment and its limits.
 
     >>> Program(("echo", "hello")).max_memory
     0
     """
 
     command: tuple[str, ...]
-    """The program and its arguments; no shell reads them."""
+    """The program and its arguments; they are not passed to a shell."""
     cwd: str | None = None
-    """The directory it works in; None for the current one."""
+    """The working directory; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Its variables, beside those that every program needs."""
+    """Environment variables, in addition to those that every program needs."""
     inherit_env: tuple[str, ...] = ()
-    """The names of variables that it gets from this process."""
+    """The names of variables that it inherits from this process."""
     max_output: int = 1024 * 1024
-    """How many bytes are kept of each of its streams."""
+    """The number of bytes kept of each of its output streams."""
     max_memory: int = 0
-    """How many bytes of memory it may have; 0 for any number."""
+    """The memory limit in bytes; 0: no limit."""
     max_cpu: int = 0
-    """How many seconds of processor time it may use; 0 for any number."""
+    """The limit of processor time in seconds; 0: no limit."""
 
-    def arguments(self, told: int | None) -> tuple[str, ...]:
-        """Return the command as it is really started: under a supervisor, which reads from a descriptor, or alone."""
-        if told is None and not self.max_memory and not self.max_cpu:
+    def command_line(self, control: int | None) -> tuple[str, ...]:
+        """Return the command line to execute: with a supervisor that reads from a file descriptor, or without."""
+        if control is None and not self.max_memory and not self.max_cpu:
             return self.command
         settings = (
-            _UNSUPERVISED if told is None else told,
+            _UNSUPERVISED if control is None else control,
             self.max_memory,
             self.max_cpu,
             int("LC_CTYPE" in self.variables),
@@ -75,25 +87,25 @@ class Program:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment as the program sees it."""
-        taken = {name: os.environ[name] for name in (*_CLEAN, *self.inherit_env) if name in os.environ}
-        return {**taken, **self.env}
+        """The environment of the program."""
+        inherited = {name: os.environ[name] for name in (*_BASE_VARIABLES, *self.inherit_env) if name in os.environ}
+        return {**inherited, **self.env}
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What a program left when it ended."""
+class Outcome:
+    """The outcome of a program."""
 
     code: int
     """Its exit code; negative for the signal that killed it."""
     output: bytes
-    """What it wrote to standard output, up to one byte more than is kept."""
+    """Its standard output, up to ``max_output`` + 1 bytes."""
     errors: bytes
-    """What it wrote to standard error, likewise."""
+    """Its standard error, up to ``max_output`` + 1 bytes."""
 
 
 class _Streams(asyncio.SubprocessProtocol):
-    """Keeps the beginning of what a program writes, and reads on, so that it is never held up."""
+    """The streams of a program; keeps the beginning and discards the rest, so that the program never blocks."""
 
     def __init__(self, limit: int) -> None:
         self._room = limit + 1
@@ -106,7 +118,7 @@ class _Streams(asyncio.SubprocessProtocol):
         kept = self.kept[fd]
         kept += data[: self._room - len(kept)]
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's own
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
         self._open.discard(fd)
         if not self._open:
             self.closed.set()
@@ -116,101 +128,103 @@ class _Streams(asyncio.SubprocessProtocol):
 
 
 class _Running:
-    """A program at work: its transport, its streams, and the pipe that tells its supervisor to end it."""
+    """A running program: its transport, its streams, and the pipe that tells its supervisor to kill it."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, streams: _Streams, line: FileIO | None) -> None:
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, streams: _Streams, control_writer: FileIO | None
+    ) -> None:
         self.transport = transport
         self.streams = streams
-        self._line = line
+        self._control = control_writer
 
     async def close(self) -> None:
-        """End the program with all that it has started, and close its pipes."""
+        """Kill the program with all its descendants, and close its pipes."""
         try:
-            if self._line is not None and self.transport.get_returncode() is None:
-                with suppress(OSError):  # it has just ended
-                    self._line.write(b"end")
-                await _briefly(self.streams.exited, PATIENCE)
+            if self._control is not None and self.transport.get_returncode() is None:
+                with suppress(OSError):  # it has just exited
+                    self._control.write(b"end")
+                await _wait_briefly(self.streams.exited, SUPERVISOR_GRACE)
         finally:
             _kill(self.transport)
             self.transport.close()
-            if self._line is not None:
-                self._line.close()
-        await _briefly(self.streams.exited)
+            if self._control is not None:
+                self._control.close()
+        await _wait_briefly(self.streams.exited)
 
 
-async def ended(program: Program, given: bytes, timeout: float | None) -> Ended:  # noqa: ASYNC109 - not for our part
-    """Return what came of a program that got these bytes on standard input; raise ``TimeoutError`` if it goes on.
+async def run_program(program: Program, input: bytes, timeout: float | None) -> Outcome:  # noqa: ASYNC109 - cleanup is not timed
+    """Run a program with these bytes on standard input and return its outcome; raise ``TimeoutError`` on timeout.
 
-    However it ends, its process group is killed. Late or cancelled, it is killed with all its descendants, daemons too,
-    where a supervisor starts it, as on Linux. A daemon that a program left before goes on, and may cost a second by
-    its pipes.
+    Its process group is always killed. On timeout or cancellation, a supervisor (on Linux) kills all its descendants
+    as well, including daemons. A daemon left by a program that exited keeps running; if it holds the pipes open, the
+    call takes a second longer.
 
     >>> import asyncio
-    >>> asyncio.run(ended(Program(("cat",)), b"hello", timeout=30))
-    Ended(code=0, output=b'hello', errors=b'')
+    >>> asyncio.run(run_program(Program(("cat",)), b"hello", timeout=30))
+    Outcome(code=0, output=b'hello', errors=b'')
     """
     running = await _start(program)
     transport, streams = running.transport, running.streams
     try:
-        entry = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
-        entry.write(given)
-        entry.close()
+        stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        stdin.write(input)
+        stdin.close()
         async with asyncio.timeout(timeout):
             await streams.exited.wait()
-        _kill(transport)  # what it left running holds its pipes open
-        await _briefly(streams.closed)
-        return Ended(cast("int", transport.get_returncode()), bytes(streams.kept[1]), bytes(streams.kept[2]))
+        _kill(transport)  # its children may hold its pipes open
+        await _wait_briefly(streams.closed)
+        return Outcome(cast("int", transport.get_returncode()), bytes(streams.kept[1]), bytes(streams.kept[2]))
     finally:
         await running.close()
 
 
 async def _start(program: Program) -> _Running:
-    starting = asyncio.ensure_future(_begin(program))
+    starting = asyncio.ensure_future(_spawn(program))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # Cancelled in the middle of it, asyncio would end the program alone, and wait for those who hold its pipes.
+        # When cancelled here, asyncio would kill only the program itself, and wait for its children to close the pipes.
         with suppress(OSError):
             await (await starting).close()
         raise
 
 
-async def _begin(program: Program) -> _Running:
-    told, line = os.pipe() if SUPERVISED else (None, None)
-    file = None if line is None else FileIO(line, "wb")
+async def _spawn(program: Program) -> _Running:
+    control, control_writer = os.pipe() if SUPERVISED else (None, None)
+    file = None if control_writer is None else FileIO(control_writer, "wb")
     try:
         transport, streams = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Streams(program.max_output),
-            *program.arguments(told),
+            *program.command_line(control),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             cwd=program.cwd,
             env=program.variables,
             start_new_session=True,
-            pass_fds=() if told is None else (told,),
+            pass_fds=() if control is None else (control,),
         )
     except BaseException:
         if file is not None:
             file.close()
         raise
     finally:
-        if told is not None:
-            os.close(told)
+        if control is not None:
+            os.close(control)
     return _Running(transport, streams, file)
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
     pid = transport.get_pid()
-    # The number of a program that has ended may be that of another by now.
+    # The process id of a program that has exited may have been reused.
     others = supervisor.descendants(pid) if transport.get_returncode() is None else []
-    # It leads a session, and so a group, of its own; what it starts belongs to that, unless it leaves.
+    # It leads its own session and process group; its children belong to the group unless they leave it.
     with suppress(ProcessLookupError, PermissionError):
         _kill_group(pid, _KILL)
     supervisor.kill(others)
 
 
-async def _briefly(event: asyncio.Event, seconds: float = GRACE) -> None:
+async def _wait_briefly(event: asyncio.Event, seconds: float = GRACE) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

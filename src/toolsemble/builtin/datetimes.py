@@ -1,4 +1,4 @@
-"""A tool that knows the time, the calendar and the time zones."""
+"""``datetime``: a tool that answers questions about dates, times and time zones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from toolsemble.runtime.extras import required
 from toolsemble.tools.base import Tool
 
 Clock: TypeAlias = Callable[[], datetime.datetime]
-_LONGEST = 200
+_MAX_LENGTH = 200
 
 
 class DateTimeTool(Tool):
-    """Answers questions about dates, times and time zones.
+    """A tool that answers questions about dates, times and time zones.
 
-    The structured output is what the standard library has for the answer: a ``date``, an aware ``datetime``, a
-    ``timedelta`` for a difference, an ``int`` for a count, a week or an epoch, and a ``str`` for a weekday. ``clock``
-    gives the present as an aware datetime; without it, the computer's clock does.
+    The structured output is a ``date``, an aware ``datetime``, a ``timedelta`` for a difference, an ``int`` for a
+    count, a week or an epoch, and a ``str`` for a weekday. ``clock`` returns the current time as an aware datetime;
+    the default is the system's clock.
 
     >>> tool = DateTimeTool(lambda: datetime.datetime(2024, 3, 15, 12, 30, tzinfo=datetime.UTC))
     >>> tool.execute("now in America/New_York").text
@@ -51,22 +51,22 @@ class DateTimeTool(Tool):
 
     def __init__(self, clock: Clock | None = None) -> None:
         if clock is not None and not callable(clock):
-            raise ToolDefinitionError(f"clock must be a function without arguments, not {type(clock).__name__}")
+            raise ToolDefinitionError(f"clock must be a callable without arguments, not {type(clock).__name__}")
         for package in ("whenever", "tzdata"):
             required(package, extra="datetime", user=type(self).__name__)
         self._clock = clock or _system_clock
 
     def run(self, input: str) -> ToolResult:
         """Answer one question."""
-        from whenever import Instant  # noqa: PLC0415 - the constructor says what is missing
+        from whenever import Instant  # noqa: PLC0415 - the constructor reports a missing extra
 
         from toolsemble.builtin.dates.question import answer  # noqa: PLC0415 - as above
 
-        if len(input) > _LONGEST:
-            raise ToolExecutionError(f"The question is too long: {len(input):,} characters, at most {_LONGEST}")
+        if len(input) > _MAX_LENGTH:
+            raise ToolExecutionError(f"The question is too long: {len(input):,} characters, at most {_MAX_LENGTH}")
         now: object = self._clock()
         if not isinstance(now, datetime.datetime) or now.utcoffset() is None:
-            raise ToolConfigurationError(f"The clock of {self.name!r} must give an aware datetime, not {now!r:.60}")
+            raise ToolConfigurationError(f"The clock of {self.name!r} must return an aware datetime, not {now!r:.60}")
         return ToolResult.success(*answer(input, Instant(now)))
 
 

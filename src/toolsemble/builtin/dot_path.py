@@ -1,4 +1,4 @@
-"""Dot paths: the short way to one value of a JSON document, such as ``users[1].name``."""
+"""Dot paths such as ``users[1].name``, which select one value of a JSON document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolExecutionError
 from toolsemble.runtime.text import preview
 
-_KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", type(None): "null"}
+_TYPE_NAMES = {bool: "a boolean", str: "a string", int: "a number", float: "a number", type(None): "null"}
 _SEGMENT = re.compile(
     r"""
     \[ \s* (?P<index>-?[0-9]{1,4000}) \s* \]
@@ -24,25 +24,25 @@ _KEYS_SHOWN = 20
 _SHOWN = 80
 
 
-def value_at(path: str, document: Any) -> Any:
-    """Give the value that a path leads to; refuse one that leads nowhere, with what there is.
+def get_value(path: str, document: Any) -> Any:
+    """Return the value at a path; raise if there is none, naming the keys that exist.
 
     >>> document = {"users": [{"name": "Ada"}, {"name": "Bob", "e.mail": "bob@example.org"}]}
-    >>> value_at("users[1].name", document), value_at('users[-1]["e.mail"]', document)
+    >>> get_value("users[1].name", document), get_value('users[-1]["e.mail"]', document)
     ('Bob', 'bob@example.org')
-    >>> value_at("users[0].age", document)
+    >>> get_value("users[0].age", document)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolExecutionError: Path not found: 'age'. Keys there: name
     """
     value = document
-    for segment in _segments(path):
-        value = _item(value, segment) if isinstance(segment, int) else _member(value, segment)
+    for segment in _parse_path(path):
+        value = _get_item(value, segment) if isinstance(segment, int) else _get_member(value, segment)
     return value
 
 
-def _segments(path: str) -> Iterator[str | int]:
-    """Give the keys and indices of a path; all of it is checked before the first is used."""
+def _parse_path(path: str) -> Iterator[str | int]:
+    """Return the keys and indices of a path, after checking all of it."""
     position, found = 0, []
     while position < len(path):
         match = _SEGMENT.match(path, position)
@@ -51,12 +51,12 @@ def _segments(path: str) -> Iterator[str | int]:
                 f"Invalid path: {path!r:.200} at position {position}; write keys with dots, indices as [0] "
                 'and other keys as ["a.b"]'
             )
-        found.append(_segment(match))
+        found.append(_parse_segment(match))
         position = match.end()
     return iter(found)
 
 
-def _segment(match: re.Match[str]) -> str | int:
+def _parse_segment(match: re.Match[str]) -> str | int:
     if match["name"] is not None:
         return match["name"]
     if match["index"] is not None:
@@ -69,31 +69,31 @@ def _segment(match: re.Match[str]) -> str | int:
         raise ToolExecutionError(f"Invalid path: the key {match['double']:.80}: {problem}") from None
 
 
-def _item(value: Any, index: int) -> Any:
+def _get_item(value: Any, index: int) -> Any:
     if not isinstance(value, list):
-        raise ToolExecutionError(f"Path not found: '[{_shown(index)}]'. {_described(value)}")
+        raise ToolExecutionError(f"Path not found: '[{_format_index(index)}]'. {_describe(value)}")
     if not -len(value) <= index < len(value):
         raise ToolExecutionError(
-            f"Array index out of bounds: index {_shown(index)} is out of bounds for array of size {len(value)}"
+            f"Array index out of bounds: index {_format_index(index)} is out of bounds for array of size {len(value)}"
         )
     return value[index]
 
 
-def _shown(index: int) -> str:
+def _format_index(index: int) -> str:
     return preview(str(index), _SHOWN)
 
 
-def _member(value: Any, key: str) -> Any:
+def _get_member(value: Any, key: str) -> Any:
     if isinstance(value, dict) and key in value:
         return value[key]
-    raise ToolExecutionError(f"Path not found: '{key:.{_SHOWN}}'. {_described(value)}")
+    raise ToolExecutionError(f"Path not found: '{key:.{_SHOWN}}'. {_describe(value)}")
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, list):
         return f"There is an array of size {len(value)}; write an index such as [0]"
     if not isinstance(value, dict):
-        return f"There is {_KINDS[type(value)]}, which has no parts"
+        return f"There is {_TYPE_NAMES[type(value)]}, which has no parts"
     shown = [f"{key:.{_SHOWN}}" for key, _ in zip(value, range(_KEYS_SHOWN), strict=False)]
     more = f" and {len(value) - len(shown)} more" if len(value) > len(shown) else ""
     return f"Keys there: {', '.join(shown)}{more}" if shown else "The object there is empty"

@@ -1,4 +1,4 @@
-"""``file_read``: text files inside one directory."""
+"""``file_read``: a tool that reads text files inside one directory."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolsemble.builtin.plain_text import plain_text
+from toolsemble.builtin.plain_text import decode_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import Sandbox
 from toolsemble.result import ToolResult
 from toolsemble.tools.typed import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
-"""How large a file may be, unless the tool is told otherwise."""
+"""The default size limit of a file, in bytes."""
 MAX_LINES = 2000
-"""How many lines are given, unless the call says otherwise."""
+"""The default number of lines to return."""
 MAX_CHARACTERS = 100_000
-"""How many characters are given at most, whatever the call says."""
+"""The maximum number of characters to return."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReadInput:
-    """What to read.
+    """The arguments of ``file_read``.
 
     >>> FileReadInput("notes.txt", offset=100, limit=50).limit
     50
@@ -35,18 +35,18 @@ class FileReadInput:
     path: Annotated[str, Field(description="The file, relative to the base directory, such as 'notes/today.txt'")]
     """The file, relative to the base directory."""
     offset: Annotated[int, Field(ge=0, description="How many lines to skip")] = 0
-    """How many lines to skip."""
+    """The number of lines to skip."""
     limit: Annotated[int | None, Field(ge=1, description=f"How many lines to give at most; {MAX_LINES} by default")] = (
         None
     )
-    """How many lines to give at most; None for as many as are given by default."""
+    """The maximum number of lines to return; None: the default."""
 
 
 class FileReadTool(TypedTool[FileReadInput]):
-    r"""Reads text files inside one directory; nothing outside can be read or detected.
+    r"""A tool that reads text files inside one directory; nothing outside can be read or detected.
 
-    What is less than was asked for says at its end which lines it is. The structured output always says so, and how
-    the file is encoded.
+    A truncated output ends with a note that says which lines it contains. The structured output always has the
+    range of lines, and the encoding of the file.
 
     >>> import pathlib, tempfile
     >>> base = pathlib.Path(tempfile.mkdtemp())
@@ -67,50 +67,52 @@ class FileReadTool(TypedTool[FileReadInput]):
     )
 
     def __init__(self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
-        """Take down the directory.
+        """Open the directory.
 
         :param base_dir: the directory, which must exist
-        :param max_bytes: how large a file may be
+        :param max_bytes: the size limit of a file
         """
         self._sandbox = Sandbox(base_dir)
         self._max_bytes = max_bytes
 
     def run(self, input: FileReadInput) -> ToolResult:
-        """Give the lines that were asked for."""
-        found = plain_text(data := self._sandbox.read(input.path, self._max_bytes))
+        """Return the requested lines."""
+        found = decode_text(data := self._sandbox.read(input.path, self._max_bytes))
         if found is None:
             raise ToolExecutionError(f"{input.path!r} is a binary file of {len(data)} bytes, not text")
-        lines = _lines(found.text)
+        lines = _split_lines(found.text)
         if input.offset and input.offset >= len(lines):
             raise ToolExecutionError(f"Offset {input.offset} is past the end: {input.path!r} has {len(lines)} lines")
-        asked = lines[input.offset :][: input.limit]
-        given = _fitting(asked if input.limit else asked[:MAX_LINES])
+        requested = lines[input.offset :][: input.limit]
+        returned = _fit(requested if input.limit else requested[:MAX_LINES])
         facts = {
             "path": input.path,
             "offset": input.offset,
-            "lines": len(given),
+            "lines": len(returned),
             "total_lines": len(lines),
             "bytes": len(data),
             "encoding": found.encoding,
         }
-        return ToolResult.success("".join(given) + ("" if given == asked else _note(lines, given, input.offset)), facts)
+        return ToolResult.success(
+            "".join(returned) + ("" if returned == requested else _make_note(lines, returned, input.offset)), facts
+        )
 
 
-def _lines(text: str) -> list[str]:
-    """Give the lines with their ends; unlike ``splitlines``, only at line feeds, as editors and compilers count."""
+def _split_lines(text: str) -> list[str]:
+    """Return the lines with their ends; unlike ``splitlines``, split only at line feeds, as editors do."""
     *whole, rest = text.split("\n")
     return [f"{line}\n" for line in whole] + ([rest] if rest else [])
 
 
-def _fitting(lines: list[str]) -> list[str]:
-    """Give as many lines as a model is given at once; of a first one that is longer, its beginning."""
+def _fit(lines: list[str]) -> list[str]:
+    """Return the first lines that fit the maximum; of a first line that is longer, its beginning."""
     count = bisect_right(list(accumulate(map(len, lines))), MAX_CHARACTERS)
     return lines[:count] or [line[:MAX_CHARACTERS] for line in lines[:1]]
 
 
-def _note(lines: list[str], given: list[str], offset: int) -> str:
-    """Say which part of a file was given, in a line of its own."""
-    start = "" if given[-1].endswith("\n") else "\n"
-    if given[-1] != (last := lines[offset + len(given) - 1]):
+def _make_note(lines: list[str], returned: list[str], offset: int) -> str:
+    """Return a line that says which part of a file was returned."""
+    start = "" if returned[-1].endswith("\n") else "\n"
+    if returned[-1] != (last := lines[offset + len(returned) - 1]):
         return f"{start}[line {offset + 1} of {len(lines)}, the first {MAX_CHARACTERS} of its {len(last)} characters]"
-    return f"{start}[lines {offset + 1}-{offset + len(given)} of {len(lines)}]"
+    return f"{start}[lines {offset + 1}-{offset + len(returned)} of {len(lines)}]"

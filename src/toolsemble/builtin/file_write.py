@@ -1,4 +1,4 @@
-"""``file_write``: text files inside one directory, written whole or not at all."""
+"""``file_write``: a tool that writes text files inside one directory, atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Unpack
 
 from pydantic import Field
 
-from toolsemble.builtin.plain_text import plain_text
+from toolsemble.builtin.plain_text import decode_text
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.paths import MissingFileError, Sandbox
 from toolsemble.result import ToolResult
@@ -17,21 +17,21 @@ from toolsemble.tools.settings import ToolSettings
 from toolsemble.tools.typed import TypedTool
 
 MAX_BYTES = 10 * 1024 * 1024
-"""How large a file may become, unless the tool is told otherwise."""
+"""The default size limit of a file, in bytes."""
 
-_DONE = {
+_MESSAGES = {
     "overwrite": "Wrote {bytes} bytes to {path!r}",
     "append": "Appended {bytes} bytes to {path!r}",
     "create": "Created {path!r} with {bytes} bytes",
 }
-# Of two that write one file at once, the second must see what the first wrote. Files share these, so that names which a
-# model makes up do not pile up; two files that meet at one lock only wait a little.
+# Concurrent writes to one file must not lose data. Files share a fixed number of locks, as a model may invent any
+# number of names; two files with the same lock only wait for each other briefly.
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 
 
 @dataclass(frozen=True, slots=True)
 class FileWriteInput:
-    """What to write, and where.
+    """The arguments of ``file_write``.
 
     >>> FileWriteInput("notes.txt", "Buy milk").mode
     'overwrite'
@@ -45,15 +45,15 @@ class FileWriteInput:
         Literal["overwrite", "append", "create"],
         Field(description="overwrite replaces a file, append adds to its end, create refuses if there is one"),
     ] = "overwrite"
-    """What becomes of a file that is there already."""
+    """What happens to an existing file."""
 
 
 class FileWriteTool(TypedTool[FileWriteInput]):
-    """Writes text files inside one directory; nothing outside can be written, created or detected.
+    """A tool that writes text files inside one directory; nothing outside can be written, created or detected.
 
-    A crash leaves the old file or the new one, never half. Directories on the way are made. Text is UTF-8; what is
-    appended is in the file's own encoding. Calls in one process that write the same file wait for each other.
-    A read-only file stays as it is.
+    Writes are atomic: a crash leaves the old file or the new one. Missing directories are created. Text is written as
+    UTF-8; appended text has the file's encoding. Calls in one process that write the same file wait for each other.
+    A read-only file is not changed.
 
     >>> import pathlib, tempfile
     >>> base = pathlib.Path(tempfile.mkdtemp())
@@ -76,25 +76,25 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     def __init__(
         self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES, **settings: Unpack[ToolSettings]
     ) -> None:
-        """Take down the directory.
+        """Open the directory.
 
         :param base_dir: the directory, which must exist
-        :param max_bytes: how large a file may become
-        :param settings: what any tool can say of itself, such as ``requires_approval``; a reviewer edits the content
+        :param max_bytes: the size limit of a file
+        :param settings: the settings of any tool, such as ``requires_approval``; a reviewer edits the content
         """
         self._sandbox = Sandbox(base_dir)
         self._apply(settings)
         self._max_bytes = max_bytes
 
     def run(self, input: FileWriteInput) -> ToolResult:
-        """Write the file, whole."""
+        """Write the file atomically."""
         with _LOCKS[hash(self._sandbox.normalize(input.path)) % len(_LOCKS)]:
-            written = self._append(input) if input.mode == "append" else self._put(input)
+            written = self._append(input) if input.mode == "append" else self._write(input)
         facts = {"path": input.path, "bytes": len(written), "mode": input.mode}
-        return ToolResult.success(_DONE[input.mode].format_map(facts), facts)
+        return ToolResult.success(_MESSAGES[input.mode].format_map(facts), facts)
 
-    def _put(self, input: FileWriteInput) -> bytes:
-        new = self._checked(_encoded(input, "utf-8"))
+    def _write(self, input: FileWriteInput) -> bytes:
+        new = self._check_size(_encode(input, "utf-8"))
         self._sandbox.write(input.path, new, replace=input.mode == "overwrite")
         return new
 
@@ -103,24 +103,22 @@ class FileWriteTool(TypedTool[FileWriteInput]):
             old = self._sandbox.read(input.path, self._max_bytes)
         except MissingFileError:
             old = b""
-        found = plain_text(old)
+        found = decode_text(old)
         if found is None:
             raise ToolExecutionError(f"{input.path!r} is a binary file; text cannot be appended to it")
         if not found.whole:
-            raise ToolExecutionError(
-                f"{input.path!r} has bytes that are no {found.encoding} text; nothing was appended"
-            )
-        new = _encoded(input, found.encoding)
-        self._sandbox.write(input.path, self._checked(old + new))
+            raise ToolExecutionError(f"{input.path!r} is not valid {found.encoding} text; nothing was appended")
+        new = _encode(input, found.encoding)
+        self._sandbox.write(input.path, self._check_size(old + new))
         return new
 
-    def _checked(self, data: bytes) -> bytes:
+    def _check_size(self, data: bytes) -> bytes:
         if len(data) > self._max_bytes:
             raise ToolExecutionError(f"The file would have {len(data)} bytes, the limit is {self._max_bytes}")
         return data
 
 
-def _encoded(input: FileWriteInput, encoding: str) -> bytes:
+def _encode(input: FileWriteInput, encoding: str) -> bytes:
     try:
         return input.content.encode(encoding)
     except UnicodeEncodeError as problem:

@@ -1,4 +1,4 @@
-"""A person whom the model can ask."""
+"""``human_input``: a tool with which the model asks a person."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from toolsemble.tools.base import Tool
 
 
 class HumanInputTool(Tool):
-    """Puts a question of the model to the reviewer, and gives the model the answer.
+    """A tool that asks the reviewer a question and returns the answer.
 
-    An edit is the answer's text; whoever exits early stops the run. Without a reviewer, or when nobody answers in time,
-    the model goes on by itself, unless ``on_timeout`` says otherwise.
+    The text of an ``Edit`` is the answer; ``ExitEarly`` stops the run. Without a reviewer, or when nobody answers in
+    time, the model is told to continue, unless ``on_timeout`` says otherwise.
 
     >>> from toolsemble import Edit, Toolbox, ToolCall
     >>> from toolsemble.review import CallbackReview
@@ -30,19 +30,19 @@ class HumanInputTool(Tool):
     )
 
     def __init__(self, *, timeout: float | None = TIMEOUT, on_timeout: OnTimeout = OnTimeout.CONTINUE) -> None:
-        """Take down how long a person has for an answer, and what becomes of a question that nobody answers."""
+        """Set the seconds to wait for an answer, and what happens when there is none."""
         check_terms("HumanInputTool: ", timeout, on_timeout)
-        self._patience = timeout
-        self._on_silence = on_timeout
+        self._timeout = timeout
+        self._on_timeout = on_timeout
 
     async def run(self, input: str) -> str:
-        """Give the person's answer."""
+        """Return the person's answer."""
         if not input.strip():
             raise ToolArgumentsError("The question is empty; ask one that a person can answer")
         if self.context.review is None:
             return "No reviewer is available. Please proceed with your best judgment."
         decision = await self.arequest_approval(
-            input, arguments=input, timeout=self._patience, on_timeout=self._on_silence
+            input, arguments=input, timeout=self._timeout, on_timeout=self._on_timeout
         )
         if isinstance(decision, ExitEarly):
             raise ExitEarlyError(decision.reason or "A person stopped the run", timed_out=decision.timed_out)

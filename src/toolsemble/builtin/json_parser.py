@@ -1,4 +1,4 @@
-"""``json_parser``: values out of a JSON document, by dot path or JSONPath."""
+"""``json_parser``: a tool that reads values from a JSON document by dot path or JSONPath."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import Field
 
-from toolsemble.builtin.dot_path import value_at
+from toolsemble.builtin.dot_path import get_value
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.runtime.extras import required
 from toolsemble.tools.typed import TypedTool
 
 TIMEOUT = 5.0
-"""How many seconds a JSONPath query may take, unless the tool is told otherwise."""
+"""The default time limit of a JSONPath query, in seconds."""
 
-_DIGITS = 4000  # Python refuses to read and write much longer ones
+_MAX_DIGITS = 4000  # below the limit of Python's conversions between int and str
 
 
 @dataclass(frozen=True, slots=True)
 class JsonParserInput:
-    """Where to look, and in what.
+    """The arguments of ``json_parser``.
 
     >>> JsonParserInput("users[0].name", '{"users": []}').json_path
     'users[0].name'
@@ -42,9 +42,9 @@ class JsonParserInput:
 
 
 class JsonParserTool(TypedTool[JsonParserInput]):
-    r"""Gets values out of JSON: one by a dot path, all that a JSONPath query selects when the path begins with ``$``.
+    r"""A tool that reads JSON: one value by a dot path, or all values of a JSONPath query, which begins with ``$``.
 
-    A dot path gives strings as they are and everything else as compact JSON; a query gives a list of values, which
+    A dot path returns a string as it is and any other value as compact JSON; a query returns a list of values, which
     may be empty. The structured output is the value, or the list. It needs ``toolsemble[json]``.
 
     >>> parse = JsonParserTool()
@@ -61,56 +61,58 @@ class JsonParserTool(TypedTool[JsonParserInput]):
     )
 
     def __init__(self, *, timeout: float = TIMEOUT) -> None:
-        """Make sure that queries can be answered.
+        """Check that the extra is installed.
 
-        :param timeout: how many seconds a JSONPath query may take
+        :param timeout: the time limit of a JSONPath query, in seconds
         """
         required("jsonpath_rfc9535", extra="json", user="JsonParserTool")
         self._timeout = timeout
 
     def run(self, input: JsonParserInput) -> ToolResult:
-        """Give the value, or the values."""
-        document = _document(input.json)
+        """Return the value of a dot path, or the values of a query."""
+        document = _parse_document(input.json)
         if input.json_path.startswith("$"):
-            return self._selected(input.json_path, document)
-        value = value_at(input.json_path, document)
-        return ToolResult.success(value if isinstance(value, str) else _compact(value), value)
+            return self._run_query(input.json_path, document)
+        value = get_value(input.json_path, document)
+        return ToolResult.success(value if isinstance(value, str) else _dump(value), value)
 
-    def _selected(self, query: str, document: Any) -> ToolResult:
-        from toolsemble.builtin.jsonpath import QueryError, found  # noqa: PLC0415 - dot paths never pay for it
+    def _run_query(self, query: str, document: Any) -> ToolResult:
+        from toolsemble.builtin.jsonpath import QueryError, select  # noqa: PLC0415 - dot paths do not need it
 
         try:
-            values = found(query, document, self._timeout)
+            values = select(query, document, self._timeout)
         except QueryError as problem:
             raise ToolExecutionError(f"Invalid JSONPath: {problem}") from None
-        return ToolResult.success(_compact(values), values)
+        return ToolResult.success(_dump(values), values)
 
 
-def _document(text: str) -> Any:
+def _parse_document(text: str) -> Any:
     try:
-        return json.loads(text.removeprefix("\ufeff"), parse_float=_float, parse_int=_int, parse_constant=_refuse)
+        return json.loads(
+            text.removeprefix("\ufeff"), parse_float=_parse_float, parse_int=_parse_int, parse_constant=_reject_constant
+        )
     except ValueError as problem:
         raise ToolExecutionError(f"Invalid JSON: {problem}") from None
     except RecursionError:
         raise ToolExecutionError("Invalid JSON: it is nested too deeply") from None
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"the number {text:.80} is too large")
     return number
 
 
-def _int(text: str) -> int:
-    if len(text) > _DIGITS:
-        raise ValueError(f"the number {text:.20}... has more than {_DIGITS} digits")
+def _parse_int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"the number {text:.20}... has more than {_MAX_DIGITS} digits")
     return int(text)
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON value")
 
 
-def _compact(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

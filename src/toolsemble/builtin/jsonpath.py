@@ -1,4 +1,4 @@
-"""JSONPath as RFC 9535 has it, within limits: whoever writes a query may be hostile."""
+"""JSONPath queries (RFC 9535) with limits on time, memory and depth, as queries may be hostile."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ from toolsemble.errors import ToolExecutionError
 from toolsemble.runtime.concurrency import ThreadPerJob
 from toolsemble.runtime.text import preview
 
-_LONGEST = 5000
-_MOST_STEPS = 1_000_000
-_MOST_SELECTED = 10_000_000
-_DEEPEST = 500
-_MOST_REPEATED = 10_000  # the matcher writes repetitions out, those inside each other too
+_MAX_LENGTH = 5000
+_MAX_STEPS = 1_000_000
+_MAX_SELECTED = 10_000_000
+_MAX_DEPTH = 500
+_MAX_EXPANDED = 10_000  # the regex module expands repetitions, nested ones too
 _ATOM = re.compile(r"\\[pP]\{[A-Za-z]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{([0-9]+)(?:,([0-9]*))?\}|.", re.DOTALL)
-_MOST_DIGITS = 10
-_QUICK = 0.05  # seconds of processor time for a match in this thread
+_MAX_COUNT_DIGITS = 10
+_QUICK_SECONDS = 0.05  # seconds of processor time for a match in the calling thread
 _THREADS = ThreadPerJob(daemon=True)
 _SHOWN = 60
-_EXACT = re.compile(r"-?[0-9]+")
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_INTEGER = re.compile(r"-?[0-9]+")
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class QueryError(ValueError):
-    """A query is none, or takes too much; the message says what is wrong.
+    """A query is not valid, or exceeds a limit; the message says why.
 
     >>> str(QueryError("unexpected token"))
     'unexpected token'
     """
 
 
-def found(query: str, document: Any, timeout: float) -> list[Any]:
-    """Give the values that a query selects, in the order of the standard; raise :class:`QueryError`.
+def select(query: str, document: Any, timeout: float) -> list[Any]:
+    """Return the values that a query selects, in the order of RFC 9535; raise :class:`QueryError`.
 
-    >>> found("$..price", {"book": {"price": 8}, "pen": {"price": 2}}, timeout=5)
+    >>> select("$..price", {"book": {"price": 8}, "pen": {"price": 2}}, timeout=5)
     [8, 2]
     """
-    if len(query) > _LONGEST:
-        raise QueryError(f"it has more than {_LONGEST} characters")
+    if len(query) > _MAX_LENGTH:
+        raise QueryError(f"it has more than {_MAX_LENGTH} characters")
     environment = _Environment(timeout)
     try:
-        return _within_bounds(environment.counted(environment.compile(query).finditer(document)))
+        return _collect_values(environment.count_nodes(environment.compile(query).finditer(document)))
     except JSONPathError as problem:
         raise QueryError(str(problem)) from None
     except RecursionError:
@@ -78,50 +78,50 @@ def found(query: str, document: Any, timeout: float) -> list[Any]:
         raise QueryError(f"a number is out of range: {problem}") from None
 
 
-def _within_bounds(nodes: Iterable[JSONPathNode]) -> list[Any]:
-    """Give the values of nodes; refuse them when they are too much text, as one value can be selected many times."""
+def _collect_values(nodes: Iterable[JSONPathNode]) -> list[Any]:
+    """Return the values of nodes; raise if their text is too long, as one value can be selected many times."""
     values, size = [], 0
     for node in nodes:
-        size += len(_written(node.value))
-        if size > _MOST_SELECTED:
+        size += len(_dump(node.value))
+        if size > _MAX_SELECTED:
             raise ToolExecutionError(
-                f"The query selects more than {_MOST_SELECTED:,} characters; write a more exact one"
+                f"The query selects more than {_MAX_SELECTED:,} characters; write a more exact one"
             )
         values.append(node.value)
     return values
 
 
 class _Environment(JSONPathEnvironment):
-    """What one query may use; filters inside it share it."""
+    """The environment of one query, with its limits; filters in the query share them."""
 
     def __init__(self, timeout: float) -> None:
         self.parser_class = _Parser
-        self.ends = time.monotonic() + timeout
-        self._steps = _MOST_STEPS
+        self.deadline = time.monotonic() + timeout
+        self._steps = _MAX_STEPS
         super().__init__()
 
     def setup_function_extensions(self) -> None:
-        """Take the standard's functions, with a limit to the time that a pattern takes."""
+        """Register the standard functions, with a time limit for patterns."""
         super().setup_function_extensions()
         self.function_extensions |= {"match": _Pattern(self, "fullmatch"), "search": _Pattern(self, "search")}
 
-    def counted(self, nodes: Iterable[JSONPathNode]) -> Iterator[JSONPathNode]:
-        """Pass nodes on until the query has used up what it may."""
+    def count_nodes(self, nodes: Iterable[JSONPathNode]) -> Iterator[JSONPathNode]:
+        """Yield nodes, counting each as a step."""
         for node in nodes:
-            self.count()
+            self.count_step()
             yield node
 
-    def count(self) -> None:
-        """Take one step; raise :class:`TimeoutError` when the query has used up what it may."""
+    def count_step(self) -> None:
+        """Count one step; raise :class:`TimeoutError` when a limit of the query is exceeded."""
         self._steps -= 1
-        if self._steps < 0 or time.monotonic() > self.ends:
+        if self._steps < 0 or time.monotonic() > self.deadline:
             raise TimeoutError
 
 
 class _Pattern(FilterFunction):
-    """Whether a text matches an I-Regexp, as a whole or somewhere."""
+    """The function ``match`` or ``search``: whether a text matches an I-Regexp (RFC 9485)."""
 
-    arg_types = [ExpressionType.VALUE, ExpressionType.VALUE]  # noqa: RUF012 - so the library declares it
+    arg_types = [ExpressionType.VALUE, ExpressionType.VALUE]  # noqa: RUF012 - the library declares it so
     return_type = ExpressionType.LOGICAL
 
     def __init__(self, env: _Environment, method: Literal["fullmatch", "search"]) -> None:
@@ -129,45 +129,45 @@ class _Pattern(FilterFunction):
         self._matches = getattr(regex, method)
 
     def __call__(self, text: object, pattern: object) -> bool:
-        """Tell whether it matches; what is no text or no pattern does not."""
+        """Return whether it matches; False if either is not a string, or the pattern is not valid."""
         if not isinstance(text, str) or not isinstance(pattern, str) or not _is_pattern(pattern):
             return False
-        expression = _translated(pattern)
+        expression = _to_regex(pattern)
         try:
-            return self._matches(expression, text, timeout=_QUICK) is not None
+            return self._matches(expression, text, timeout=_QUICK_SECONDS) is not None
         except regex.error:
-            return False  # it has the form of a pattern, but no meaning, such as a range from b to a
+            return False  # valid syntax without meaning, such as a range from b to a
         except TimeoutError:
             return self._matches_slowly(expression, text)
 
     def _matches_slowly(self, expression: str, text: str) -> bool:
-        """Match in a thread, so that the limit holds by the clock: the matcher itself counts processor time only.
+        """Match in a thread to enforce wall-clock time: the regex module limits processor time only.
 
-        The thread ends when the processor time is used up, which can be later where other programs use the processor.
+        The thread ends when its processor time is used up, which can be later on a busy machine.
         """
-        left = max(self._env.ends - time.monotonic(), 0.001)
+        left = max(self._env.deadline - time.monotonic(), 0.001)
         matching = _THREADS.submit(self._matches, expression, text, timeout=left, concurrent=True)
         return matching.result(left) is not None
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Whether it is an I-Regexp; one that would take too much memory is refused."""
-    if len(pattern) > _LONGEST:
-        raise QueryError(f"a pattern has more than {_LONGEST} characters")
-    # The check knows counts of one digit only, and how often something is repeated does not change its form.
+    """Return whether it is an I-Regexp; raise if it would take too much memory."""
+    if len(pattern) > _MAX_LENGTH:
+        raise QueryError(f"a pattern has more than {_MAX_LENGTH} characters")
+    # The checker supports counts of one digit only; the count does not matter for the syntax.
     if not check(_ATOM.sub(lambda atom: re.sub("[0-9]+", "1", atom[0]) if atom[1] else atom[0], pattern)):
         return False
-    if _length_written_out(pattern) > _MOST_REPEATED:
-        raise QueryError(f"the pattern {preview(pattern, _SHOWN)!r} repeats more than {_MOST_REPEATED:,} characters")
+    if _expanded_length(pattern) > _MAX_EXPANDED:
+        raise QueryError(f"the pattern {preview(pattern, _SHOWN)!r} repeats more than {_MAX_EXPANDED:,} characters")
     return True
 
 
-def _length_written_out(pattern: str) -> int:
-    """Give how many atoms a pattern has when those with a count are written so many times."""
+def _expanded_length(pattern: str) -> int:
+    """Return the number of atoms of a pattern with all counted repetitions expanded."""
     groups, last = [0], 0
     for atom in _ATOM.finditer(pattern):
         if atom[1]:
-            most = max(int(count[:_MOST_DIGITS]) for count in (atom[1], atom[2] or "1"))
+            most = max(int(count[:_MAX_COUNT_DIGITS]) for count in (atom[1], atom[2] or "1"))
             groups[-1] += last * (most - 1)
             continue
         if atom[0] == "(":
@@ -178,13 +178,13 @@ def _length_written_out(pattern: str) -> int:
     return groups[0]
 
 
-def _translated(pattern: str) -> str:
-    # A dot is any character but the two that end lines; in a class it is a dot.
+def _to_regex(pattern: str) -> str:
+    # Outside of a class, a dot matches any character except the two line endings.
     return _ATOM.sub(lambda atom: r"[^\n\r]" if atom[0] == "." else atom[0], pattern)
 
 
 class _Parser(Parser):
-    """Makes segments and filters that count, exact integers, and comparisons that tell true from 1 at any depth."""
+    """A parser whose segments and filters count steps, with exact integers and strict comparison of booleans."""
 
     env: _Environment
 
@@ -200,8 +200,8 @@ class _Parser(Parser):
 
     def parse_integer_literal(self, stream: TokenStream) -> Expression:
         token = stream.current
-        # The library goes by way of floats; what it refuses for its form is left to it.
-        if _EXACT.fullmatch(token.value) and not (token.value.startswith("0") and len(token.value) > 1):
+        # The library converts through float; it still rejects malformed integers itself.
+        if _INTEGER.fullmatch(token.value) and not (token.value.startswith("0") and len(token.value) > 1):
             return IntegerLiteral(token, int(token.value))
         return super().parse_integer_literal(stream)
 
@@ -217,7 +217,7 @@ class _Children(JSONPathChildSegment):
     env: _Environment
 
     def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-        return self.env.counted(super().resolve(self.env.counted(nodes)))
+        return self.env.count_nodes(super().resolve(self.env.count_nodes(nodes)))
 
 
 class _Descendants(JSONPathRecursiveDescentSegment):
@@ -225,24 +225,24 @@ class _Descendants(JSONPathRecursiveDescentSegment):
     env: _Environment
 
     def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-        return self.env.counted(super().resolve(self.env.counted(nodes)))
+        return self.env.count_nodes(super().resolve(self.env.count_nodes(nodes)))
 
-    def _visit(self, node: JSONPathNode, depth: int = 1) -> Iterable[JSONPathNode]:  # noqa: ARG002 - the library's own
-        """Give a node and all below it, parents first, without a call inside a call for each level."""
+    def _visit(self, node: JSONPathNode, depth: int = 1) -> Iterable[JSONPathNode]:  # noqa: ARG002 - the library's signature
+        """Yield a node and all its descendants, parents first, without recursion."""
         levels = [iter([node])]
         while levels:
             below = next(levels[-1], None)
             if below is None:
                 levels.pop()
                 continue
-            if len(levels) > _DEEPEST:
-                raise ToolExecutionError(f"The document is nested too deeply for '..': more than {_DEEPEST} levels")
+            if len(levels) > _MAX_DEPTH:
+                raise ToolExecutionError(f"The document is nested too deeply for '..': more than {_MAX_DEPTH} levels")
             yield below
-            levels.append(_children(below))
+            levels.append(_child_containers(below))
 
 
-def _children(node: JSONPathNode) -> Iterator[JSONPathNode]:
-    """Give the arrays and objects right below a node."""
+def _child_containers(node: JSONPathNode) -> Iterator[JSONPathNode]:
+    """Return the arrays and objects that are direct children of a node."""
     value = node.value
     members = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     return (node.new_child(part, key, node) for key, part in members if isinstance(part, (dict, list)))
@@ -252,7 +252,7 @@ class _Filter(FilterExpression):
     __slots__ = ()
 
     def evaluate(self, context: FilterContext) -> bool:
-        cast("_Environment", context.env).count()  # what it refuses is not counted elsewhere
+        cast("_Environment", context.env).count_step()  # nodes that do not match are not counted elsewhere
         return super().evaluate(context)
 
 
@@ -260,21 +260,21 @@ class _Comparison(ComparisonExpression):
     __slots__ = ()
 
     def evaluate(self, context: FilterContext) -> bool:
-        left, right = (_only(side.evaluate(context)) for side in (self.left, self.right))
+        left, right = (_unwrap(side.evaluate(context)) for side in (self.left, self.right))
         if isinstance(left, (list, dict)) and isinstance(right, (list, dict)) and "=" in self.operator:
-            return _same(left, right) is (self.operator != "!=")
+            return _is_equal(left, right) is (self.operator != "!=")
         return super().evaluate(context)
 
 
-def _only(value: object) -> object:
+def _unwrap(value: object) -> object:
     one = isinstance(value, JSONPathNodeList) and len(value) == 1
     return cast("JSONPathNodeList", value)[0].value if one else value
 
 
-def _same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; unlike in Python, true is not 1."""
+def _is_equal(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal; unlike in Python, true is not 1."""
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(_is_equal(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(_is_equal, left, right))
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)

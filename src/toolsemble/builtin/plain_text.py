@@ -1,11 +1,11 @@
-"""The text that bytes hold, in whatever encoding it was written."""
+"""Decode the bytes of a text file, whatever their encoding."""
 
 from __future__ import annotations
 
 import codecs
 from typing import NamedTuple
 
-# The longer marks first: one begins with another.
+# Longer marks first: the UTF-32 mark begins with the UTF-16 one.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -13,7 +13,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Files that can begin like text, and go on without a byte that no text has.
+# Binary formats whose content may otherwise look like text.
 _SIGNATURES = (
     b"%PDF-",
     b"\x89PNG",
@@ -29,42 +29,44 @@ _SIGNATURES = (
 _CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r\f\x1b"))
 _ASCII = bytes(range(128))
 _LETTERS = bytes([*b"\t\n\r\f\x1b", *range(32, 127)])
-_MOSTLY = 0.7
+_MIN_LETTERS = 0.7
 
 
 class PlainText(NamedTuple):
-    """A text, and how it was written."""
+    """A text and its encoding."""
 
     text: str
-    """The text, without a mark of its byte order."""
+    """The text, without a byte order mark."""
     encoding: str
-    """The name by which Python knows the encoding."""
+    """Python's name of the encoding."""
     whole: bool = True
-    """Whether every byte could be read; else a mark stands for each that could not."""
+    """Whether every byte was decoded; otherwise each undecodable byte is replaced by U+FFFD."""
 
 
-def plain_text(data: bytes) -> PlainText | None:
-    r"""Give the text of a file's bytes, or None when they are no text.
+def decode_text(data: bytes) -> PlainText | None:
+    r"""Return the text of a file's bytes, or None if they are not text.
 
-    >>> plain_text("café".encode())
+    >>> decode_text("café".encode())
     PlainText(text='café', encoding='utf-8', whole=True)
-    >>> plain_text("café".encode("cp1252"))
+    >>> decode_text("café".encode("cp1252"))
     PlainText(text='café', encoding='cp1252', whole=True)
-    >>> plain_text("naïve café".encode() + b"\xff")
+    >>> decode_text("naïve café".encode() + b"\xff")
     PlainText(text='naïve café\ufffd', encoding='utf-8', whole=False)
-    >>> plain_text(b"\x89PNG\r\n\x1a\n\x00") is None
+    >>> decode_text(b"\x89PNG\r\n\x1a\n\x00") is None
     True
     """
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             rest = data[len(mark) :]
-            return _read(rest, encoding) or (_mended(rest) if encoding == "utf-8" else None)
+            return _decode(rest, encoding) or (_decode_damaged(rest) if encoding == "utf-8" else None)
     if data.startswith(_SIGNATURES):
         return None
-    return _read(data, "utf-8") or _mended(data) or (_read(data, "cp1252") if _looks_written(data) else None)
+    return (
+        _decode(data, "utf-8") or _decode_damaged(data) or (_decode(data, "cp1252") if _looks_like_text(data) else None)
+    )
 
 
-def _read(data: bytes, encoding: str) -> PlainText | None:
+def _decode(data: bytes, encoding: str) -> PlainText | None:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
@@ -72,8 +74,8 @@ def _read(data: bytes, encoding: str) -> PlainText | None:
     return None if "\0" in text else PlainText(text, encoding)
 
 
-def _mended(data: bytes) -> PlainText | None:
-    """Give UTF-8 with a few bytes that are none: an old encoding would make nonsense of all the others."""
+def _decode_damaged(data: bytes) -> PlainText | None:
+    """Return mostly valid UTF-8 with replacements: a legacy encoding would garble all the valid characters."""
     if _has_controls(data):
         return None
     high = len(data.translate(None, _ASCII))
@@ -81,10 +83,10 @@ def _mended(data: bytes) -> PlainText | None:
     return PlainText(data.decode(errors="replace"), "utf-8", whole=False) if readable > high - readable else None
 
 
-def _looks_written(data: bytes) -> bool:
-    """Whether bytes look like text in an old encoding, where nearly every byte stands for something."""
+def _looks_like_text(data: bytes) -> bool:
+    """Return whether bytes look like text in a legacy encoding, in which nearly every byte is valid."""
     letters = len(data) - len(data.translate(None, _LETTERS))
-    return letters > _MOSTLY * len(data) and not _has_controls(data)
+    return letters > _MIN_LETTERS * len(data) and not _has_controls(data)
 
 
 def _has_controls(data: bytes) -> bool:

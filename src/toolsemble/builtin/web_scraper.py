@@ -1,4 +1,4 @@
-"""``web_scraper``: the main text of a web page, as Markdown."""
+"""``web_scraper``: a tool that returns the main text of a web page as Markdown."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from toolsemble.builtin.article import Article, article
-from toolsemble.builtin.charset import decoded
+from toolsemble.builtin.article import Article, read_article
+from toolsemble.builtin.charset import decode_body
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
@@ -23,55 +23,61 @@ if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher, Response
 
 MAX_LENGTH = 5000
-"""How many characters of a page are given, unless the call says otherwise."""
+"""The default number of characters to return."""
 
-_LONGEST = 100_000
+_MAX_LENGTH = 100_000
 _ACCEPTED = "text/html, application/xhtml+xml, text/plain;q=0.9, application/json;q=0.8, */*;q=0.1"
-_PAGES = {"text/html", "application/xhtml+xml"}
-_TEXTS = {"application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson"}
-_TEXT_ENDINGS = ("+json", "+xml", "+yaml")
+_HTML_TYPES = {"text/html", "application/xhtml+xml"}
+_TEXT_TYPES = {
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/yaml",
+    "application/x-ndjson",
+}
+_TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG": "image/png", b"PK\x03\x04": "application/zip"}
-_ANSWERED = set(range(200, 300)) - {HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT}
+_SUCCESS = set(range(200, 300)) - {HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT}
 
 
 @dataclass(frozen=True, slots=True)
 class WebScraperInput:
-    """What a page is asked for."""
+    """The arguments of ``web_scraper``."""
 
     url: Annotated[str, Field(description="The address of the page; it begins with http:// or https://")]
-    """The page."""
-    max_length: Annotated[int, Field(description="How many characters to return at most", ge=1, le=_LONGEST)] = (
+    """The URL of the page."""
+    max_length: Annotated[int, Field(description="How many characters to return at most", ge=1, le=_MAX_LENGTH)] = (
         MAX_LENGTH
     )
-    """How many characters of its text are given."""
+    """The maximum number of characters to return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that was fetched: the structured output of the tool.
+    """A fetched page: the structured output of the tool.
 
     >>> Page("https://example.com/", "Example", "An example.").title
     'Example'
     """
 
     url: str
-    """Where it was found, after all redirects."""
+    """Its URL, after all redirects."""
     title: str
-    """Its title; empty when it has none."""
+    """Its title; empty if it has none."""
     text: str
-    """Its main text, all of it: Markdown for a web page, else as it came."""
+    """Its whole main text: Markdown for a web page, else unchanged."""
 
 
 class WebScraperTool(TypedTool[WebScraperInput]):
-    """Fetches a page of the public Internet and gives its main text as Markdown, with its title and links.
+    """A tool that fetches a page of the public Internet and returns its main text as Markdown, with title and links.
 
-    Redirects are followed, and every hop is checked; a page that is no text is refused by the name of its type.
+    Redirects are followed, and each is checked; a page that is not text is an error that names its type.
 
     :param allow_hosts: host names or addresses that may be reached although they are not public
-    :param timeout: how many seconds there are for one page, from its name to its text
-    :param max_bytes: how large a page may be
-    :param tls: which certificates are trusted; those of the system by default
-    :param resolver: gives the addresses of a host name; the system's by default
+    :param timeout: seconds for one page, from name resolution to its text
+    :param max_bytes: the size limit of a page
+    :param tls: the TLS context; the default trusts the system's certificates
+    :param resolver: returns the addresses of a host name; the default is the system's
 
     >>> WebScraperTool().execute('{"url": "http://169.254.169.254/latest/meta-data"}').text
     "Error: Access denied: '169.254.169.254' is not a public address"
@@ -101,32 +107,32 @@ class WebScraperTool(TypedTool[WebScraperInput]):
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=max_bytes, tls=tls)
 
     async def run(self, input: WebScraperInput) -> ToolResult:
-        """Give the text of a page, cut to the length that was asked for."""
+        """Return the text of a page, truncated to the requested length."""
         started = time.monotonic()
         response = await self._fetcher.fetch(self._request("GET", input.url, {"Accept": _ACCEPTED}))
         self._check(response)
         left = max(self._timeout - (time.monotonic() - started), 1)
-        page = await _read(response, left)
-        titled = page.text.lstrip("# ").startswith(page.title)  # an empty title, too
+        page = await _read_page(response, left)
+        titled = page.text.lstrip("# ").startswith(page.title)  # also true for an empty title
         shown = page.text if titled else f"# {page.title}\n\n{page.text}"
         if len(shown) > input.max_length:
             shown = f"{shown[: input.max_length]} [truncated at {input.max_length} chars]"
         return ToolResult.success(shown, page)
 
     def _check(self, response: Response) -> None:
-        if response.status not in _ANSWERED:
+        if response.status not in _SUCCESS:
             raise ToolExecutionError(response.failure())
         if response.truncated:
             raise ToolExecutionError(f"The page is too large: more than {self._max_bytes} bytes")
 
 
-async def _read(response: Response, seconds: float) -> Page:
-    kind = _kind(response)
-    text = decoded(response.body, response.charset)
+async def _read_page(response: Response, seconds: float) -> Page:
+    kind = _media_type(response)
+    text = decode_body(response.body, response.charset)
     if "\0" in text:
         raise ToolExecutionError(f"The page is binary, although its content type is {kind!r}")
-    if kind in _PAGES:
-        found = await article(text, response.url, seconds)
+    if kind in _HTML_TYPES:
+        found = await read_article(text, response.url, seconds)
     else:
         found = Article("", text.strip())
     if not found.text:
@@ -134,13 +140,13 @@ async def _read(response: Response, seconds: float) -> Page:
     return Page(response.url, found.title, found.text)
 
 
-def _kind(response: Response) -> str:
-    """Give the media type of a body that is text; refuse others by name. Where the server is silent, the body tells."""
-    said = response.media_type
-    kind = next((kind for start, kind in _SIGNATURES.items() if response.body.startswith(start)), said)
+def _media_type(response: Response) -> str:
+    """Return the media type of a text response, detected if the server sends none; raise if it is not text."""
+    declared = response.media_type
+    kind = next((kind for start, kind in _SIGNATURES.items() if response.body.startswith(start)), declared)
     if not kind:
         kind = "text/html" if response.body.lstrip()[:1] == b"<" else "text/plain"
-    if kind in _PAGES | _TEXTS or kind.startswith("text/") or kind.endswith(_TEXT_ENDINGS):
+    if kind in _HTML_TYPES | _TEXT_TYPES or kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES):
         return kind
     raise ToolExecutionError(
         f"Cannot read content of type {kind[:80]!r}; only web pages, text, JSON and XML can be read"

@@ -1,4 +1,4 @@
-"""``web_search``: titles, addresses and snippets for a query."""
+"""``web_search``: a tool that returns titles, URLs and snippets for a query."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ _PROVIDERS: dict[str, tuple[Callable[[], SearchProvider], tuple[str, ...]]] = {
     "searxng": (SearxngSearch, ("SEARXNG_URL",)),
     "duckduckgo": (DuckDuckGoSearch, ()),
 }
-_MOST = 20
-_LONGEST_QUERY = 1000
-_LONGEST_TITLE = 200
-_LONGEST_SNIPPET = 500
-_LONGEST_URL = 2000
+_MAX_RESULTS = 20
+_MAX_QUERY = 1000
+_MAX_TITLE = 200
+_MAX_SNIPPET = 500
+_MAX_URL = 2000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\\s]+")
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\\s]+")
 _LINK = re.compile(r"https?://[^\s\x00-\x20\x7f-\x9f]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class WebSearchInput:
-    """What is searched for."""
+    """The arguments of ``web_search``."""
 
-    query: Annotated[str, Field(description="What to search for", min_length=1, max_length=_LONGEST_QUERY)]
+    query: Annotated[str, Field(description="What to search for", min_length=1, max_length=_MAX_QUERY)]
     """The query."""
-    max_results: Annotated[int, Field(description="How many results to return at most", ge=1, le=_MOST)] = 5
-    """How many hits are given at most."""
+    max_results: Annotated[int, Field(description="How many results to return at most", ge=1, le=_MAX_RESULTS)] = 5
+    """The maximum number of hits to return."""
 
 
 class WebSearchTool(TypedTool[WebSearchInput]):
-    """Searches the web with a provider, and gives numbered titles, addresses and snippets.
+    """A tool that searches the web with a provider and returns numbered titles, URLs and snippets.
 
     :param provider: any object with ``search(query, max_results)``, sync or async; or the name of one: ``"tavily"``,
-        ``"brave"``, ``"serpapi"``, ``"searxng"``, ``"duckduckgo"``; without one, the first of these that the
-        environment has a key or an address for
+        ``"brave"``, ``"serpapi"``, ``"searxng"``, ``"duckduckgo"``; the default is the first of these that has a key
+        or a URL in the environment
 
     >>> class Archive:
     ...     def search(self, query, max_results):
@@ -75,17 +75,17 @@ class WebSearchTool(TypedTool[WebSearchInput]):
     )
 
     def __init__(self, provider: SearchProvider | str | None = None) -> None:
-        self._provider = _chosen(provider)
+        self._provider = _choose_provider(provider)
 
     def run(self, input: WebSearchInput) -> ToolResult | Awaitable[ToolResult]:
-        """Give the hits for a query."""
+        """Return the hits for a query."""
         if not input.query.strip():
-            raise ToolArgumentsError("query: it is blank; say what to search for")
+            raise ToolArgumentsError("query must not be blank")
         found = self._provider.search(input.query, input.max_results)
-        return _later(found, input.max_results) if awaitable(found) else _result(found, input.max_results)
+        return _await_result(found, input.max_results) if awaitable(found) else _make_result(found, input.max_results)
 
 
-def _chosen(provider: Any) -> SearchProvider:
+def _choose_provider(provider: Any) -> SearchProvider:
     if provider is None:
         provider = next(name for name, (_, keys) in _PROVIDERS.items() if not keys or any(map(os.environ.get, keys)))
     if isinstance(provider, str) and provider in _PROVIDERS:
@@ -99,23 +99,23 @@ def _chosen(provider: Any) -> SearchProvider:
     return found
 
 
-async def _later(found: Awaitable[Any], most: int) -> ToolResult:
-    return _result(await found, most)
+async def _await_result(found: Awaitable[Any], max_results: int) -> ToolResult:
+    return _make_result(await found, max_results)
 
 
-def _result(found: Any, most: int) -> ToolResult:
-    hits = list(_clean(_checked(found)))[:most]
+def _make_result(found: Any, max_results: int) -> ToolResult:
+    hits = list(_clean_hits(_check_hits(found)))[:max_results]
     if not hits:
         return ToolResult.success("No results found.", [])
-    return ToolResult.success("\n\n".join(_told(number, hit) for number, hit in enumerate(hits, 1)), hits)
+    return ToolResult.success("\n\n".join(_format_hit(number, hit) for number, hit in enumerate(hits, 1)), hits)
 
 
-def _checked(found: Any) -> list[SearchHit]:
-    """Give what a provider found; refuse what is no list of hits, with words for whoever wrote the provider."""
+def _check_hits(found: Any) -> list[SearchHit]:
+    """Return the hits of a provider; raise if it did not return a list of hits."""
     hits = list(found) if isinstance(found, Iterable) and not isinstance(found, (str, Mapping)) else [found]
     if wrong := [each for each in hits if not _is_hit(each)]:
         raise ToolExecutionError(
-            f"The search provider must give a list of SearchHit, each of three texts; it gave {wrong[0]!r:.80}"
+            f"The search provider must return a list of SearchHit with str fields, not {wrong[0]!r:.80}"
         )
     return hits
 
@@ -126,19 +126,19 @@ def _is_hit(value: Any) -> bool:
     )
 
 
-def _clean(found: Iterable[SearchHit]) -> Iterable[SearchHit]:
-    """Give the hits that lead to a page, each on its lines: what a page says of itself cannot pass for another hit."""
+def _clean_hits(found: Iterable[SearchHit]) -> Iterable[SearchHit]:
+    """Yield the hits with a valid URL, each field on one line, so that a field cannot imitate another hit."""
     for hit in found:
         link = _LINK.fullmatch(hit.url.strip())
-        if link and len(link[0]) <= _LONGEST_URL:
-            title = _line(hit.title, _LONGEST_TITLE) or link[0]
-            yield SearchHit(title, link[0], _line(hit.snippet, _LONGEST_SNIPPET))
+        if link and len(link[0]) <= _MAX_URL:
+            title = _clean_line(hit.title, _MAX_TITLE) or link[0]
+            yield SearchHit(title, link[0], _clean_line(hit.snippet, _MAX_SNIPPET))
 
 
-def _line(text: str, limit: int) -> str:
-    plain = _UNSEEN.sub(" ", html.unescape(_TAG.sub("", text))).strip()
+def _clean_line(text: str, limit: int) -> str:
+    plain = _INVISIBLE.sub(" ", html.unescape(_TAG.sub("", text))).strip()
     return plain if len(plain) <= limit else f"{plain[:limit].rstrip()}..."
 
 
-def _told(number: int, hit: SearchHit) -> str:
+def _format_hit(number: int, hit: SearchHit) -> str:
     return "\n   ".join(filter(None, (f"{number}. {hit.title}", hit.url, hit.snippet)))

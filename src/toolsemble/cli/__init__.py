@@ -1,7 +1,4 @@
-"""The command line: ``toolsemble``.
-
-Nothing is loaded here but what the command at hand needs: the program answers at once, also where it is asked for help.
-"""
+"""The command line ``toolsemble``; each command loads only the modules that it needs, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -12,43 +9,43 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-_MISUSED = 2
+_USAGE_ERROR = 2
 _INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Give the exit code of a command, once it is done; see ``docs/cli.md`` for what each code says.
+    """Run a command and return its exit code; ``docs/cli.md`` lists the codes.
 
-    :param argv: the words after the program's name; those of this process by default
+    :param argv: the arguments; the default is ``sys.argv[1:]``
 
     >>> main(["version"])  # doctest: +ELLIPSIS
     toolsemble ...
     0
     """
-    with _streams():
+    with _replace_missing_streams():
         try:
-            from toolsemble.cli.app import run  # noqa: PLC0415 - it may not be there, and that is said in words
+            from toolsemble.cli.app import run  # noqa: PLC0415 - a missing extra is reported
         except ModuleNotFoundError as problem:
             if problem.name != "click":
                 raise
             sys.stderr.write("toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n")
-            return _MISUSED
+            return _USAGE_ERROR
         return run(sys.argv[1:] if argv is None else list(argv))
 
 
 def program(leave: Callable[[int], object] = os._exit) -> None:
-    """Do what the command line of this process says, and end the process.
+    """Run the command of this process, and exit.
 
-    :param leave: ends the process without waiting for anybody
+    :param leave: exits the process without waiting for threads
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # one byte that is no text must not end a conversation
+        sys.stdin.reconfigure(errors="surrogateescape")  # an invalid byte must not end a chat
     try:
         code = main()
-    except KeyboardInterrupt:  # before there was a command that could take notice of it
+    except KeyboardInterrupt:  # before the command could handle it
         code = _INTERRUPTED
-    if code == _INTERRUPTED and _busy():
-        # A tool that cannot be interrupted works on in its thread; the person has asked for an end.
+    if code == _INTERRUPTED and _has_running_threads():
+        # A tool that cannot be interrupted is still running in a thread; do not wait for it after Ctrl-C.
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
         leave(code)
@@ -56,13 +53,13 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
 
 
 @contextmanager
-def _streams() -> Iterator[None]:
-    """Put an empty stream in the place of each that the process was started without."""
+def _replace_missing_streams() -> Iterator[None]:
+    """Replace standard streams that the process was started without by the null device."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     with ExitStack() as opened:
         for name in closed:
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))  # noqa: PTH123 - quick
+            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))  # noqa: PTH123 - pathlib is slow to import
         try:
             yield
         finally:
@@ -70,6 +67,6 @@ def _streams() -> Iterator[None]:
                 setattr(sys, name, None)
 
 
-def _busy() -> bool:
-    """Whether a thread is at work that the interpreter would wait for."""
+def _has_running_threads() -> bool:
+    """Return whether a thread is running that the interpreter would wait for at exit."""
     return any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread())

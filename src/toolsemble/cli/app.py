@@ -1,6 +1,6 @@
-"""The commands and their options. What a command does is loaded when it is used, so that help comes at once."""
+"""The commands and their options; each command imports its implementation when it runs, so that help is fast."""
 
-# ruff: noqa: PLC0415 - each command loads what it does
+# ruff: noqa: PLC0415 - commands import their implementation
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolsemble import __version__
-from toolsemble.cli.exit_codes import Exit, exit_of, line_of
-from toolsemble.cli.visible import one_line, visible
+from toolsemble.cli.escape import escape, escape_line
+from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 
 if TYPE_CHECKING:
     from toolsemble.cli.screen import Screen
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
-"""The providers whose wire formats are known."""
+"""The providers with a wire format."""
 APPROVALS = ("ask", "always", "never")
-"""What ``--approve`` can say: a person is asked, every call may run, none that needs approval may."""
+"""The values of ``--approve``: ask a person, approve every call, or reject every call that needs approval."""
 TARGETS = (
     "calculator",
     "datetime",
@@ -36,99 +36,99 @@ TARGETS = (
     "web_scraper",
     "human_input",
 )
-"""The beginnings of built-in targets, for shells to complete."""
+"""The prefixes of built-in targets, for shell completion."""
 
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
-class Wishes:
-    """What a person wants of every command.
+class GlobalOptions:
+    """The options of every command.
 
-    >>> Wishes().debug
+    >>> GlobalOptions().debug
     False
     """
 
     debug: bool = False
-    """Whether errors are shown with where they come from."""
+    """Whether errors are shown with their traceback."""
     colors: bool | None = None
-    """Whether there are colors; None for where they can be seen."""
+    """Whether to use colors; None: if the stream is a terminal."""
 
-    def screen(self) -> Screen:
-        """Give the screen that commands write on."""
+    def make_screen(self) -> Screen:
+        """Return the screen of a command."""
         from toolsemble.cli.screen import Screen
 
         return Screen(colors=self.colors)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Give the exit code of a command, once it is done; errors are told in one line.
+    """Run a command and return its exit code; errors are reported in one line.
 
     >>> run(["version", "--nothing"])
     2
     """
     try:
-        return int(_done(argv, Wishes()) or 0)
-    except (BrokenPipeError, _UnheardError):
-        # The interpreter would try to write the rest once more, and complain.
+        return int(_invoke(argv, GlobalOptions()) or 0)
+    except (BrokenPipeError, _ClosedOutputError):
+        # At exit the interpreter would try to flush standard output again, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.UNHEARD
+        return Exit.BROKEN_PIPE
 
 
-def _done(argv: Sequence[str], wishes: Wishes) -> int | None:
-    """Do what a command says; what goes wrong is told, unless nobody listens."""
+def _invoke(argv: Sequence[str], options: GlobalOptions) -> int | None:
+    """Run a command and report its errors, except a broken pipe."""
     try:
-        code: int | None = app.main(list(argv), PROGRAM, VARIABLE, standalone_mode=False, obj=wishes)
+        code: int | None = app.main(list(argv), PROGRAM, VARIABLE, standalone_mode=False, obj=options)
     except click.UsageError as error:
-        code = _misused(error, argv)
+        code = _report_usage_error(error, argv)
     except click.Abort:
         code = Exit.INTERRUPTED
-    except _UnheardError:
+    except _ClosedOutputError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line
-        if wishes.debug:
-            _trace()
-        ended = error.__cause__ if isinstance(error, _EndedError) else None
-        code = _told(line_of(ended or error), exit_of(error))
+    except Exception as error:  # noqa: BLE001 - any error is reported in one line
+        if options.debug:
+            _print_traceback()
+        cause = error.__cause__ if isinstance(error, _ExitRaisedError) else None
+        code = _report_error(format_error(cause or error), exit_code_for(error))
     return code
 
 
-def _misused(error: click.UsageError, argv: Sequence[str]) -> Exit:
-    """Tell what is wrong with the words of a command; to who reads the events of a run, as its only one, too."""
+def _report_usage_error(error: click.UsageError, argv: Sequence[str]) -> Exit:
+    """Report a usage error; with ``--json``, also as the only event of the run."""
     where = error.ctx.command_path if error.ctx else PROGRAM
     line = f"{error.format_message()} See '{where} --help'."
     if where in {f"{PROGRAM} ask", f"{PROGRAM} chat"} and "--json" in argv:
         from toolsemble.agent.result import AgentResult
-        from toolsemble.cli.json_output import Journal
+        from toolsemble.cli.json_output import JsonOutput
         from toolsemble.errors import ToolConfigurationError
 
-        Journal(Wishes().screen()).end(ToolConfigurationError(line), AgentResult())
-    return _told(line, Exit.MISUSED)
+        JsonOutput(GlobalOptions().make_screen()).end(ToolConfigurationError(line), AgentResult())
+    return _report_error(line, Exit.USAGE_ERROR)
 
 
-def _told(line: str, code: Exit) -> Exit:
-    click.echo(f"{PROGRAM}: {one_line(line, _LONGEST)}", err=True)
+def _report_error(line: str, code: Exit) -> Exit:
+    click.echo(f"{PROGRAM}: {escape_line(line, _MAX_LENGTH)}", err=True)
     return code
 
 
-def _trace() -> None:
+def _print_traceback() -> None:
     import traceback
 
-    click.echo(visible(traceback.format_exc()), err=True, nl=False)
+    click.echo(escape(traceback.format_exc()), err=True, nl=False)
 
 
-class _UnheardError(Exception):
-    """Whoever read the output has gone; click would end the process with a code of its own for a broken pipe."""
+class _ClosedOutputError(Exception):
+    """The reader of the output has closed it; click would exit with its own code for a ``BrokenPipeError``."""
 
 
-class _EndedError(Exception):
-    """A tool or a module raised what ends programs, such as SystemExit; that is its failure, not our end."""
+class _ExitRaisedError(Exception):
+    """A tool or a module raised SystemExit or the like; that is an error, and does not exit this program."""
 
 
 class _Program(click.Group):
-    """The group of all commands; whoever reads its output may go at any time."""
+    """The group of all commands; it translates broken pipes and exceptions such as SystemExit."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -136,43 +136,43 @@ class _Program(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError as error:
-            raise _UnheardError from error
+            raise _ClosedOutputError from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            raise _UnheardError from error
+            raise _ClosedOutputError from error
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise _EndedError from error
+            raise _ExitRaisedError from error
         return code
 
 
-def _common(command: _Function) -> _Function:
-    """Add the options that every command has, so that they can stand before and after its name."""
+def _common_options(command: _Function) -> _Function:
+    """Add the options of every command, so that they are accepted before and after its name."""
 
-    def debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's own form
-        ctx.ensure_object(Wishes).debug |= given
+    def debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's signature
+        ctx.ensure_object(GlobalOptions).debug |= given
 
-    def colors(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's own form
+    def colors(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's signature
         if given:
-            ctx.ensure_object(Wishes).colors = False
+            ctx.ensure_object(GlobalOptions).colors = False
 
     settings: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
-    command = click.option("--debug", callback=debug, help="Show where errors come from.", **settings)(command)
+    command = click.option("--debug", callback=debug, help="Show tracebacks of errors.", **settings)(command)
     return click.option("--no-color", callback=colors, help="Write without colors.", **settings)(command)
 
 
-def _completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     done, comma, last = incomplete.rpartition(",")
     return [CompletionItem(f"{done}{comma}{name}") for name in TARGETS if name.startswith(last)]
 
 
-def _talking(command: _Function) -> _Function:
-    """Add the options of commands that talk to a model."""
+def _model_options(command: _Function) -> _Function:
+    """Add the options of commands that use a model."""
     options = (
         click.option("-m", "--model", help="A name such as openai:gpt-5-mini or local, or module:attribute."),
         click.option(
@@ -180,16 +180,16 @@ def _talking(command: _Function) -> _Function:
             "--tools",
             multiple=True,
             metavar="TARGETS",
-            shell_complete=_completed,
-            help="Tools that the model can use, such as calculator,file_read:./docs,my_module:my_tools.",
+            shell_complete=_complete_target,
+            help="Tools for the model, such as calculator,file_read:./docs,my_module:my_tools.",
         ),
         _approve,
-        click.option("--max-calls", type=click.IntRange(0), help="How many calls an answer may take (25)."),
-        click.option("--max-tokens", type=click.IntRange(1), help="How many tokens an answer may take."),
-        click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="How long an answer may take."),
+        click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls for an answer (25)."),
+        click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens for an answer."),
+        click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Maximum time for an answer."),
         click.option("--memory", type=click.Path(dir_okay=False), help="Keep the conversation in this file."),
         _json,
-        click.option("-q", "--quiet", is_flag=True, help="Write only the answer."),
+        click.option("-q", "--quiet", is_flag=True, help="Write only the answer, no progress."),
     )
     for option in reversed(options):
         command = option(command)
@@ -201,7 +201,7 @@ _approve = click.option(
     type=click.Choice(APPROVALS),
     default=APPROVALS[0],
     show_default=True,
-    help="Who decides about calls that need approval: you, or nobody.",
+    help="What to do with calls that need approval.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Write lines of JSON.")
 _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help="One provider's wire format.")
@@ -215,17 +215,17 @@ _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help=
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--show-completion", metavar="SHELL", help="Print the completion script for bash, zsh or fish.")
-@click.option("--install-completion", metavar="SHELL", help="Set completion up for a shell, or 'auto' for yours.")
-@_common
+@click.option("--install-completion", metavar="SHELL", help="Install completion for a shell; 'auto' detects yours.")
+@_common_options
 @click.pass_context
 def app(ctx: click.Context, show_completion: str | None, install_completion: str | None) -> int | None:
-    """Let models use tools, and tools be used by hand."""
+    """Run models with tools, and call tools by hand."""
     from toolsemble.cli import completion
 
     if show_completion is not None:
-        ctx.exit(completion.show(app, completion.shell_of(show_completion)))
+        ctx.exit(completion.show(app, completion.find_shell(show_completion)))
     if install_completion is not None:
-        ctx.exit(completion.install(completion.shell_of(install_completion)))
+        ctx.exit(completion.install(completion.find_shell(install_completion)))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
     return None
@@ -233,85 +233,85 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
 
 @app.command()
 @click.argument("question", nargs=-1, required=True)
-@_talking
-@_common
+@_model_options
+@_common_options
 @click.pass_obj
-def ask(wishes: Wishes, /, question: tuple[str, ...], **wanted: Any) -> int:
+def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> int:
     """Answer a QUESTION; "-" reads it from standard input.
 
-    The answer goes to standard output, what is done for it to standard error.
+    The answer is written to standard output, progress to standard error.
     """
     from toolsemble.cli.ask import Setup
     from toolsemble.cli.ask import ask as do
 
-    return do(question, Setup(**wanted), wishes.screen())
+    return do(question, Setup(**wanted), options.make_screen())
 
 
 @app.command()
-@_talking
-@_common
+@_model_options
+@_common_options
 @click.pass_obj
-def chat(wishes: Wishes, /, **wanted: Any) -> int:
+def chat(options: GlobalOptions, /, **wanted: Any) -> int:
     """Hold a conversation; Ctrl-C stops an answer, Ctrl-D leaves."""
     from toolsemble.cli.ask import Setup
     from toolsemble.cli.ask import chat as do
 
-    return do(Setup(**wanted), wishes.screen())
+    return do(Setup(**wanted), options.make_screen())
 
 
 @app.command()
-@click.argument("target", required=False, shell_complete=_completed)
+@click.argument("target", required=False, shell_complete=_complete_target)
 @_provider
 @_json
-@_common
+@_common_options
 @click.pass_obj
-def tools(wishes: Wishes, target: str | None, provider: str | None, *, as_json: bool) -> int:
+def tools(options: GlobalOptions, target: str | None, provider: str | None, *, as_json: bool) -> int:
     """Show the built-in tools, or those of TARGET.
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """
     from toolsemble.cli.catalog import tools as do
 
-    return do(target, provider, wishes.screen(), as_json=as_json)
+    return do(target, provider, options.make_screen(), as_json=as_json)
 
 
 @app.command()
-@click.argument("tool", shell_complete=_completed)
+@click.argument("tool", shell_complete=_complete_target)
 @click.argument("arguments", nargs=-1)
 @_approve
 @_json
-@_common
+@_common_options
 @click.pass_obj
-def call(wishes: Wishes, tool: str, arguments: tuple[str, ...], approve: str, *, as_json: bool) -> int:
+def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve: str, *, as_json: bool) -> int:
     """Call TOOL by hand, as a model would.
 
-    ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or the text of a tool that
-    takes one text. A word that begins with a dash goes after "--".
+    ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or plain text for a tool
+    with one text parameter. Put arguments that begin with a dash after "--".
     """
     from toolsemble.cli.call import call as do
 
-    return do(tool, arguments, approve, wishes.screen(), as_json=as_json)
+    return do(tool, arguments, approve, options.make_screen(), as_json=as_json)
 
 
 @app.command()
-@click.argument("tool", shell_complete=_completed)
+@click.argument("tool", shell_complete=_complete_target)
 @_provider
 @_json
-@_common
+@_common_options
 @click.pass_obj
-def explain(wishes: Wishes, tool: str, provider: str | None, *, as_json: bool) -> int:
+def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json: bool) -> int:
     """Show what models do not see of TOOL.
 
-    A tool's schema can say more than a provider's format; this lists what is moved, rewritten or dropped on the way.
+    A tool's schema can say more than a provider's format; this lists what is moved, rewritten or dropped.
     """
     from toolsemble.cli.catalog import explain as do
 
-    return do(tool, provider, wishes.screen(), as_json=as_json)
+    return do(tool, provider, options.make_screen(), as_json=as_json)
 
 
 @app.group(invoke_without_command=True)
 @_json
-@_common
+@_common_options
 @click.pass_context
 def models(ctx: click.Context, *, as_json: bool) -> int | None:
     """Show which models can be used here, and why others cannot."""
@@ -319,36 +319,36 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
         return None
     from toolsemble.cli.models import offers
 
-    return offers(ctx.ensure_object(Wishes).screen(), as_json=as_json)
+    return offers(ctx.ensure_object(GlobalOptions).make_screen(), as_json=as_json)
 
 
 @models.command()
 @click.argument("name", required=False)
-@_common
+@_common_options
 @click.pass_obj
-def pull(wishes: Wishes, name: str | None) -> int:
+def pull(options: GlobalOptions, name: str | None) -> int:
     """Download the embedded model NAME, unless it is there; print where it is."""
     from toolsemble.cli.models import pull as do
 
-    return do(name, wishes.screen())
+    return do(name, options.make_screen())
 
 
 @models.command()
 @click.argument("name", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port.")
-@click.option("--api-key", envvar="TOOLSEMBLE_API_KEY", help="What clients must send.")
-@_common
+@click.option("--api-key", envvar="TOOLSEMBLE_API_KEY", help="The key that clients must send.")
+@_common_options
 @click.pass_obj
-def serve(wishes: Wishes, name: str | None, host: str, port: int, api_key: str | None) -> int:
+def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_key: str | None) -> int:
     """Serve the embedded model NAME to other programs, in OpenAI's format."""
     from toolsemble.cli.models import serve as do
 
-    return do(name, host, port, api_key, wishes.screen())
+    return do(name, host, port, api_key, options.make_screen())
 
 
 @app.command()
-@_common
+@_common_options
 def version() -> int:
     """Show the version."""
     import platform

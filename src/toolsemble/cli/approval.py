@@ -1,11 +1,11 @@
-"""Who approves calls, by what ``--approve`` says."""
+"""The review handlers for the values of ``--approve``."""
 
 from __future__ import annotations
 
 import sys
 
+from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.visible import one_line
 from toolsemble.review import (
     AutoApprove,
     AutoReject,
@@ -18,13 +18,13 @@ from toolsemble.review import (
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.terminal import terminal_of
 
-_NAME = 200
-_NOBODY = "standard input is not a terminal, so nobody can be asked"
-_INSTEAD = "run it in a terminal, or with --approve always"
+_MAX_NAME = 200
+_NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
+_ADVICE = "run it in a terminal, or with --approve always"
 
 
-class AtTerminal:
-    """Asks the person at the terminal, who then has it alone; refuses where there is none."""
+class TerminalReview:
+    """A review handler that asks at the terminal, and rejects if there is none."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -32,23 +32,23 @@ class AtTerminal:
         self._console = ConsoleReview(colors=shown.colors)
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the person's decision."""
+        """Return the person's decision."""
         if terminal_of(sys.stdin) is None:
-            name = one_line(request.tool_name, _NAME)
-            self._screen.tell(f"toolsemble: '{name}' is refused: {_NOBODY}; {_INSTEAD}")
-            return ExitEarly(_NOBODY)
-        with self._screen.lent():
+            name = escape_line(request.tool_name, _MAX_NAME)
+            self._screen.report(f"toolsemble: '{name}' is rejected: {_NO_TERMINAL}; {_ADVICE}")
+            return ExitEarly(_NO_TERMINAL)
+        with self._screen.suspend():
             return self._console.review(request)
 
 
-def reviewer(approve: str, screen: Screen) -> ReviewHandler:
-    """Give who approves calls that need it.
+def make_reviewer(approve: str, screen: Screen) -> ReviewHandler:
+    """Return the review handler for a value of ``--approve``.
 
-    >>> reviewer("never", Screen())
+    >>> make_reviewer("never", Screen())
     AutoReject(reason='nothing that needs approval may run (--approve never)')
     """
     if approve == "always":
         return AutoApprove()
     if approve == "never":
         return AutoReject("nothing that needs approval may run (--approve never)")
-    return RememberReview(AtTerminal(screen))
+    return RememberReview(TerminalReview(screen))

@@ -1,4 +1,4 @@
-"""The built-in tools, as they are named on the command line."""
+"""The built-in tools as targets of the command line, such as ``file_read:DIR``."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from toolsemble.errors import ToolDefinitionError
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A built-in tool, and what can be said of it after a colon.
+    """A built-in tool and its setting, which is written after a colon.
 
     >>> BUILT_INS["file_read"].form
     'file_read:DIR'
     """
 
     name: str
-    """How models and people call it."""
+    """The name of the tool."""
     make: Callable[[str], Any]
-    """Gives the tool for a setting, which may be empty."""
+    """Creates the tool from a setting, which may be empty."""
     setting: str = ""
-    """What the setting is; empty when there is none."""
+    """The placeholder of the setting; empty: it has none."""
     needed: bool = False
-    """Whether it does not work without."""
+    """Whether the setting is required."""
     example: str = "."
-    """A setting with which it can be looked at."""
+    """A setting with which the tool can be shown."""
 
     @property
     def form(self) -> str:
-        """How it is written."""
+        """The syntax of its target."""
         if not self.setting:
             return self.name
         return f"{self.name}:{self.setting}" if self.needed else f"{self.name}[:{self.setting}]"
 
 
-def built_in(name: str, setting: str, *, shown: bool = False) -> object:
-    """Give a built-in tool, or refuse the setting.
+def make_built_in(name: str, setting: str, *, shown: bool = False) -> object:
+    """Return a built-in tool; raise if the setting is missing or not allowed.
 
-    :param shown: whether it is only looked at, and need not be told what it works on
+    :param shown: whether the tool is only shown, so that the setting may be missing
 
-    >>> built_in("file_read", "")
+    >>> make_built_in("file_read", "")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: file_read needs a setting: write file_read:DIR, such as file_read:.
@@ -63,7 +63,7 @@ _ALL = (
     BuiltIn("datetime", lambda _: builtin.DateTimeTool()),
     BuiltIn("json_parser", lambda _: builtin.JsonParserTool()),
     BuiltIn("file_read", lambda directory: builtin.FileReadTool(directory), "DIR", needed=True),  # noqa: PLW0108 - lazy
-    # What is written cannot be taken back, so somebody is asked, unless told otherwise by --approve.
+    # A write cannot be undone, so it needs approval.
     BuiltIn(
         "file_write",
         lambda directory: builtin.FileWriteTool(directory, requires_approval=True),
@@ -75,4 +75,4 @@ _ALL = (
     BuiltIn("human_input", lambda _: builtin.HumanInputTool()),
 )
 BUILT_INS: Mapping[str, BuiltIn] = MappingProxyType({each.name: each for each in _ALL})
-"""The built-in tools by name, in the order in which they are shown."""
+"""The built-in tools by name, in display order."""

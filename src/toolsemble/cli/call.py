@@ -1,4 +1,4 @@
-"""The command that calls a tool by hand, on the same path as a model's calls."""
+"""The command ``call``, which executes a tool call as a model would make it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.call import ToolCall, ToolReply, new_id
-from toolsemble.cli.approval import reviewer
+from toolsemble.cli.approval import make_reviewer
+from toolsemble.cli.escape import format_progress
 from toolsemble.cli.exit_codes import Exit
-from toolsemble.cli.json_output import json_line, written_record
-from toolsemble.cli.redirect import aside
+from toolsemble.cli.json_output import json_line, record_to_json
+from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.targets import toolbox_of
-from toolsemble.cli.visible import progress_line
+from toolsemble.cli.targets import load_toolbox
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
@@ -29,69 +29,73 @@ _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 
 def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_json: bool) -> Exit:
     """Call one tool and write its reply."""
-    box = toolbox_of([target])
+    box = load_toolbox([target])
     if len(box) != 1:
         names = ", ".join(box.names)
         raise ToolDefinitionError(f"{target!r:.80} has several tools; name one of them, as {target}:NAME: {names}")
     started, watcher = time.monotonic(), _Watcher(screen)
-    reply = _replied(box, ToolCall(box.names[0], _arguments(box, words), new_id()), reviewer(approve, screen), watcher)
+    reply = _execute(
+        box, ToolCall(box.names[0], _arguments(box, words), new_id()), make_reviewer(approve, screen), watcher
+    )
     screen.clear_status()
     if as_json:
-        screen.write(json_line(written_record(ToolCallRecord(reply.call, reply, time.monotonic() - started))))
+        screen.write(json_line(record_to_json(ToolCallRecord(reply.call, reply, time.monotonic() - started))))
     else:
         screen.answer(reply.text.removesuffix("\n"))
         for content in reply.result.contents:
-            screen.tell(screen.err.painted("dim", f"and a {type(content).__name__}, which only programs can get"))
+            screen.report(
+                screen.err.paint("dim", f"and a {type(content).__name__}, which is available to programs only")
+            )
     if not reply.is_error:
         return Exit.DONE
-    return Exit.STOPPED if watcher.refused else Exit.FAILED
+    return Exit.STOPPED if watcher.is_rejected else Exit.FAILED
 
 
 class _Watcher:
-    """Shows how far the call has come, and takes down what reviewers say."""
+    """An observer of the call that shows its progress and records whether a reviewer rejected it."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._asked: set[str] = set()
+        self._undecided: set[str] = set()
 
     @property
-    def refused(self) -> bool:
-        """Whether there was a question that nobody agreed to; one that is interrupted has no decision."""
-        return bool(self._asked)
+    def is_rejected(self) -> bool:
+        """Whether a review request was rejected or not decided."""
+        return bool(self._undecided)
 
     def __call__(self, event: object) -> None:
         if isinstance(event, CallProgress):
-            self._screen.status(progress_line(event.fraction, event.message))
+            self._screen.show_status(format_progress(event.fraction, event.message))
         elif isinstance(event, ReviewRequested):
-            self._asked.add(event.request.id)
+            self._undecided.add(event.request.id)
         elif isinstance(event, ReviewDecided) and not isinstance(event.decision, ExitEarly):
-            self._asked.discard(event.request.id)
+            self._undecided.discard(event.request.id)
 
 
-def _replied(box: Toolbox, asked: ToolCall, review: ReviewHandler, watcher: _Watcher) -> ToolReply:
-    """Execute the call; the toolbox's own reviewer, if somebody gave it one, stands above ours."""
+def _execute(box: Toolbox, call: ToolCall, review: ReviewHandler, watcher: _Watcher) -> ToolReply:
+    """Execute the call; the toolbox's own reviewer, if it has one, takes precedence."""
     inside, watching = enter(ToolContext(review=review)), watch(watcher)
     try:
-        with aside():
-            return box.execute(asked, run_id=new_id())
+        with redirect_prints():
+            return box.execute(call, run_id=new_id())
     finally:
         unwatch(watching)
         leave(inside)
 
 
 def _arguments(box: Toolbox, words: Sequence[str]) -> str | dict[str, Any]:
-    """Give what was written as arguments: JSON, pairs, or the text of a tool that takes one text."""
+    """Return the arguments: JSON text, a dict of pairs, or the text for a tool with one str parameter."""
     if list(words) == ["-"]:
         return sys.stdin.read()
     if not words or words[0].lstrip().startswith("{"):
         return " ".join(words)
     properties = (box.specifications[0].parameters or {}).get("properties", {})
     pairs = [_PAIR.fullmatch(word) for word in words]
-    # Text stays text: what a parameter is to be, the path knows best.
-    written = {pair[1]: pair[2] for pair in pairs if pair is not None}
-    if None not in pairs and (written.keys() & properties.keys() or not _takes_text(properties)):
-        _check_once([pair[1] for pair in pairs if pair is not None])
-        return written
+    # Values stay str: reading arguments coerces them to the declared types.
+    values = {pair[1]: pair[2] for pair in pairs if pair is not None}
+    if None not in pairs and (values.keys() & properties.keys() or not _takes_text(properties)):
+        _check_unique([pair[1] for pair in pairs if pair is not None])
+        return values
     if _takes_text(properties):
         return {next(iter(properties)): " ".join(words)}
     raise ToolDefinitionError(
@@ -99,12 +103,12 @@ def _arguments(box: Toolbox, words: Sequence[str]) -> str | dict[str, Any]:
     )
 
 
-def _check_once(names: Sequence[str]) -> None:
+def _check_unique(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ToolDefinitionError(f"{name!r:.80} is given {names.count(name)} times; give it once, or write JSON")
 
 
 def _takes_text(properties: Mapping[str, Any]) -> bool:
-    """Whether a tool has one parameter, and it is a text."""
+    """Return whether a tool has exactly one parameter, of type str."""
     return [each.get("type") for each in properties.values()] == ["string"]

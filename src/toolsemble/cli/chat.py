@@ -1,4 +1,4 @@
-"""A conversation at the terminal, or of the lines that a program writes."""
+"""The conversation of the command ``chat``, at a terminal or over a pipe."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from importlib import import_module
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.cli.exit_codes import Exit, exit_of, line_of
-from toolsemble.cli.follow import TOPIC, followed, remember
+from toolsemble.cli.escape import escape_line
+from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
+from toolsemble.cli.follow import MEMORY_ID, run_agent, save_interrupted
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.text_output import Listener
-from toolsemble.cli.visible import one_line
 from toolsemble.toolbox.toolbox import Toolbox
 
 _PROMPT = "> "
 _COMMANDS = {
-    "/help": "what you can write here",
-    "/tools": "what the model can use",
-    "/new": "forget this conversation and begin another",
+    "/help": "list the commands",
+    "/tools": "list the tools of the model",
+    "/new": "forget this conversation and start another",
     "/quit": "leave; so does the end of the input (Ctrl-D)",
 }
 
 
 class Chat:
-    """Takes line after line and has each answered; whatever was said before is known."""
+    """A conversation: reads lines and answers each, with the previous ones as context."""
 
     def __init__(
         self,
@@ -45,20 +45,18 @@ class Chat:
         self._code = Exit.DONE
         self._at_terminal = sys.stdin.isatty() and screen.out.is_terminal
 
-    def held(self) -> Exit:
-        """Go on until the person leaves or the input ends.
+    def run(self) -> Exit:
+        """Run until the person leaves or the input ends, and return the exit code.
 
-        Where a person talks, leaving is no failure. Else the exit code is that of the last answer that was none.
+        At a terminal the exit code is 0; otherwise it is that of the last failed answer.
         """
         if self._at_terminal:
-            with suppress(ImportError):  # where there is none, the terminal's own editing has to do
+            with suppress(ImportError):  # not available on every system
                 import_module("readline")
-            self._screen.tell(
-                self._screen.err.painted("dim", "/help tells what you can write; Ctrl-C stops an answer.")
-            )
-        while (line := self._line()) is not None:
+            self._screen.report(self._screen.err.paint("dim", "/help lists the commands; Ctrl-C stops an answer."))
+        while (line := self._read_line()) is not None:
             if line.startswith("/") and not line.startswith("//"):
-                if not self._obeyed(line):
+                if not self._run_command(line):
                     break
             elif line:
                 self._answer(line.removeprefix("/") if line.startswith("//") else line)
@@ -66,8 +64,8 @@ class Chat:
                     break
         return Exit.DONE if self._at_terminal else self._code
 
-    def _line(self) -> str | None:
-        """Give what is written next; None when that is all."""
+    def _read_line(self) -> str | None:
+        """Return the next line; None at the end of the input."""
         if not self._at_terminal:
             return line.strip() if (line := sys.stdin.readline()) else None
         try:
@@ -79,32 +77,32 @@ class Chat:
             self._screen.write("")
             return ""
 
-    def _obeyed(self, line: str) -> bool:
-        """Do what a command says; False when it is to leave."""
+    def _run_command(self, line: str) -> bool:
+        """Run a command, and return False if it is ``/quit``."""
         command, _, _ = line.partition(" ")
         if command == "/help":
-            for name, does in _COMMANDS.items():
-                self._screen.tell(f"{name:8}{does}")
-            self._screen.tell("//text  says a text that begins with a slash")
+            for name, help_text in _COMMANDS.items():
+                self._screen.report(f"{name:8}{help_text}")
+            self._screen.report("//text  send a text that begins with a slash")
         elif command == "/tools":
-            self._screen.tell("\n".join(map(one_line, self._box.names)) or "none; name some with --tools")
+            self._screen.report("\n".join(map(escape_line, self._box.names)) or "none; name some with --tools")
         elif command == "/new":
-            self._memory.clear(TOPIC)
-            self._screen.tell("A new conversation.")
+            self._memory.clear(MEMORY_ID)
+            self._screen.report("New conversation.")
         elif command != "/quit":
             near = get_close_matches(command, _COMMANDS, n=1) or ["/help"]
-            self._screen.tell(f"There is no command {one_line(command, 40)}; did you mean {near[0]}?")
+            self._screen.report(f"There is no command {escape_line(command, 40)}; did you mean {near[0]}?")
         return command != "/quit"
 
     def _answer(self, text: str) -> None:
         try:
-            outcome = followed(self._agent, text, self._listener())
+            outcome = run_agent(self._agent, text, self._listener())
         except BrokenPipeError:
-            raise  # nobody reads the answers any more
-        except Exception as error:  # noqa: BLE001 - whatever fails one answer, the person can go on
-            self._code = exit_of(error)
-            self._screen.tell(self._screen.err.painted("bad", one_line(line_of(error))))
+            raise  # the output is closed
+        except Exception as error:  # noqa: BLE001 - an error in one answer must not end the chat
+            self._code = exit_code_for(error)
+            self._screen.report(self._screen.err.paint("bad", escape_line(format_error(error))))
             return
-        remember(self._memory, outcome)
+        save_interrupted(self._memory, outcome)
         if outcome.code is not Exit.DONE:
             self._code = outcome.code

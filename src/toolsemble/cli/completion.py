@@ -1,4 +1,4 @@
-"""Completion of commands and options in the shell."""
+"""Shell completion of commands and options."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.errors import ToolConfigurationError
 
 PROGRAM = "toolsemble"
-"""The name under which the program is started."""
+"""The name of the program."""
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The environment variable with which a shell requests completions."""
 SHELLS = ("bash", "zsh", "fish")
-"""The shells that can be set up."""
+"""The supported shells."""
 
 _STARTUP = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
 _HOOK = {
@@ -26,36 +26,36 @@ _HOOK = {
 }
 
 
-def shell_of(name: str | None) -> str:
-    """Give the shell that a person means, or uses; refuse one that cannot be completed in.
+def find_shell(name: str | None) -> str:
+    """Return the named shell, or the person's; raise if it is not supported.
 
-    >>> shell_of("zsh")
+    >>> find_shell("zsh")
     'zsh'
     """
     shell = Path(os.environ.get("SHELL", "")).name if name in {None, "auto"} else str(name)
     if shell not in SHELLS:
-        raise ToolConfigurationError(f"There is no completion for the shell {shell!r}; say one of {', '.join(SHELLS)}")
+        raise ToolConfigurationError(f"Completion does not support the shell {shell!r}; use one of {', '.join(SHELLS)}")
     return shell
 
 
 def show(app: click.Command, shell: str) -> Exit:
-    """Write the script that sets completion up."""
+    """Print the completion script."""
     kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - one of ours
+    assert kind is not None  # noqa: S101 - find_shell checked it
     click.echo(kind(app, {}, PROGRAM, VARIABLE).source())
     return Exit.DONE
 
 
 def install(shell: str) -> Exit:
-    """Put a line into the file that the shell reads when it starts, unless it is there already."""
+    """Add a line to the shell's startup file, unless it is already there."""
     file = Path(_STARTUP[shell]).expanduser()
     hook = _HOOK[shell]
-    written = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
-    if hook in written.splitlines():
-        click.echo(f"{file} sets it up already.")
+    content = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
+    if hook in content.splitlines():
+        click.echo(f"Already installed in {file}.")
         return Exit.DONE
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as end:
-        end.write(f"{'' if written.endswith(chr(10)) or not written else chr(10)}{hook}\n")
-    click.echo(f"Added one line to {file}; it works in the next shell that you start.")
+        end.write(f"{'' if content.endswith(chr(10)) or not content else chr(10)}{hook}\n")
+    click.echo(f"Added one line to {file}; start a new shell to use it.")
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""What the program's exit code says, and what is said of an error."""
+"""The exit codes, and the one-line messages of errors."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from toolsemble.errors import (
 )
 
 _STOPPED = (ExitEarlyError, MaxIterationsExceededError)
-_MISUSED = (ToolConfigurationError, ToolDefinitionError)
+_USAGE_ERRORS = (ToolConfigurationError, ToolDefinitionError)
 
 
 class Exit(IntEnum):
-    """How a command ended, for the script that started it.
+    """The exit codes of the program.
 
     >>> Exit.STOPPED.value
     3
     """
 
     DONE = 0
-    """There is an answer; the call succeeded."""
+    """The command succeeded."""
     FAILED = 1
     """The run or the call failed."""
-    MISUSED = 2
-    """The command cannot be carried out as it was given: an unknown option, tool or model, a missing package."""
+    USAGE_ERROR = 2
+    """The command is not valid: an unknown option, tool or model, or a missing package."""
     STOPPED = 3
-    """A budget was used up, or a reviewer ended the run or refused a call by hand; there may still be an answer."""
+    """A budget was exhausted, or a reviewer stopped the run or rejected a call; there may still be an answer."""
     INTERRUPTED = 130
     """Ctrl-C."""
-    UNHEARD = 141
-    """Whoever read the output has gone."""
+    BROKEN_PIPE = 141
+    """The reader of the output has closed it."""
 
 
-def exit_of(error: BaseException) -> Exit:
-    """Give the exit code for an error that ended a command.
+def exit_code_for(error: BaseException) -> Exit:
+    """Return the exit code for an error.
 
-    >>> exit_of(ToolConfigurationError("no model")).name
-    'MISUSED'
+    >>> exit_code_for(ToolConfigurationError("no model")).name
+    'USAGE_ERROR'
     """
     if isinstance(error, _STOPPED):
         return Exit.STOPPED
-    return Exit.MISUSED if isinstance(error, _MISUSED) else Exit.FAILED
+    return Exit.USAGE_ERROR if isinstance(error, _USAGE_ERRORS) else Exit.FAILED
 
 
-def line_of(error: BaseException) -> str:
-    r"""Give what is to be said of an error, in one line.
+def format_error(error: BaseException) -> str:
+    r"""Return the message of an error in one line.
 
-    >>> line_of(ToolDefinitionError("first\nsecond"))
+    >>> format_error(ToolDefinitionError("first\nsecond"))
     'first; second'
-    >>> line_of(KeyError("city"))
+    >>> format_error(KeyError("city"))
     "KeyError: 'city'"
     """
     text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if not text:
         return type(error).__name__
-    ours = type(error).__module__.startswith("toolsemble.") or isinstance(error, OSError)
-    return text if ours else f"{type(error).__name__}: {text}"
+    is_self_explanatory = type(error).__module__.startswith("toolsemble.") or isinstance(error, OSError)
+    return text if is_self_explanatory else f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""One question, from the agent's first event to the exit code."""
+"""Run an agent for one question, and report its events to a listener."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from toolsemble.agent.event import Final
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.exit_codes import Exit
-from toolsemble.cli.redirect import aside
+from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.text_output import Listener
 from toolsemble.context import ToolContext
 from toolsemble.models.message import AssistantMessage, SystemMessage
 from toolsemble.models.transcript import Transcript
 
-TOPIC = ToolContext.memory_id
-"""Under which id a conversation of the command line is remembered."""
+MEMORY_ID = ToolContext.memory_id
+"""The memory id of conversations of the command line."""
 
-_TICK = 0.1
-_WELL = {"answer", "immediate"}
+_TICK_SECONDS = 0.1
+_SUCCESS = {"answer", "immediate"}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a question.
+    """The outcome of a question.
 
-    >>> Outcome(Exit.DONE).said
+    >>> Outcome(Exit.DONE).unfinished
     ''
     """
 
     code: Exit
-    """How it ended."""
+    """The exit code."""
     partial: AgentResult | None = None
-    """What was done until a person interrupted it."""
-    said: str = ""
-    """Text that is in none of its messages, as the model was interrupted in it."""
+    """The result until the person interrupted the run; None if it was not interrupted."""
+    unfinished: str = ""
+    """The text of an interrupted model reply, which is not in the messages of ``partial``."""
 
 
-def followed(agent: Agent, question: str, listener: Listener) -> Outcome:
-    """Ask, and have somebody told of everything; Ctrl-C ends the run, not the program. What fails is raised."""
+def run_agent(agent: Agent, question: str, listener: Listener) -> Outcome:
+    """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised."""
     run = _Run(agent, question, listener)
     try:
-        # With a factory the runner leaves the thread's own event loop setting alone.
-        with aside(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            result = runner.run(run.result())
+        # With a factory, the runner does not change the thread's event loop policy.
+        with redirect_prints(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            result = runner.run(run.run())
     except KeyboardInterrupt:
         return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))
     except BaseException as error:
         listener.end(error, getattr(error, "partial", None) or AgentResult())
         raise
-    return Outcome(Exit.DONE if result.stop_reason in _WELL else Exit.STOPPED)
+    return Outcome(Exit.DONE if result.stop_reason in _SUCCESS else Exit.STOPPED)
 
 
-def remember(memory: ConversationMemory, outcome: Outcome) -> None:
-    """Add to a conversation what an answer was interrupted in, so that the next question can refer to it."""
+def save_interrupted(memory: ConversationMemory, outcome: Outcome) -> None:
+    """Add an interrupted answer to the conversation, so that the next question can refer to it."""
     if outcome.partial is None:
         return
-    kept = len(memory.load(TOPIC))
-    spoken = [each for each in outcome.partial.messages if not isinstance(each, SystemMessage)]
-    after = Transcript([*spoken, AssistantMessage(f"{outcome.said} (interrupted)".lstrip())])
-    memory.extend(TOPIC, None, after, len(after) - kept)
+    kept = len(memory.load(MEMORY_ID))
+    messages = [each for each in outcome.partial.messages if not isinstance(each, SystemMessage)]
+    after = Transcript([*messages, AssistantMessage(f"{outcome.unfinished} (interrupted)".lstrip())])
+    memory.extend(MEMORY_ID, None, after, len(after) - kept)
 
 
 class _Run:
-    """A run that is being followed."""
+    """A run whose events are passed to a listener."""
 
     def __init__(self, agent: Agent, question: str, listener: Listener) -> None:
         self._agent = agent
@@ -75,11 +75,11 @@ class _Run:
         self._listener = listener
         self.partial: AgentResult | None = None
 
-    async def result(self) -> AgentResult:
-        """Give the result."""
-        clock = asyncio.create_task(self._ticking())
+    async def run(self) -> AgentResult:
+        """Run to the end and return the result."""
+        clock = asyncio.create_task(self._tick_regularly())
         try:
-            return await self._followed()
+            return await self._consume_events()
         except asyncio.CancelledError as error:
             self.partial = getattr(error, "partial", None)
             raise
@@ -88,7 +88,7 @@ class _Run:
             with suppress(asyncio.CancelledError):
                 await clock
 
-    async def _followed(self) -> AgentResult:
+    async def _consume_events(self) -> AgentResult:
         event: Any = None
         async with aclosing(self._agent.stream(self._question)) as events:
             async for event in events:
@@ -96,7 +96,7 @@ class _Run:
         assert isinstance(event, Final)  # noqa: S101 - always the last one
         return event.result
 
-    async def _ticking(self) -> None:
+    async def _tick_regularly(self) -> None:
         while True:
             self._listener.tick()
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(_TICK_SECONDS)

@@ -1,4 +1,4 @@
-"""Which model is meant by what a person writes."""
+"""Find the model for the option ``--model``."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.targets import thing_at
-from toolsemble.cli.visible import one_line
+from toolsemble.cli.targets import load_object
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import PROVIDERS, model_of
 
 
-def model_named(name: str | None, screen: Screen) -> ChatModel:
-    """Give the model of a name: a provider's, or one that a module or a file holds; without one, what is there.
+def find_model(name: str | None, screen: Screen) -> ChatModel:
+    """Return the model of a name, module or file; the default is the first that is available.
 
     Naming a module or a file runs its code.
     """
-    thing: Any = thing_at(name) if name is not None and _is_place(name) else None
+    thing: Any = load_object(name) if name is not None and _is_object_path(name) else None
     if isinstance(thing, ModuleType):
         place = f"{name}:NAME" if f"{name}".endswith(".py") else f"{name}.NAME"
-        raise ToolConfigurationError(f"{name!r} is a module and no model: write {place} for a model in it")
+        raise ToolConfigurationError(f"{name!r} is a module, not a model: write {place} for a model in it")
     if thing is not None:
         return model_of(thing)
-    with _heard(screen):
+    with _show_log(screen):
         return model_of(name)
 
 
-def _is_place(name: str) -> bool:
-    """Whether it is ``module:attribute`` or ``path/to/file.py:attribute``; the names of providers come first."""
+def _is_object_path(name: str) -> bool:
+    """Return whether it is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
     first, _, rest = name.partition(":")
     return first not in PROVIDERS and (bool(rest) or first.endswith(".py"))
 
 
 @contextmanager
-def _heard(screen: Screen) -> Iterator[None]:
-    """Have the person told what the choice of a model says in the log: which one it took, and why."""
+def _show_log(screen: Screen) -> Iterator[None]:
+    """Show the log of ``toolsemble.models``, which says which model was chosen and why."""
     logger = logging.getLogger("toolsemble.models")
-    handler, level = _Told(screen), logger.level
+    handler, level = _ScreenHandler(screen), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -51,13 +51,13 @@ def _heard(screen: Screen) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-class _Told(logging.Handler):
-    """Tells what is logged to the person."""
+class _ScreenHandler(logging.Handler):
+    """A logging handler that writes to the screen."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.INFO)
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell one record."""
-        self._screen.tell(self._screen.err.painted("dim", one_line(record.getMessage())))
+        """Write one record."""
+        self._screen.report(self._screen.err.paint("dim", escape_line(record.getMessage())))

@@ -1,4 +1,4 @@
-"""Modules that are named on the command line: how they are loaded, and the tools that are defined in them."""
+"""Load the modules and files named on the command line, and find the tools defined in them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from importlib.util import module_from_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 
-from toolsemble.cli.exit_codes import line_of
-from toolsemble.cli.redirect import aside
+from toolsemble.cli.exit_codes import format_error
+from toolsemble.cli.redirect import redirect_prints
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
@@ -22,10 +22,10 @@ from toolsemble.tools.function import method_tools
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
-def module_at(path: str) -> ModuleType:
-    """Run a file and give its module, or refuse; a second time it is not run again.
+def load_file(path: str) -> ModuleType:
+    """Run a file and return its module; raise if it cannot be loaded. A loaded file is not run again.
 
-    >>> module_at("nothing.py")
+    >>> load_file("nothing.py")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: There is no file 'nothing.py'
@@ -33,7 +33,7 @@ def module_at(path: str) -> ModuleType:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ToolDefinitionError(f"There is no file {path!r}")
-    # The whole path is its name: a file 'json.py' must not stand in for the module of that name.
+    # The module's name is the path: a file 'json.py' must not replace the module json.
     name = str(file)
     if name in sys.modules:
         return sys.modules[name]
@@ -41,108 +41,108 @@ def module_at(path: str) -> ModuleType:
     spec = ModuleSpec(name, loader, origin=name)
     spec.has_location = True
     module = sys.modules[name] = module_from_spec(spec)
-    _see(file.parent)
+    _add_to_path(file.parent)
     try:
-        with aside():
+        with redirect_prints():
             loader.exec_module(module)
     except KeyboardInterrupt:
         del sys.modules[name]
         raise
     except BaseException as problem:
         del sys.modules[name]
-        raise _unloadable(path, problem) from problem
+        raise _load_error(path, problem) from problem
     return module
 
 
-def module_named(name: str) -> ModuleType | None:
-    """Import a module and give it, or None when there is none of that name; refuse one that cannot be loaded.
+def load_module(name: str) -> ModuleType | None:
+    """Import and return a module; return None if it does not exist; raise if it cannot be loaded.
 
-    >>> module_named("no_such_module") is None
+    >>> load_module("no_such_module") is None
     True
     """
-    _see(Path.cwd())
+    _add_to_path(Path.cwd())
     try:
-        with aside():
+        with redirect_prints():
             return import_module(name)
     except ModuleNotFoundError as problem:
         if problem.name is not None and (name == problem.name or name.startswith(f"{problem.name}.")):
             return None
-        raise _unloadable(name, problem) from problem
+        raise _load_error(name, problem) from problem
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        raise _unloadable(name, problem) from problem
+        raise _load_error(name, problem) from problem
 
 
-def tools_in(module: ModuleType) -> dict[str, object]:
-    """Give what a module defines that is or has tools, by name: tools, toolboxes, pipelines, objects with tools.
+def find_tools(module: ModuleType) -> dict[str, object]:
+    """Return the tools, toolboxes, pipelines and objects with tools that a module defines, by name.
 
-    What it imports from elsewhere does not count, unless its ``__all__`` names it.
+    Imported objects are included only if ``__all__`` names them.
     """
-    found = {name: getattr(module, name, None) for name in _offered(module)}
-    return {name: value for name, value in found.items() if _offers(value)}
+    found = {name: getattr(module, name, None) for name in _public_names(module)}
+    return {name: value for name, value in found.items() if _has_tools(value)}
 
 
-def _offered(module: ModuleType) -> list[str]:
-    """Give the names in ``__all__``, or else the public ones that the module does not import."""
+def _public_names(module: ModuleType) -> list[str]:
+    """Return the names in ``__all__``, or else the public names that the module does not import."""
     listed = getattr(module, "__all__", None)
     if listed is None:
-        imported = _imported(module)
+        imported = _imported_names(module)
         return [name for name in vars(module) if not name.startswith("_") and name not in imported]
     if not (isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)):
         raise ToolDefinitionError(f"{module.__name__!r}: __all__ must be a list of names, not {listed!r:.80}")
     return list(listed)
 
 
-def _offers(value: object) -> bool:
+def _has_tools(value: object) -> bool:
     if isinstance(value, type):
         return False
     return isinstance(value, (Tool, Toolbox)) or bool(method_tools(value))
 
 
-def _see(directory: Path) -> None:
-    # At the end: nothing that lies about in a directory takes the place of an installed package.
+def _add_to_path(directory: Path) -> None:
+    # At the end, so that a file in the directory cannot replace an installed package.
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
 
 
-def _unloadable(name: str, problem: BaseException) -> ToolDefinitionError:
-    ended = isinstance(problem, SystemExit)
-    why = "it ended the program while it was loaded" if ended else line_of(problem)
+def _load_error(name: str, problem: BaseException) -> ToolDefinitionError:
+    exited = isinstance(problem, SystemExit)
+    why = "it raised SystemExit while it was loaded" if exited else format_error(problem)
     return ToolDefinitionError(f"{name!r} cannot be loaded: {why}")
 
 
-def _imported(module: ModuleType) -> set[str]:
-    """Give the names that a module has by import statements; what it binds again afterwards is its own."""
+def _imported_names(module: ModuleType) -> set[str]:
+    """Return the names that a module imports and does not assign again afterwards."""
     try:
         tree = ast.parse(inspect.getsource(module))
-    except (OSError, SyntaxError, TypeError):  # there is no source to look at
+    except (OSError, SyntaxError, TypeError):  # the source is not available
         return set()
     names: set[str] = set()
-    for statement in _statements(tree.body):
+    for statement in _walk_statements(tree.body):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            names.update(_brought(module, statement))
+            names.update(_names_of_import(module, statement))
         else:
-            names.difference_update(_bound(statement))
+            names.difference_update(_assigned_names(statement))
     return names
 
 
-def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Give the statements of a module in their order, also those inside of others, but none of a scope of its own."""
+def _walk_statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the statements of a module in order, including nested ones, but not those in functions and classes."""
     for statement in body:
         yield statement
         if not isinstance(statement, _SCOPES):
-            yield from _statements(ast.iter_child_nodes(statement))
+            yield from _walk_statements(ast.iter_child_nodes(statement))
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
+def _assigned_names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
 
 
-def _brought(module: ModuleType, statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+def _names_of_import(module: ModuleType, statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for alias in statement.names:
         if alias.name == "*" and isinstance(statement, ast.ImportFrom):
             source = "." * statement.level + (statement.module or "")

@@ -1,4 +1,4 @@
-"""What modules and tools print by themselves: it is not the answer, and must not get into it."""
+"""Redirect the prints of modules and tools to standard error, so that standard output has only the answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any
 
 
-def aside() -> AbstractContextManager[Any]:
-    """Send what others print to standard error, unless a person looks at both.
+def redirect_prints() -> AbstractContextManager[Any]:
+    """Return a context in which prints go to standard error, unless standard output is a terminal.
 
-    A screen that was made before goes on with the stream that it has.
+    A screen that was created before keeps its stream.
 
-    >>> with aside():
+    >>> with redirect_prints():
     ...     print("loaded")
     """
-    # At a terminal it does no harm, and whoever asks the person there needs the stream as it is.
+    # At a terminal it does no harm, and a reviewer that asks there needs the original stream.
     return nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr)

@@ -1,4 +1,4 @@
-"""Standard output and standard error: what is an answer goes to the one, what is told about it to the other."""
+"""Standard output for answers and standard error for messages, with colors and a status line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from toolsemble.cli.visible import one_line, visible
+from toolsemble.cli.escape import escape, escape_line
 from toolsemble.review.request_view import wrapped
 
 _STYLES = {"name": "1;36", "dim": "2", "good": "32", "bad": "31", "warning": "33", "bold": "1"}
@@ -17,43 +17,43 @@ _WIDTH = 80
 _CLEAR = "\r\x1b[2K"
 
 
-class Pane:
-    r"""One stream of text, with colors where it is a terminal that has them.
+class OutputStream:
+    r"""An output stream, with colors if it is a terminal that supports them.
 
-    >>> Pane(sys.stdout, colors=True).painted("bad", "no")
+    >>> OutputStream(sys.stdout, colors=True).paint("bad", "no")
     '\x1b[31mno\x1b[0m'
     """
 
     def __init__(self, stream: TextIO, *, colors: bool | None = None) -> None:
         self._stream = stream
         self.is_terminal = _is_terminal(stream)
-        """Whether a person looks at it."""
-        self.moves = self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
-        """Whether a line can be written over."""
-        self.colors = _colored(moves=self.moves) if colors is None else colors
-        """Whether styles are shown."""
+        """Whether it is a terminal."""
+        self.can_overwrite = self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+        """Whether a line can be overwritten."""
+        self.colors = _use_colors(can_overwrite=self.can_overwrite) if colors is None else colors
+        """Whether to use colors."""
 
     @property
     def width(self) -> int:
-        """How many characters fit in a line."""
+        """The number of columns."""
         try:
             return os.get_terminal_size(self._stream.fileno()).columns or _WIDTH
         except (OSError, ValueError):
             return _WIDTH
 
-    def painted(self, style: str, text: str) -> str:
-        """Give a text in a style."""
+    def paint(self, style: str, text: str) -> str:
+        """Return a text with the escape codes of a style."""
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colors and text else text
 
     def write(self, text: str) -> None:
-        """Write a text as it is, at once; what the encoding does not have is written in its escaped form."""
+        """Write and flush a text; characters that the encoding does not have are escaped."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         self._stream.flush()
 
 
 class Screen:
-    """Both streams, and a line of status that gives way to whatever is written; safe to use from any thread.
+    """Both streams, and a status line that is cleared before each write; thread-safe.
 
     >>> screen = Screen(colors=False)
     >>> screen.answer("Rome")
@@ -61,57 +61,57 @@ class Screen:
     """
 
     def __init__(self, *, colors: bool | None = None) -> None:
-        """Take the streams of the process.
+        """Use the standard streams of the process.
 
-        :param colors: whether styles are shown; None for where a person looks at it who has not set NO_COLOR
+        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is not set
         """
-        self.out = Pane(sys.stdout, colors=colors)
-        self.err = Pane(sys.stderr, colors=colors)
+        self.out = OutputStream(sys.stdout, colors=colors)
+        self.err = OutputStream(sys.stderr, colors=colors)
         self._lock = threading.RLock()
         self._status = ""
         self._open = False
         self._paused = 0
-        self._held: list[tuple[Pane, str]] = []
+        self._held: list[tuple[OutputStream, str]] = []
 
     def answer(self, text: str, *, end: str = "\n") -> None:
-        """Write a part of the answer, with what is dangerous in it made visible."""
-        self._put(self.out, f"{visible(text)}{end}")
+        """Write a part of the answer to standard output, with control characters escaped."""
+        self._put(self.out, f"{escape(text)}{end}")
 
     def write(self, text: str) -> None:
-        """Write a line that is safe as it is to standard output."""
+        """Write a line to standard output, without escaping."""
         self._put(self.out, f"{text}\n")
 
-    def tell(self, text: str) -> None:
-        """Write a line that is safe as it is to standard error, never into a line that is still open."""
+    def report(self, text: str) -> None:
+        """Write a line to standard error, without escaping, after ending an unfinished line of the answer."""
         with self._lock:
             self.close_line()
             self._put(self.err, f"{text}\n")
 
     def close_line(self) -> None:
-        """End a line of the answer that is still open."""
+        """End an unfinished line of the answer."""
         with self._lock:
             if self._open:
                 self._put(self.out, "\n")
 
-    def status(self, text: str) -> None:
-        """Show what is going on, in one line that the next one replaces; only where there is a terminal."""
+    def show_status(self, text: str) -> None:
+        """Show a status line, which replaces the previous one; do nothing without a terminal."""
         with self._lock:
-            if not self.err.moves or self._paused or self._open or text == self._status:
+            if not self.err.can_overwrite or self._paused or self._open or text == self._status:
                 return
-            line = next(wrapped(one_line(text), max(self.err.width - 1, 1)))
-            self.err.write(_CLEAR + self.err.painted("dim", line))
+            line = next(wrapped(escape_line(text), max(self.err.width - 1, 1)))
+            self.err.write(_CLEAR + self.err.paint("dim", line))
             self._status = text
 
     def clear_status(self) -> None:
-        """Take the line of status away."""
+        """Clear the status line."""
         with self._lock:
             if self._status:
                 self.err.write(_CLEAR)
                 self._status = ""
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Leave the terminal to somebody else; what is written meanwhile appears afterwards."""
+    def suspend(self) -> Iterator[None]:
+        """Leave the terminal to other code; writes are held back until the end."""
         with self._lock:
             self.close_line()
             self.clear_status()
@@ -122,29 +122,29 @@ class Screen:
             with self._lock:
                 self._paused -= 1
                 held, self._held = ([], self._held) if self._paused else (self._held, [])
-                for pane, text in held:
-                    self._put(pane, text)
+                for stream, text in held:
+                    self._put(stream, text)
 
-    def _put(self, pane: Pane, text: str) -> None:
+    def _put(self, stream: OutputStream, text: str) -> None:
         with self._lock:
             if self._paused:
-                self._held.append((pane, text))
+                self._held.append((stream, text))
                 return
             self.clear_status()
-            pane.write(text)
-            if pane is self.out and text:
-                self._open = pane.is_terminal and not text.endswith("\n")
+            stream.write(text)
+            if stream is self.out and text:
+                self._open = stream.is_terminal and not text.endswith("\n")
 
 
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # the stream is closed
         return False
 
 
-def _colored(*, moves: bool) -> bool:
-    """Whether to use colors: the variables that people set stand above what the stream is."""
+def _use_colors(*, can_overwrite: bool) -> bool:
+    """Return whether to use colors; environment variables override the type of the stream."""
     if os.environ.get("NO_COLOR"):
         return False
-    return moves or bool(os.environ.get("FORCE_COLOR"))
+    return can_overwrite or bool(os.environ.get("FORCE_COLOR"))

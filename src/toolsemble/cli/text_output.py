@@ -1,4 +1,4 @@
-"""A run as a person wants to see it: calls, results, reviews, the answer, and what it took."""
+"""Write the events of a run as text, for people: calls, results, reviews, the answer and the usage."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.result import AgentResult
 from toolsemble.call import ToolCall
+from toolsemble.cli.escape import escape, escape_line, format_progress
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.visible import one_line, progress_line, visible
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -25,213 +25,213 @@ from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.review.request_view import wrapped
 
-_ARGUMENTS = 300
-_LINES = 6
-_LONGEST = 200
-_REASON = 200
+_MAX_ARGUMENTS = 300
+_MAX_LINES = 6
+_MAX_LENGTH = 200
+_MAX_REASON = 200
 _SPINNER = "|/-\\"
-_PAUSE = 1.0
-_EARLY = {
-    "loop": "the model went in circles",
-    "max_cost": "it must not cost more",
-    "max_iterations": "its calls were used up (--max-calls)",
-    "max_tokens": "its tokens were used up (--max-tokens)",
-    "max_seconds": "its time was up (--max-seconds)",
-    "max_turns": "its turns were used up",
+_PROGRESS_INTERVAL = 1.0
+_EARLY_REASONS = {
+    "loop": "the model repeated itself",
+    "max_cost": "the cost limit was reached",
+    "max_iterations": "the limit of calls was reached (--max-calls)",
+    "max_tokens": "the limit of tokens was reached (--max-tokens)",
+    "max_seconds": "the time limit was reached (--max-seconds)",
+    "max_turns": "the limit of turns was reached",
 }
 
 
 class Listener(Protocol):
-    """Who is told of a run."""
+    """The protocol of objects that receive the events of a run."""
 
     def take(self, event: Event) -> None:
-        """Take what has happened."""
+        """Handle an event."""
         ...
 
     def tick(self) -> None:
-        """Show that time passes."""
+        """Update the status; called regularly."""
         ...
 
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
-        """Close a run that did not come to its end; give the text that was said and is in no message yet."""
+        """Handle the end of a run that did not finish; return the text of the unfinished reply."""
         ...
 
 
-class Narrator:
-    """Tells of a run on a screen.
+class TextOutput:
+    """A listener that writes events to a screen.
 
-    Where standard output is a terminal, the text appears there as it comes. Else the answer is written there once it
-    is complete, so that a program that reads it gets the answer and nothing else.
+    If standard output is a terminal, text is written as it is generated. Otherwise the answer is written when it is
+    complete, so that a program that reads it gets only the answer.
     """
 
     def __init__(self, screen: Screen, *, quiet: bool = False) -> None:
-        """Begin to tell.
+        """Start the clock.
 
-        :param quiet: whether only the answer is shown
+        :param quiet: whether to write only the answer
         """
         self._screen = screen
         self._quiet = quiet
         self._live = screen.out.is_terminal
-        self._doing = "thinking"
-        self._begun = time.monotonic()
-        self._told = self._begun - _PAUSE
+        self._activity = "thinking"
+        self._started = time.monotonic()
+        self._last_progress = self._started - _PROGRESS_INTERVAL
         self._ticks = 0
-        self._said: list[str] = []
-        self._fresh = True
+        self._pieces: list[str] = []
+        self._is_new_text = True
         self._waiting = 0
-        self._several = False
+        self._has_several_calls = False
         self._arguments: dict[int, str] = {}
 
     def take(self, event: Event) -> None:
-        """Show what has happened."""
+        """Write an event."""
         show: Any = getattr(self, f"_{event.kind}", None)
-        if show is not None:  # of the rest, such as calls inside of calls, a person need not know
+        if show is not None:  # other events, such as those of sub-calls, are not shown
             show(event)
 
     def tick(self) -> None:
-        """Show what is going on, and for how long."""
+        """Show the current activity and the elapsed time."""
         if not self._quiet:
             self._ticks += 1
             sign = _SPINNER[self._ticks % len(_SPINNER)]
-            self._screen.status(f"{sign} {time.monotonic() - self._begun:.0f} s {self._doing}")
+            self._screen.show_status(f"{sign} {time.monotonic() - self._started:.0f} s {self._activity}")
 
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
-        """Show how far it came; the text so far is not lost."""
-        left = "" if self._fresh else "".join(self._said).rstrip()
+        """Write the unfinished text and the usage."""
+        left = "" if self._is_new_text else "".join(self._pieces).rstrip()
         if left and not self._live:
             self._screen.answer(left)
         self._screen.close_line()
         why = "interrupted" if error is None else "failed"
-        self._say("warning", f"{why} after {self._spent(partial)}")
+        self._print("warning", f"{why} after {self._format_usage(partial)}")
         self._screen.clear_status()
         return left
 
     def _text_delta(self, event: TextDelta) -> None:
-        if self._fresh:
-            self._said, self._fresh = [], False
-        self._said.append(event.text)
+        if self._is_new_text:
+            self._pieces, self._is_new_text = [], False
+        self._pieces.append(event.text)
         if self._live:
             self._screen.answer(event.text, end="")
 
     def _call_delta(self, event: CallDelta) -> None:
         self._arguments[event.index] = f"{event.name} "
-        self._doing = event.name
+        self._activity = event.name
 
     def _arguments_delta(self, event: ArgumentsDelta) -> None:
-        # However much there is to come, only its beginning fits on a line.
-        self._doing = f"{self._arguments.get(event.index, '')}{event.text}"[:_ARGUMENTS]
-        self._arguments[event.index] = self._doing
+        # Arguments may be long, and only their beginning fits on a line.
+        self._activity = f"{self._arguments.get(event.index, '')}{event.text}"[:_MAX_ARGUMENTS]
+        self._arguments[event.index] = self._activity
 
     def _call_requested(self, event: CallRequested) -> None:
-        if self._said and not (self._live or self._fresh):
-            self._say("dim", visible("".join(self._said)))
-        self._said = []
+        if self._pieces and not (self._live or self._is_new_text):
+            self._print("dim", escape("".join(self._pieces)))
+        self._pieces = []
         self._waiting += 1
-        self._several = self._waiting > 1
-        self._say_call(event.call)
-        self._doing = f"running {event.call.name}"
+        self._has_several_calls = self._waiting > 1
+        self._print_call(event.call)
+        self._activity = f"running {event.call.name}"
 
     def _call_progress(self, event: CallProgress) -> None:
-        told = self._doing = f"{event.tool_name} {progress_line(event.fraction, event.message)}".rstrip()
+        progress = self._activity = f"{event.tool_name} {format_progress(event.fraction, event.message)}".rstrip()
         now = time.monotonic()
-        if not self._screen.err.moves and now - self._told >= _PAUSE:
-            self._told = now
-            self._say("dim", f"  .. {one_line(told, _LONGEST)}")
+        if not self._screen.err.can_overwrite and now - self._last_progress >= _PROGRESS_INTERVAL:
+            self._last_progress = now
+            self._print("dim", f"  .. {escape_line(progress, _MAX_LENGTH)}")
 
     def _call_repaired(self, event: CallRepaired) -> None:
         places = dict.fromkeys("the JSON text" if each["path"] == "$" else str(each["path"]) for each in event.repairs)
-        self._note(event, f"arguments repaired: {', '.join(places)}")
+        self._print_note(event, f"arguments repaired: {', '.join(places)}")
 
     def _call_retried(self, event: CallRetried) -> None:
-        self._note(event, f"failed and is tried again in {event.wait:.1f} s{_because(event.error)}")
+        self._print_note(event, f"failed; retry in {event.wait:.1f} s{_format_reason(event.error)}")
 
     def _call_timed_out(self, event: CallTimedOut) -> None:
-        self._note(event, f"took longer than {event.seconds:g} s")
+        self._print_note(event, f"took longer than {event.seconds:g} s")
 
     def _call_abandoned(self, event: CallAbandoned) -> None:
-        self._note(event, "works on, though nobody waits for it")
+        self._print_note(event, "still running in the background")
 
     def _cache_hit(self, event: CacheHit) -> None:
-        self._note(event, "answered from the cache")
+        self._print_note(event, "answered from the cache")
 
     def _review_requested(self, event: ReviewRequested) -> None:
-        self._doing = f"waiting for approval of {event.request.tool_name}"
+        self._activity = f"waiting for approval of {event.request.tool_name}"
 
     def _review_decided(self, event: ReviewDecided) -> None:
-        decision, name = event.decision, one_line(event.request.tool_name, _LONGEST)
+        decision, name = event.decision, escape_line(event.request.tool_name, _MAX_LENGTH)
         if isinstance(decision, Continue):
-            self._say("good", f"  ok {name}: approved")
+            self._print("good", f"  ok {name}: approved")
         elif isinstance(decision, Edit):
-            self._say("warning", f"  ok {name}: approved with {one_line(decision.revised, _REASON)}")
+            self._print("warning", f"  ok {name}: approved with {escape_line(decision.revised, _MAX_REASON)}")
         else:
-            self._say("bad", f"  no {name}: refused{_because(decision.reason)}")
+            self._print("bad", f"  no {name}: rejected{_format_reason(decision.reason)}")
 
     def _call_replied(self, event: CallReplied) -> None:
         reply = event.record.reply
-        if not self._waiting:  # it was answered without being run
-            self._say_call(reply.call)
-        label = f"{one_line(event.record.name, _LONGEST)} " if self._several else ""
-        first, *rest = self._excerpt(reply.text) or ["(nothing)"]
+        if not self._waiting:  # it was answered without a request event
+            self._print_call(reply.call)
+        label = f"{escape_line(event.record.name, _MAX_LENGTH)} " if self._has_several_calls else ""
+        first, *rest = self._excerpt(reply.text) or ["(empty)"]
         style = "bad" if reply.is_error else ""
-        self._say(style, f"  {label}-> {first}")
+        self._print(style, f"  {label}-> {first}")
         for line in rest:
-            self._say(style, f"     {line}")
+            self._print(style, f"     {line}")
         for content in reply.result.contents:
-            self._say("dim", f"     and a {type(content).__name__}")
+            self._print("dim", f"     and a {type(content).__name__}")
         self._waiting = max(self._waiting - 1, 0)
-        self._doing = f"running {self._waiting} more" if self._waiting else "thinking"
+        self._activity = f"running {self._waiting} more" if self._waiting else "thinking"
 
     def _model_retried(self, event: ModelRetried) -> None:
-        self._fresh = True
-        reason = one_line(event.reason, _REASON)
-        self._say("warning", f"the model failed and is asked again in {event.seconds:.1f} s: {reason}")
+        self._is_new_text = True
+        reason = escape_line(event.reason, _MAX_REASON)
+        self._print("warning", f"the model failed; retry in {event.seconds:.1f} s: {reason}")
 
     def _turn_ended(self, _: TurnEnded) -> None:
         self._screen.close_line()
-        self._fresh, self._waiting, self._arguments = True, 0, {}
-        self._doing = "thinking"
+        self._is_new_text, self._waiting, self._arguments = True, 0, {}
+        self._activity = "thinking"
 
     def _final(self, event: Final) -> None:
         result = event.result
-        if not self._live or "".join(self._said) != result.text:
+        if not self._live or "".join(self._pieces) != result.text:
             self._screen.answer(result.text.rstrip("\n"))
         if result.stop_reason not in {"answer", "immediate"}:
-            why = _EARLY.get(result.stop_reason, one_line(result.stop_reason, _REASON))
-            self._say("warning", f"the answer had to be given early: {why}")
-        self._say("dim", self._spent(result))
+            why = _EARLY_REASONS.get(result.stop_reason, escape_line(result.stop_reason, _MAX_REASON))
+            self._print("warning", f"stopped early: {why}")
+        self._print("dim", self._format_usage(result))
 
     def _excerpt(self, text: str) -> list[str]:
-        """Give the first lines of a text, none wider than the screen, and how many there are besides."""
-        width = min(self._screen.err.width - 8, _LONGEST) if self._screen.err.is_terminal else _LONGEST
+        """Return the first lines of a text, truncated to the width, and a line with the number of the others."""
+        width = min(self._screen.err.width - 8, _MAX_LENGTH) if self._screen.err.is_terminal else _MAX_LENGTH
         text = text.rstrip("\n")
         count = text.count("\n") + 1
-        most = count if count <= _LINES + 1 else _LINES  # saying that there is one more line takes a line, too
-        # A result can be huge, so only what may be shown of it is looked at.
-        lines = [visible(line[: 2 * _LONGEST]).expandtabs(4) for line in text.split("\n", most)[:most]]
+        most = count if count <= _MAX_LINES + 1 else _MAX_LINES  # a note about one more line would take as much space
+        # A result can be huge, so only the part that may be shown is processed.
+        lines = [escape(line[: 2 * _MAX_LENGTH]).expandtabs(4) for line in text.split("\n", most)[:most]]
         pieces = [next(wrapped(line, max(width, 10))) for line in lines]
         shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]
         return [*shown, f"... {count - most:,} more lines"] if most < count else shown
 
-    def _spent(self, result: AgentResult) -> str:
+    def _format_usage(self, result: AgentResult) -> str:
         usage, count = result.usage, len(result.tool_calls)
         parts = [f"{count} call{'' if count == 1 else 's'}"] if count else []
-        parts.append(f"{time.monotonic() - self._begun:.1f} s")
+        parts.append(f"{time.monotonic() - self._started:.1f} s")
         if usage.total_tokens:
             parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
         return ", ".join(parts)
 
-    def _say_call(self, call: ToolCall) -> None:
-        name = self._screen.err.painted("name", one_line(call.name, _LONGEST))
-        self._say("", f"{name} {one_line(call.json, _ARGUMENTS)}")
+    def _print_call(self, call: ToolCall) -> None:
+        name = self._screen.err.paint("name", escape_line(call.name, _MAX_LENGTH))
+        self._print("", f"{name} {escape_line(call.json, _MAX_ARGUMENTS)}")
 
-    def _note(self, event: CallEvent, text: str) -> None:
-        """Tell, in one line that does not stand out, what happened to a call on its way."""
-        self._say("dim", f"  .. {one_line(f'{event.tool_name}: {text}', _LONGEST)}")
+    def _print_note(self, event: CallEvent, text: str) -> None:
+        """Write a dimmed line about a call."""
+        self._print("dim", f"  .. {escape_line(f'{event.tool_name}: {text}', _MAX_LENGTH)}")
 
-    def _say(self, style: str, text: str) -> None:
+    def _print(self, style: str, text: str) -> None:
         if not self._quiet:
-            self._screen.tell(self._screen.err.painted(style, text) if style else text)
+            self._screen.report(self._screen.err.paint(style, text) if style else text)
 
 
-def _because(reason: str) -> str:
-    return f": {one_line(reason, _REASON)}" if reason else ""
+def _format_reason(reason: str) -> str:
+    return f": {escape_line(reason, _MAX_REASON)}" if reason else ""

@@ -1,1 +1,1 @@
-"""Arithmetic as people write it: text to tokens, tokens to steps, steps to a number."""
+"""Parse arithmetic expressions and compute them with exact numbers."""

@@ -1,1 +1,1 @@
-"""Dates and times as people write them: zones, moments, spans, and the questions about them."""
+"""Parse and answer questions about dates, times, durations and time zones."""

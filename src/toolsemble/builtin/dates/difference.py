@@ -1,4 +1,4 @@
-"""How far moments are from each other."""
+"""The difference between two dates or times."""
 
 from __future__ import annotations
 
@@ -7,62 +7,63 @@ from collections.abc import Iterable
 
 from whenever import Date, ItemizedDateDelta
 
-from toolsemble.builtin.dates.span import SECONDS, business_days, midnight
+from toolsemble.builtin.dates.span import SECONDS, count_business_days, to_midnight
 from toolsemble.builtin.dates.zone import Aware, Moment
 
-_SECOND = 10**9
+_NANOSECONDS = 10**9
 
 
-def apart(start: Moment, end: Moment, unit: str | None = None) -> tuple[str, datetime.timedelta | int]:
-    """Give how far it is from one moment to another, in a unit and smaller ones, as text and for programs.
+def format_difference(start: Moment, end: Moment, unit: str | None = None) -> tuple[str, datetime.timedelta | int]:
+    """Return the difference between two moments, as text in a unit and smaller ones, and as a value.
 
-    >>> apart(Date(2024, 3, 1), Date(2024, 3, 15))
+    >>> format_difference(Date(2024, 3, 1), Date(2024, 3, 15))
     ('14 days', datetime.timedelta(days=14))
     """
-    first, last = _exact(start), _exact(end)
+    first, last = _to_aware(start), _to_aware(end)
     if unit == "business day":
-        count = business_days(first.date(), last.date())
-        return f"{_joined([(count, unit)], unit)} (Monday to Friday, {last.date().format_iso()} not counted)", count
+        count = count_business_days(first.date(), last.date())
+        text = _format_parts([(count, unit)], unit)
+        return f"{text} (Monday to Friday, {last.date().format_iso()} not counted)", count
     span = last - first
     value = span.to_stdlib()
     if unit in {"month", "year"}:
-        return _in_calendar(first.date(), last.date(), unit), value
-    text = _in_clock(span.total("nanoseconds"), unit or "day")
+        return _format_calendar_units(first.date(), last.date(), unit), value
+    text = _format_fixed_units(span.total("nanoseconds"), unit or "day")
     if unit is None and isinstance(start, Date) and isinstance(end, Date):
-        calendar = _in_calendar(start, end, "year")
+        calendar = _format_calendar_units(start, end, "year")
         return text if start == end or calendar == text else f"{text} ({calendar})", value
     return text, value
 
 
-def _exact(moment: Moment) -> Aware:
-    return midnight(moment) if isinstance(moment, Date) else moment
+def _to_aware(moment: Moment) -> Aware:
+    return to_midnight(moment) if isinstance(moment, Date) else moment
 
 
-def _in_calendar(start: Date, end: Date, unit: str) -> str:
-    """Give years, months and days; the day of the month decides when a month is full."""
+def _format_calendar_units(start: Date, end: Date, unit: str) -> str:
+    """Return years, months and days; a month is complete when its day of the month is reached."""
     sign = "-" if end < start else ""
     if unit == "month":
         span: ItemizedDateDelta = start.until(end, in_units=["months", "days"])
     else:
         span = start.until(end, in_units=["years", "months", "days"])
-    return sign + _joined(((abs(count), name.removesuffix("s")) for name, count in span.items()), unit)
+    return sign + _format_parts(((abs(count), name.removesuffix("s")) for name, count in span.items()), unit)
 
 
-def _in_clock(nanoseconds: int, unit: str) -> str:
-    """Give exact units, from the one that is asked for down to seconds."""
+def _format_fixed_units(nanoseconds: int, unit: str) -> str:
+    """Return units of fixed length, from the given one down to seconds."""
     rest = abs(nanoseconds)
     parts: list[tuple[int | str, str]] = []
     names = list(SECONDS)
     for name in names[names.index(unit) :]:
-        count, rest = divmod(rest, SECONDS[name] * _SECOND)
+        count, rest = divmod(rest, SECONDS[name] * _NANOSECONDS)
         parts.append((count, name))
     if rest:
         seconds, _ = parts.pop()
         parts.append((f"{seconds}.{rest:09}".rstrip("0"), "second"))
-    return ("-" if nanoseconds < 0 else "") + _joined(parts, unit)
+    return ("-" if nanoseconds < 0 else "") + _format_parts(parts, unit)
 
 
-def _joined(parts: Iterable[tuple[int | str, str]], unit: str) -> str:
-    """Give the parts that are not nothing, in words."""
+def _format_parts(parts: Iterable[tuple[int | str, str]], unit: str) -> str:
+    """Return the parts that are not zero, in words."""
     shown = [f"{count} {name}{'' if count in {1, -1} else 's'}" for count, name in parts if count]
     return " ".join(shown) or f"0 {unit}s"

@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""Parse dates and times in ISO format and in words, such as ``next friday`` or ``in 3 days``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from whenever import Date, Instant, Time
 
-from toolsemble.builtin.dates.span import AMOUNTS, UNIT, UNITS, Amount, amounts, shifted
-from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, at, offset_of, resolved, zone_of
+from toolsemble.builtin.dates.span import AMOUNTS, UNIT, UNITS, Amount, parse_amounts, shift
+from toolsemble.builtin.dates.zone import UTC, Aware, Moment, Zone, find_zone, parse_offset, resolve, to_zone
 from toolsemble.errors import ToolExecutionError
 from toolsemble.runtime.text import preview
 
@@ -25,10 +25,10 @@ _SHIFT = re.compile(rf"([+-]) ?(-?)({AMOUNTS})", re.IGNORECASE | re.ASCII)
 
 
 class UnknownMomentError(ToolExecutionError):
-    """A text means no moment.
+    """A text is not a date or time.
 
     :param text: the text
-    :param advice: what to write in its place
+    :param advice: what to write instead
     """
 
     def __init__(self, text: str, advice: str = "write the date itself, as in 2024-03-15") -> None:
@@ -38,90 +38,90 @@ class UnknownMomentError(ToolExecutionError):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads moments, all of them at one time of the clock.
+    """A parser of dates and times, relative to one point in time.
 
     >>> Reader(Instant.from_timestamp(1710505800)).read("next friday")
     Date("2024-03-22")
     """
 
     now: Instant
-    """The time at which the question was asked."""
+    """The current time."""
     zone: Zone | None = None
-    """Where the moments are; UTC when nothing is said."""
+    """The zone of times without one; None: UTC."""
 
     def read(self, text: str) -> Moment:
-        """Give the moment that a text means; refuse one that means none."""
-        for pattern, reading in _READINGS:
+        """Return the date or time that a text means; raise if it means none."""
+        for pattern, read in _PATTERNS:
             if found := pattern.fullmatch(text):
-                return reading(self, found)
+                return read(self, found)
         raise UnknownMomentError(text)
 
     @property
     def present(self) -> Aware:
-        """The time of the clock, to the second."""
-        return at(self.now.round("second", mode="floor"), UTC if self.zone is None else self.zone)
+        """The current time in the zone, to the second."""
+        return to_zone(self.now.round("second", mode="floor"), UTC if self.zone is None else self.zone)
 
 
-_Found: TypeAlias = re.Match[str]
+_Match: TypeAlias = re.Match[str]
 
 
-def _now(reader: Reader, _: _Found) -> Moment:
+def _read_now(reader: Reader, _: _Match) -> Moment:
     return reader.present
 
 
-def _today(reader: Reader, _: _Found) -> Moment:
+def _read_today(reader: Reader, _: _Match) -> Moment:
     return reader.present.date()
 
 
-def _near(reader: Reader, found: _Found) -> Moment:
+def _read_near(reader: Reader, found: _Match) -> Moment:
     return reader.present.date().add(days=_NEAR[found[1].lower()])
 
 
-def _iso(reader: Reader, found: _Found) -> Moment:
-    date = _date("-".join(part.zfill(2) for part in re.split("[-/]", found["date"])))
+def _read_iso(reader: Reader, found: _Match) -> Moment:
+    date = _parse_date("-".join(part.zfill(2) for part in re.split("[-/]", found["date"])))
     name = found["bracket"] or found["zone"]
-    zone = zone_of(name) if name else reader.zone
+    zone = find_zone(name) if name else reader.zone
     if found["time"] is None:
         if zone is not None:
             raise ToolExecutionError(f"A date has no timezone; add a time, such as {date.format_iso()}T12:00:00")
         return date
-    plain = date.at(_time(found["time"]))
+    plain = date.at(_parse_time(found["time"]))
     if found["offset"] is None:
-        return resolved(plain, UTC if zone is None else zone)
-    exact = plain.assume_fixed_offset(offset_of(found["offset"]))
-    return exact if zone is None else at(exact.to_instant(), zone)
+        return resolve(plain, UTC if zone is None else zone)
+    exact = plain.assume_fixed_offset(parse_offset(found["offset"]))
+    return exact if zone is None else to_zone(exact.to_instant(), zone)
 
 
-def _named(_: Reader, found: _Found) -> Moment:
+def _read_named_month(_: Reader, found: _Match) -> Moment:
     month = _MONTHS.index(found["month"].lower()) + 1
-    return _date(f"{found['year']}-{month:02}-{int(found['day']):02}")
+    return _parse_date(f"{found['year']}-{month:02}-{int(found['day']):02}")
 
 
-def _slashed(_: Reader, found: _Found) -> Moment:
+def _reject_ambiguous(_: Reader, found: _Match) -> Moment:
     raise ToolExecutionError(f"{found[0]!r} can mean more than one date; write year, month and day, as in 2024-03-15")
 
 
-def _shifts(reader: Reader, found: _Found) -> Moment:
+def _read_shifts(reader: Reader, found: _Match) -> Moment:
     moment = reader.read(found["base"])
     for sign, negative, span in _SHIFT.findall(found["shifts"]):
-        moment = _all_shifted(moment, amounts(span, -1 if (sign == "-") is not bool(negative) else 1))
+        moment = _shift_all(moment, parse_amounts(span, -1 if (sign == "-") is not bool(negative) else 1))
     return moment
 
 
-def _ahead(reader: Reader, found: _Found) -> Moment:
-    return _from_here(reader, amounts(found["span"] or found["later"], 1))
+def _read_ahead(reader: Reader, found: _Match) -> Moment:
+    return _shift_now(reader, parse_amounts(found["span"] or found["later"], 1))
 
 
-def _ago(reader: Reader, found: _Found) -> Moment:
-    return _from_here(reader, amounts(found["span"], -1))
+def _read_ago(reader: Reader, found: _Match) -> Moment:
+    return _shift_now(reader, parse_amounts(found["span"], -1))
 
 
-def _beside(reader: Reader, found: _Found) -> Moment:
-    return _all_shifted(reader.read(found["base"]), amounts(found["span"], -1 if found["side"] == "before" else 1))
+def _read_relative(reader: Reader, found: _Match) -> Moment:
+    return _shift_all(reader.read(found["base"]), parse_amounts(found["span"], -1 if found["side"] == "before" else 1))
 
 
-def _weekday(reader: Reader, found: _Found) -> Moment:
-    """Give the nearest such day: after today for next, before it for last, and today itself for this."""
+def _read_weekday(reader: Reader, found: _Match) -> Moment:
+    """Return the nearest such day: after today for ``next``, before it for ``last``, or today for ``this``."""
     today = reader.present.date()
     ahead = (_WEEKDAYS.index(found["day"].lower()) + 1 - today.day_of_week().value) % 7
     which = (found["which"] or "this").lower()
@@ -130,48 +130,48 @@ def _weekday(reader: Reader, found: _Found) -> Moment:
     return today.add(days=ahead or 7 * (which == "next"))
 
 
-def _period(reader: Reader, found: _Found) -> Moment:
+def _read_period(reader: Reader, found: _Match) -> Moment:
     count = Fraction(1 if found["which"].lower() == "next" else -1)
-    return shifted(reader.present.date(), Amount(count, found["unit"].lower()))
+    return shift(reader.present.date(), Amount(count, found["unit"].lower()))
 
 
-def _in_zone(reader: Reader, found: _Found) -> Moment:
-    reader.read(found["base"])  # what is no moment is the bad part, whatever follows
-    return replace(reader, zone=zone_of(found["zone"])).read(found["base"])
+def _read_in_zone(reader: Reader, found: _Match) -> Moment:
+    reader.read(found["base"])  # an invalid moment is reported before an invalid zone
+    return replace(reader, zone=find_zone(found["zone"])).read(found["base"])
 
 
-def _unknown_unit(_: Reader, found: _Found) -> Moment:
+def _reject_unit(_: Reader, found: _Match) -> Moment:
     if found["unit"]:
         raise ToolExecutionError(f"Unknown unit: {preview(found['unit'], _SHOWN)!r}; units are {UNITS}")
     raise ToolExecutionError(f"Missing unit after {found['count']!r}; units are {UNITS}")
 
 
-def _unknown_count(_: Reader, found: _Found) -> Moment:
+def _reject_count(_: Reader, found: _Match) -> Moment:
     raise ToolExecutionError(
         f"Unknown number: {preview(found['count'], _SHOWN)!r}; write it in digits, as in 5 {found['unit']}"
     )
 
 
-def _from_here(reader: Reader, spans: list[Amount]) -> Moment:
-    """Give what lies so far from today, or from now when hours or less are asked for."""
+def _shift_now(reader: Reader, spans: list[Amount]) -> Moment:
+    """Return today plus the amounts, or now plus them if one is in hours or less."""
     exact = any(span.unit in {"second", "minute", "hour"} for span in spans)
-    return _all_shifted(reader.present if exact else reader.present.date(), spans)
+    return _shift_all(reader.present if exact else reader.present.date(), spans)
 
 
-def _all_shifted(moment: Moment, spans: list[Amount]) -> Moment:
+def _shift_all(moment: Moment, spans: list[Amount]) -> Moment:
     for span in spans:
-        moment = shifted(moment, span)
+        moment = shift(moment, span)
     return moment
 
 
-def _date(text: str) -> Date:
+def _parse_date(text: str) -> Date:
     try:
         return Date.parse_iso(text)
     except ValueError:
         raise ToolExecutionError(f"Invalid date: {text!r} is not in the calendar") from None
 
 
-def _time(text: str) -> Time:
+def _parse_time(text: str) -> Time:
     try:
         return Time.parse_iso(text if text[2] == ":" else f"0{text}")
     except ValueError:
@@ -183,24 +183,24 @@ _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _DATE = r"(?P<date>\d{4}[-/]\d\d?[-/]\d\d?)"
 _TIME = r"(?P<time>\d{1,2}:\d\d(?::[0-5]\d(?:\.\d{1,9})?)?) ?(?P<offset>Z|[+-]\d\d:?\d\d)?"
 _ZONE = r"(?: ?\[(?P<bracket>[^\]]+)\]| (?P<zone>[a-z][\w+/-]*))?"
-_READINGS: list[tuple[re.Pattern[str], Callable[[Reader, _Found], Moment]]] = [
-    (re.compile(pattern, re.IGNORECASE | re.ASCII), reading)
-    for pattern, reading in [
-        (NOW, _now),
-        (_TODAY, _today),
-        (rf"(?:the )?({'|'.join(_NEAR)})", _near),
-        (rf"{_DATE}(?:(?:T| ){_TIME}{_ZONE})?", _iso),
-        (rf"{_DAY} {_MONTH},? (?P<year>\d{{4}})", _named),
-        (rf"{_MONTH} {_DAY},? (?P<year>\d{{4}})", _named),
-        (r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}", _slashed),
-        (rf"in (?P<span>{AMOUNTS})|(?P<later>{AMOUNTS}) from (?:now|today)", _ahead),
-        (rf"(?P<span>{AMOUNTS}) ago", _ago),
-        (rf"(?P<span>{AMOUNTS}) (?P<side>after|before|from) (?P<base>.+)", _beside),
-        (rf"(?P<base>.+?) ?(?P<shifts>(?:[+-] ?-?{AMOUNTS} ?)+)", _shifts),
-        (rf"(?:(?P<which>next|last|previous|this|coming) )?(?P<day>{'|'.join(_WEEKDAYS)})", _weekday),
-        (r"(?P<which>next|last|previous) (?P<unit>week|month|year)", _period),
-        (r"(?P<base>.+?) in (?P<zone>.+)", _in_zone),
-        (r".+? [+-] ?(?P<count>-?\d+(?:\.\d+)?) ?(?P<unit>[a-z]*)", _unknown_unit),
-        (rf"(?:.+? ?\+ ?)?(?P<count>[a-z]+) (?P<unit>{UNIT})", _unknown_count),
+_PATTERNS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Moment]]] = [
+    (re.compile(pattern, re.IGNORECASE | re.ASCII), read)
+    for pattern, read in [
+        (NOW, _read_now),
+        (_TODAY, _read_today),
+        (rf"(?:the )?({'|'.join(_NEAR)})", _read_near),
+        (rf"{_DATE}(?:(?:T| ){_TIME}{_ZONE})?", _read_iso),
+        (rf"{_DAY} {_MONTH},? (?P<year>\d{{4}})", _read_named_month),
+        (rf"{_MONTH} {_DAY},? (?P<year>\d{{4}})", _read_named_month),
+        (r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}", _reject_ambiguous),
+        (rf"in (?P<span>{AMOUNTS})|(?P<later>{AMOUNTS}) from (?:now|today)", _read_ahead),
+        (rf"(?P<span>{AMOUNTS}) ago", _read_ago),
+        (rf"(?P<span>{AMOUNTS}) (?P<side>after|before|from) (?P<base>.+)", _read_relative),
+        (rf"(?P<base>.+?) ?(?P<shifts>(?:[+-] ?-?{AMOUNTS} ?)+)", _read_shifts),
+        (rf"(?:(?P<which>next|last|previous|this|coming) )?(?P<day>{'|'.join(_WEEKDAYS)})", _read_weekday),
+        (r"(?P<which>next|last|previous) (?P<unit>week|month|year)", _read_period),
+        (r"(?P<base>.+?) in (?P<zone>.+)", _read_in_zone),
+        (r".+? [+-] ?(?P<count>-?\d+(?:\.\d+)?) ?(?P<unit>[a-z]*)", _reject_unit),
+        (rf"(?:.+? ?\+ ?)?(?P<count>[a-z]+) (?P<unit>{UNIT})", _reject_count),
     ]
 ]

@@ -1,11 +1,11 @@
-"""What people call time zones: abbreviations, which can mean several, and countries."""
+"""Informal names of time zones: abbreviations, countries and cities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_CALLED = {
+_NICKNAMES_BY_ZONE = {
     "America/New_York": "est edt et eastern usa us america united_states",
     "America/Chicago": "cst cdt ct central",
     "America/Denver": "mdt mt mountain",
@@ -48,6 +48,6 @@ _CALLED = {
     "Pacific/Auckland": "nzst nzdt new_zealand",
 }
 NICKNAMES: Mapping[str, str] = MappingProxyType(
-    {nickname: zone for zone, nicknames in _CALLED.items() for nickname in nicknames.split()}
+    {nickname: zone for zone, nicknames in _NICKNAMES_BY_ZONE.items() for nickname in nicknames.split()}
 )
-"""The zone that is most likely meant, by what it is called in lower case."""
+"""The zone that is most likely meant, by its informal name in lower case."""

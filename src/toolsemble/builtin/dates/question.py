@@ -1,4 +1,4 @@
-"""Questions about moments, and their answers."""
+"""Answer questions about dates and times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 from whenever import Date, Instant
 
-from toolsemble.builtin.dates.difference import apart
+from toolsemble.builtin.dates.difference import format_difference
 from toolsemble.builtin.dates.moment import NOW, Reader, UnknownMomentError
-from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, midnight, unit_of
-from toolsemble.builtin.dates.zone import UTC, Moment, at, offset_of, written, zone_of
+from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, normalize_unit, to_midnight
+from toolsemble.builtin.dates.zone import UTC, Moment, find_zone, format_moment, parse_offset, to_zone
 from toolsemble.errors import ToolExecutionError
 
 _FORMS = (
@@ -24,20 +24,20 @@ _FORMS = (
     "business days between 2024-03-01 and 2024-03-15; epoch 1710504000; epoch of 2024-03-15T12:00:00Z"
 )
 _LAST_SECOND = 253_402_300_799
-_Found: TypeAlias = re.Match[str]
+_Match: TypeAlias = re.Match[str]
 
 
 class Answer(NamedTuple):
-    """What the model is told, and the value as the standard library has it."""
+    """An answer, as text and as a value of the standard library."""
 
     text: str
-    """The answer in words."""
+    """The text for the model."""
     value: datetime.date | datetime.timedelta | int | str
-    """The answer for programs."""
+    """The value for programs."""
 
 
 def answer(text: str, now: Instant) -> Answer:
-    """Give the answer to a question; refuse one that is not understood.
+    """Return the answer to a question; raise if it is not understood.
 
     >>> answer("2024-01-31 + 1 month", Instant.from_timestamp(0)).text
     '2024-02-29'
@@ -45,81 +45,81 @@ def answer(text: str, now: Instant) -> Answer:
     question = " ".join(text.split()).rstrip("?.")
     reader = Reader(now)
     try:
-        for pattern, answering in _QUESTIONS:
+        for pattern, respond in _QUESTIONS:
             if found := pattern.fullmatch(question):
-                return answering(reader, found)
-        return _moment(reader.read(question))
+                return respond(reader, found)
+        return _answer_moment(reader.read(question))
     except UnknownMomentError as problem:
         asked = question.replace(problem.text, "2024-03-15")
-        said = _FORMS if problem.text == question else f"write the date itself, as in: {asked}"
-        raise UnknownMomentError(problem.text, said) from None
-    except (ValueError, OverflowError):  # what is left for the library to refuse are numbers beyond its calendar
+        advice = _FORMS if problem.text == question else f"write the date itself, as in: {asked}"
+        raise UnknownMomentError(problem.text, advice) from None
+    except (ValueError, OverflowError):  # the library raises these only for dates that are out of range
         raise ToolExecutionError(OUT_OF_RANGE) from None
 
 
-def _moment(moment: Moment) -> Answer:
-    return Answer(written(moment), moment.to_stdlib())
+def _answer_moment(moment: Moment) -> Answer:
+    return Answer(format_moment(moment), moment.to_stdlib())
 
 
-def _now(reader: Reader, _: _Found) -> Answer:
-    return _moment(replace(reader, zone="UTC").present)
+def _answer_now(reader: Reader, _: _Match) -> Answer:
+    return _answer_moment(replace(reader, zone="UTC").present)
 
 
-def _converted(reader: Reader, found: _Found) -> Answer:
-    source = zone_of(found["source"]) if found["source"] else None
-    target = zone_of(found["target"])
+def _answer_conversion(reader: Reader, found: _Match) -> Answer:
+    source = find_zone(found["source"]) if found["source"] else None
+    target = find_zone(found["target"])
     moment = replace(reader, zone=source).read(found["moment"])
     if isinstance(moment, Date):
         raise ToolExecutionError(f"A date has no timezone; add a time, such as {moment.format_iso()}T12:00:00")
     offset = _OFFSET.search(found["moment"])
-    if source is not None and offset and offset_of(offset[0]) != moment.offset:
+    if source is not None and offset and parse_offset(offset[0]) != moment.offset:
         raise ToolExecutionError(
-            f"{found['moment']!r} has another offset than {found['source']}, where it is {written(moment)}; "
+            f"{found['moment']!r} has a different offset than {found['source']}, where it is {format_moment(moment)}; "
             "leave out the offset or the timezone"
         )
-    return _moment(at(moment.to_instant(), target))
+    return _answer_moment(to_zone(moment.to_instant(), target))
 
 
-def _weekday(reader: Reader, found: _Found) -> Answer:
-    name = _date_of(reader.read(found["moment"])).day_of_week().name.capitalize()
+def _answer_weekday(reader: Reader, found: _Match) -> Answer:
+    name = _to_date(reader.read(found["moment"])).day_of_week().name.capitalize()
     return Answer(name, name)
 
 
-def _week(reader: Reader, found: _Found) -> Answer:
-    week = _date_of(reader.read(found["moment"])).iso_week_date()
+def _answer_week(reader: Reader, found: _Match) -> Answer:
+    week = _to_date(reader.read(found["moment"])).iso_week_date()
     return Answer(f"{week.week} ({week.year}-W{week.week:02})", week.week)
 
 
-def _to_epoch(reader: Reader, found: _Found) -> Answer:
+def _answer_epoch(reader: Reader, found: _Match) -> Answer:
     moment = reader.read(found["moment"])
-    exact = midnight(moment) if isinstance(moment, Date) else moment
+    exact = to_midnight(moment) if isinstance(moment, Date) else moment
     seconds = exact.to_instant().timestamp()
     return Answer(str(seconds), seconds)
 
 
-def _from_epoch(_: Reader, found: _Found) -> Answer:
-    """Take seconds, and milliseconds when seconds would lie beyond the calendar."""
+def _answer_from_epoch(_: Reader, found: _Match) -> Answer:
+    """Return the time of an epoch in seconds, or in milliseconds if seconds would be out of range."""
     count = Fraction(found["count"])
     is_milliseconds = bool(found["milli"]) or (abs(count) > _LAST_SECOND and not found["second"])
     nanoseconds = int(count * 10 ** (6 if is_milliseconds else 9))
-    zone = zone_of(found["zone"]) if found["zone"] else UTC
-    return _moment(at(Instant.from_timestamp(nanoseconds, unit="nanosecond"), zone))
+    zone = find_zone(found["zone"]) if found["zone"] else UTC
+    return _answer_moment(to_zone(Instant.from_timestamp(nanoseconds, unit="nanosecond"), zone))
 
 
-def _difference(reader: Reader, found: _Found) -> Answer:
+def _answer_difference(reader: Reader, found: _Match) -> Answer:
     parts = found.groupdict()
-    start = reader.read(parts.get("start") or _same_kind(reader, parts["end"]))
-    end = reader.read(parts.get("end") or _same_kind(reader, parts["start"]))
+    start = reader.read(parts.get("start") or _present_word(reader, parts["end"]))
+    end = reader.read(parts.get("end") or _present_word(reader, parts["start"]))
     unit = parts.get("unit") or parts.get("inside")
-    return Answer(*apart(start, end, unit_of(unit) if unit else None))
+    return Answer(*format_difference(start, end, normalize_unit(unit) if unit else None))
 
 
-def _same_kind(reader: Reader, other: str) -> str:
-    """Give the word for the present that fits beside a date, or beside a time."""
+def _present_word(reader: Reader, other: str) -> str:
+    """Return ``today`` for a date, or ``now`` for a time."""
     return "today" if isinstance(reader.read(other), Date) else "now"
 
 
-def _date_of(moment: Moment) -> Date:
+def _to_date(moment: Moment) -> Date:
     return moment if isinstance(moment, Date) else moment.date()
 
 
@@ -128,26 +128,26 @@ _EPOCH = r"(?:(?:unix )?(?:epoch|timestamp)|unix time|unix|epoch time)"
 _COUNT = r"(?P<count>-?\d+(?:\.\d+)?)(?: ?(?:(?P<milli>ms|milliseconds?)|(?P<second>s|seconds?)))?"
 _WHAT = rf"(?:(?:how many )?(?P<unit>{UNIT}) |(?:the )?(?:difference|time) )"
 _INSIDE = rf"(?: in (?P<inside>{UNIT}))"
-_QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Found], Answer]]] = [
-    (re.compile(pattern, re.IGNORECASE | re.ASCII), answering)
-    for pattern, answering in [
-        (NOW, _now),
-        (rf"(?:from )?{_EPOCH} {_COUNT}(?: in (?P<zone>.+))?", _from_epoch),
-        (r"(?P<count>\d{9,13})(?P<milli>ms)?(?P<second>s)?(?: in (?P<zone>.+))?", _from_epoch),
-        (rf"{_EPOCH}(?: of| for)? (?P<moment>.+)", _to_epoch),
-        (rf"(?:convert )?(?P<moment>.+?) (?:to|as|in) {_EPOCH}", _to_epoch),
-        (r"convert (?P<moment>.+?)(?: from (?P<source>.+?))? (?:to|into) (?P<target>.+)", _converted),
-        (r"(?:weekday|day of (?:the )?week)(?: of| for| on)? (?P<moment>.+)", _weekday),
-        (r"(?:what|which) (?:week)?day (?:is|was) (?P<moment>.+)", _weekday),
-        (r"(?:iso )?week(?: number)?(?: of| for)? (?P<moment>.+)", _week),
+_QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Answer]]] = [
+    (re.compile(pattern, re.IGNORECASE | re.ASCII), respond)
+    for pattern, respond in [
+        (NOW, _answer_now),
+        (rf"(?:from )?{_EPOCH} {_COUNT}(?: in (?P<zone>.+))?", _answer_from_epoch),
+        (r"(?P<count>\d{9,13})(?P<milli>ms)?(?P<second>s)?(?: in (?P<zone>.+))?", _answer_from_epoch),
+        (rf"{_EPOCH}(?: of| for)? (?P<moment>.+)", _answer_epoch),
+        (rf"(?:convert )?(?P<moment>.+?) (?:to|as|in) {_EPOCH}", _answer_epoch),
+        (r"convert (?P<moment>.+?)(?: from (?P<source>.+?))? (?:to|into) (?P<target>.+)", _answer_conversion),
+        (r"(?:weekday|day of (?:the )?week)(?: of| for| on)? (?P<moment>.+)", _answer_weekday),
+        (r"(?:what|which) (?:week)?day (?:is|was) (?P<moment>.+)", _answer_weekday),
+        (r"(?:iso )?week(?: number)?(?: of| for)? (?P<moment>.+)", _answer_week),
         (
             rf"{_WHAT}?(?:between|from) (?P<start>.+?) (?:and|to|until) (?P<end>.+?){_INSIDE}?",
-            _difference,
+            _answer_difference,
         ),
-        (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) (?:until|till|to) (?P<end>.+)", _difference),
-        (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) since (?P<start>.+)", _difference),
-        (rf"(?:how many )?(?P<unit>{UNIT}) (?P<start>.+?) (?:and|to|until) (?P<end>.+)", _difference),
-        (rf"(?P<start>.+?) (?:to|until) (?P<end>.+?){_INSIDE}?", _difference),
-        (rf"(?P<end>.+?) - (?!-?{AMOUNT}|-?\d+(?:\.\d+)? ?[a-z]*$)(?P<start>.+)", _difference),
+        (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) (?:until|till|to) (?P<end>.+)", _answer_difference),
+        (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) since (?P<start>.+)", _answer_difference),
+        (rf"(?:how many )?(?P<unit>{UNIT}) (?P<start>.+?) (?:and|to|until) (?P<end>.+)", _answer_difference),
+        (rf"(?P<start>.+?) (?:to|until) (?P<end>.+?){_INSIDE}?", _answer_difference),
+        (rf"(?P<end>.+?) - (?!-?{AMOUNT}|-?\d+(?:\.\d+)? ?[a-z]*$)(?P<start>.+)", _answer_difference),
     ]
 ]

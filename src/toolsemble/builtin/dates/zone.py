@@ -1,4 +1,4 @@
-"""Time zones by name or by offset."""
+"""Find time zones by name or offset, and convert times between them."""
 
 from __future__ import annotations
 
@@ -29,74 +29,74 @@ Aware: TypeAlias = OffsetDateTime | ZonedDateTime
 Moment: TypeAlias = Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
 UTC = TimeDelta.ZERO
-_LONGEST = 60
-_LIKE = 0.75  # below this, another zone is meant
-_MOST_HOURS, _MINUTES = 23, 60
+_MAX_SHOWN = 60
+_MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the one meant
+_MAX_HOURS, _MINUTES_OF_HOUR = 23, 60
 
 
-def zone_of(text: str) -> Zone:
-    """Give a zone by its name, in any case, or by its offset; refuse others, naming the nearest.
+def find_zone(text: str) -> Zone:
+    """Return a zone by its name, in any case, or by its offset; raise with the nearest name if it is unknown.
 
-    >>> zone_of("europe/berlin")
+    >>> find_zone("europe/berlin")
     'Europe/Berlin'
-    >>> zone_of("UTC+5:30")
+    >>> find_zone("UTC+5:30")
     TimeDelta("PT5h30m")
     """
     if _OFFSET.fullmatch(text):
-        return offset_of(text)
+        return parse_offset(text)
     name = "utc" if text.upper() == "Z" else text.replace(" ", "_").lower()
     if found := _zones().get(name):
         return found
-    near, likeness = (NICKNAMES[name], 1.0) if name in NICKNAMES else _nearest(name[:_LONGEST])
+    near, similarity = (NICKNAMES[name], 1.0) if name in NICKNAMES else _find_nearest(name[:_MAX_SHOWN])
     hint = f"Did you mean {near!r}?"
-    if likeness < _LIKE:
+    if similarity < _MIN_SIMILARITY:
         hint = f"The nearest name is {near!r}; names are such as 'Europe/Berlin', offsets such as +02:00"
-    raise ToolExecutionError(f"Unknown timezone: {preview(text, _LONGEST)!r}. {hint}")
+    raise ToolExecutionError(f"Unknown timezone: {preview(text, _MAX_SHOWN)!r}. {hint}")
 
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """Give the names of all zones by their names in lower case; those without a place and a rule are none."""
+    """Return the names of all zones by their names in lower case, without those that are placeholders."""
     return {name.lower(): name for name in sorted(available_timezones() - {"Factory", "localtime", "posixrules"})}
 
 
-def offset_of(text: str) -> TimeDelta:
-    """Give the offset that a text such as ``Z``, ``+02:00`` or ``UTC-5`` spells.
+def parse_offset(text: str) -> TimeDelta:
+    """Return the offset for a text such as ``Z``, ``+02:00`` or ``UTC-5``.
 
-    >>> offset_of("-0330")
+    >>> parse_offset("-0330")
     TimeDelta("-PT3h30m")
     """
     found = _OFFSET.fullmatch(text)
     hours, minutes = (int(found[2]), int(found[3] or 0)) if found else (0, 0)
-    if hours > _MOST_HOURS or minutes >= _MINUTES:
+    if hours > _MAX_HOURS or minutes >= _MINUTES_OF_HOUR:
         raise ToolExecutionError(f"Invalid offset: {text!r}; write it from -23:59 to +23:59")
     return TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
 
 
-def _nearest(wanted: str) -> tuple[str, float]:
-    """Give the place whose name, or whose city, is most like this one, and how like it is."""
+def _find_nearest(wanted: str) -> tuple[str, float]:
+    """Return the zone whose name, or whose city, is most similar, and the similarity from 0 to 1."""
     whole = SequenceMatcher(b=wanted, autojunk=False)
     city = SequenceMatcher(b=wanted.rpartition("/")[2], autojunk=False)
 
-    def likeness(zone: str) -> tuple[float, str]:
+    def similarity(zone: str) -> tuple[float, str]:
         whole.set_seq1(zone)
         city.set_seq1(zone.rpartition("/")[2])
         return max(whole.ratio(), city.ratio()), zone
 
     places = (zone for zone in _zones() if "/" in zone and not zone.startswith("etc/"))
-    likest, found = max(map(likeness, places))
-    return _zones()[found], likest
+    highest, found = max(map(similarity, places))
+    return _zones()[found], highest
 
 
-def at(instant: Instant, zone: Zone) -> Aware:
-    """Give what the clocks in a zone show."""
+def to_zone(instant: Instant, zone: Zone) -> Aware:
+    """Return an instant in a zone's local time."""
     return instant.to_fixed_offset(zone) if isinstance(zone, TimeDelta) else instant.to_tz(zone)
 
 
-def resolved(plain: PlainDateTime, zone: Zone) -> Aware:
-    """Give the moment at which the clocks of a zone show this; refuse when they never do, or do twice.
+def resolve(plain: PlainDateTime, zone: Zone) -> Aware:
+    """Return the moment of a zone's local time; raise if that time is skipped or repeated there.
 
-    >>> resolved(PlainDateTime(2024, 3, 15, 8, 30), "America/New_York").to_instant()
+    >>> resolve(PlainDateTime(2024, 3, 15, 8, 30), "America/New_York").to_instant()
     Instant("2024-03-15 12:30:00Z")
     """
     if isinstance(zone, TimeDelta):
@@ -112,10 +112,10 @@ def resolved(plain: PlainDateTime, zone: Zone) -> Aware:
     raise ToolExecutionError(f"{plain.format_iso()} {what} {earlier} and {later}; send the one that is meant")
 
 
-def written(moment: Moment) -> str:
-    """Give a moment as text: a date, a time with its offset, or a time with the name of its zone.
+def format_moment(moment: Moment) -> str:
+    """Return a moment as text: a date, a time with its offset, or a time with the name of its zone.
 
-    >>> written(Instant.from_timestamp(1710505800).to_tz("America/New_York"))
+    >>> format_moment(Instant.from_timestamp(1710505800).to_tz("America/New_York"))
     '2024-03-15T08:30:00 America/New_York'
     """
     if isinstance(moment, Date):
