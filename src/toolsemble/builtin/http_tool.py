@@ -225,7 +225,7 @@ def _typed_arguments(name: str, input_type: type, names: Mapping[str, Any]) -> T
     arguments.check()
     if init_only := arguments.init_only:
         raise ToolDefinitionError(
-            f"Tool '{name}': {init_only} is an InitVar, which objects do not keep, so it cannot be sent; make it a field"
+            f"Tool '{name}': {init_only} is an InitVar, which objects do not keep, so it cannot be sent; use a field"
         )
     return arguments
 
