@@ -296,10 +296,10 @@ def test_a_model_calls_branches_in_a_toolbox(run):
         (lambda: fan_out(upper, error_strategy="x"), "fan_out: the error strategy must be an ErrorStrategy"),
         (
             lambda: fan_out(*(Function(str, c * 30) for c in "abc")),
-            "Invalid tool name 'aaa.*; give it another one with name=",
+            "Invalid tool name 'aaa.*; pass another name with name=",
         ),
         (lambda: fan_out(upper, name=" "), "Invalid tool name: it is blank"),
-        (lambda: map_over(5), r"The tool of map_over \(int\) is no tool"),
+        (lambda: map_over(5), r"The tool of map_over \(int\) is not a tool"),
         (lambda: map_over(upper, 0), "map_over: max_concurrency must be a whole number from 1 on, not 0"),
         (lambda: map_over(upper, True), "map_over: max_concurrency must be a whole number from 1 on, not True"),
         (lambda: map_over(upper, 1.5), "map_over: max_concurrency must be a whole number from 1 on, not 1.5"),
@@ -590,8 +590,8 @@ def test_branches_describe_themselves_in_a_plan():
         "1. pick: takes the pipeline's input; one of these:",
         "   - upper: takes the pipeline's input",
         "   - echo: takes the pipeline's input",
-        "2. each_upper: takes what 'pick' gives; this, for each item of the list:",
-        "   - upper: takes each item of what 'pick' gives",
+        "2. each_upper: takes the output of 'pick'; this, for each item of the list:",
+        "   - upper: takes each item of the output of 'pick'",
     ]
 
 
@@ -602,7 +602,7 @@ def test_a_plan_says_what_is_taken_item_by_item_at_every_depth():
         "   - each_upper_then_echo: takes each item of the pipeline's input; this, for each item of the list:",
         "      - upper_then_echo: takes each item of each item of the pipeline's input; one after the other:",
         "         1. upper: takes each item of each item of the pipeline's input",
-        "         2. echo: takes what 'upper' gives",
+        "         2. echo: takes the output of 'upper'",
     ]
 
 
