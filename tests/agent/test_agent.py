@@ -221,7 +221,7 @@ async def test_a_prompt_is_text_messages_or_text_with_images(prompt, messages):
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
 async def test_what_is_no_prompt_is_refused(prompt):
-    with pytest.raises(TypeError, match="A prompt is a text, a list of texts and images, or messages"):
+    with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 
@@ -229,11 +229,11 @@ async def test_what_is_no_prompt_is_refused(prompt):
     ("settings", "problem"),
     [
         ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
-        ({"memory_id": 7}, "The memory_id of a run must be a text, not 7"),
+        ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
             {"parameters": ("user", "ada")},
-            r"The parameters of a run must be a mapping that can be changed, such as {'user': 'ada'}, not \('user'",
+            r"The parameters of a run must be a mutable mapping, such as {'user': 'ada'}, not \('user'",
         ),
     ],
 )
@@ -262,7 +262,7 @@ async def test_a_blank_prompt_is_refused(prompt, history):
 async def test_a_blank_input_of_an_agent_that_is_a_tool_is_told_to_the_model():
     poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
     result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
-    assert told(result.messages) == ["Error: The input is blank; say what is to be done"]
+    assert told(result.messages) == ["Error: The input is blank; describe the task"]
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
@@ -370,7 +370,7 @@ async def test_a_model_that_says_nothing_twice_fails_the_run(way):
     model = ScriptedModel([sum_of(1, 2), "", " ", "on"])
     with pytest.raises(AgentExecutionError) as caught:
         await way(Agent(model, [add]), "go")
-    assert str(caught.value) == "The model gave no answer, also when it was asked once more"
+    assert str(caught.value) == "The model returned an empty answer twice"
     assert isinstance(caught.value.__cause__, ModelError)
     partial = caught.value.partial
     assert (partial.stop_reason, told(partial.messages), partial.messages[-1]) == ("error", ["3"], EMPTY)
@@ -448,7 +448,7 @@ async def test_a_run_that_is_named_again_makes_no_payment_twice(tmp_path):
             result = await Agent(model, box).run("Pay.", run_id=name)
             assert (result.run_id, result.tool_calls[0].reply.text) == (name, "paid 7")
     assert paid == [7, 7]
-    with pytest.raises(TypeError, match="The run_id of a run must be a text, not 7"):
+    with pytest.raises(TypeError, match="The run_id of a run must be a str, not 7"):
         await Agent(ScriptedModel(["done"])).run("Pay.", run_id=7)
 
 
@@ -559,7 +559,7 @@ async def test_a_model_is_asked_again_only_so_often(caplog):
     with pytest.raises(AgentExecutionError, match="busy"):
         await Agent(model, retry=Retry(attempts=2, wait=0)).run("hello")
     assert len(model.requests) == 3
-    assert caplog.messages == ["The model failed and is asked again in 0.0 s: busy"] * 2
+    assert caplog.messages == [f"The model failed (busy); retry {number} in 0.0 s" for number in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ async def test_what_is_no_reply_fails_the_run(wrong):
     with pytest.raises(AgentExecutionError) as caught:
         await Agent(Wrong()).run("hello")
     assert str(caught.value) == (
-        f"The model gave {wrong!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls"
+        f"The model returned {wrong!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls"
     )
 
 
@@ -613,8 +613,7 @@ async def test_tokens_that_are_no_numbers_fail_the_run(usage):
         with pytest.raises(AgentExecutionError) as caught:
             await way(agent_of(ChatReply("x", usage=usage)), "hello")
         assert str(caught.value) == (
-            f"The model gave {usage!r} as the usage of its reply, in place of a TokenUsage of whole numbers from 0 on; "
-            "leave it out when nobody counts"
+            f"The model returned {usage!r} as the usage of its reply; it must be a TokenUsage of ints >= 0, or left out"
         )
 
 
@@ -717,7 +716,7 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
 
 @pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
 async def test_a_function_that_gives_no_tools_is_told_what_it_must_give(tools):
-    with pytest.raises(AgentExecutionError, match="must give a list of tools, not"):
+    with pytest.raises(AgentExecutionError, match="must return a list of tools, not"):
         await Agent(ScriptedModel([]), tools).run("go")
 
 
@@ -750,10 +749,10 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number from 1 on, not 1.5"),
         (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number of seconds"),
         (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
-        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a text, not 7"),
-        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a text, not None"),
-        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a text, not \['x'\]"),
-        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a text, not 7"),
+        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a str, not 7"),
+        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a str, not None"),
+        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a str, not \['x'\]"),
+        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a str, not 7"),
         (lambda: agent_of(memory="talks.db"), ToolDefinitionError,
          r"Agent memory must be a ConversationMemory, such as ConversationMemory\('talks.db'\), not 'talks.db'"),
         (lambda: agent_of(memory=ConversationMemory), ToolDefinitionError, "Agent memory must be a ConversationMemory"),
@@ -775,15 +774,15 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be a whole number from 0 on"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds from 0 on, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds from 0 on"),
-        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number above"),
+        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
         (lambda: Agent(ScriptedModel([]), [agent_of()]), ToolDefinitionError,
-         r"An Agent is no tool: give agent.as_tool\(name, description\) in its place"),
-        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is no tool"),
+         r"An Agent is not a tool; pass agent.as_tool\(name, description\) instead"),
+        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is not a tool"),
         (lambda: Agent(ScriptedModel([]), [Toolbox([add])]), ToolDefinitionError,
-         r"A Toolbox is no tool: give the box itself, Agent\(model, box\), not a list of it"),
+         r"A Toolbox is not a tool; pass the box itself, Agent\(model, box\), not a list of it"),
         (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
-         "Agent tools must be tools, not the class Toolbox; give an object of it"),
-        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function with one parameter"),
+         "Agent tools must be tools, not the class Toolbox; pass an instance"),
+        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function that takes a RunView"),
         (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip

@@ -138,7 +138,7 @@ async def test_only_when_even_that_gives_nothing_an_error_is_raised(last, settin
     model = ScriptedModel([[sum_of(1, 2), sum_of(3, 4)], last, "never asked"])
     with pytest.raises(MaxIterationsExceededError) as caught:
         await the_agent(model, **{setting: 1}).run("go")
-    assert str(caught.value) == f"{said} reached, and the model gave no answer even then"
+    assert str(caught.value) == f"{said} reached, and the model returned no final answer"
     partial = caught.value.partial
     assert partial.stop_reason == setting
     assert_valid(partial.messages)
@@ -150,7 +150,7 @@ async def test_an_empty_answer_in_the_last_turn_is_asked_for_once_more_without_t
     model = ScriptedModel(["", "best"])
     result = await the_agent(model, max_turns=1).run("go")
     assert (result.text, result.stop_reason, model.asked[-1].tool_choice) == ("best", "max_turns", "none")
-    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
         await the_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
 
 
@@ -361,7 +361,7 @@ async def test_a_budget_holds_for_agents_inside(settings, reason):
     result = await Agent(model, [inner(told_inside)], **settings).run("go")
     (said,) = told(result.messages)
     assert said.startswith("Error: Maximum ")
-    assert said.endswith(" reached in the run around this agent, whose model is not asked any more")
+    assert said.endswith(" reached in the enclosing run, so this agent's model is not called")
     assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 
@@ -430,7 +430,7 @@ async def test_agents_can_be_nested_only_so_deep():
         return Agent(model, [worker(depth - 1)], max_depth=3 if depth == 6 else 9).as_tool(f"level_{depth}", "")
 
     result = await worker(6).aexecute("go")
-    assert result.text == "Error: Agents use agents as tools more than 3 deep"
+    assert result.text == "Error: Agents are nested more than 3 deep (max_depth)"
     assert (await worker(4).aexecute("go")).text.startswith("Error: Missing required parameter(s) for 'add'")
 
 
@@ -510,5 +510,5 @@ def test_prices_of_another_kind_are_refused_before_anything_is_spent(prices):
 @pytest.mark.parametrize("wrong", [-1, float("nan"), "2", True])
 @pytest.mark.parametrize("name", ["input", "output", "cached"])
 def test_a_price_is_a_number_from_zero_on(name, wrong):
-    with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number from 0 on"):
+    with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number >= 0"):
         Prices(**{"input": 2, "output": 8, name: wrong})

@@ -23,7 +23,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.agent.window import estimated_tokens
+from toolsemble.agent.window import estimate_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -146,7 +146,7 @@ async def test_a_memory_that_cannot_be_read_fails_the_run(history):
 
 async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
     agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
-    with pytest.raises(AgentExecutionError, match="gave no answer"):
+    with pytest.raises(AgentExecutionError, match="returned an empty answer twice"):
         await agent.run("a")
     await agent.run("b")
     assert [message.text for message in memory.load("default")] == ["b", "two"]
@@ -261,7 +261,7 @@ HELD = """
 
     @tool
     def split() -> str:
-        owners = [memory._shelf, memory.load("inside")._roll, current_spending.get().line[-1]]
+        owners = [memory._store, memory.load("inside")._roll, current_spending.get().tallies[-1]]
         holds, go = threading.Event(), threading.Event()
         thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
         thread.start()
@@ -325,7 +325,7 @@ def test_what_is_no_path_is_refused(path, tmp_path, monkeypatch):
     with pytest.raises(ToolDefinitionError) as caught:
         ConversationMemory(path)
     assert str(caught.value) == (
-        f"ConversationMemory path must be the path of a file, or None for memory, not {path!r}"
+        f"ConversationMemory path must be the path of a file, or None to use memory, not {path!r}"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -461,7 +461,7 @@ async def test_a_window_can_count_tokens():
     ],
 )
 def test_tokens_are_guessed_by_length(message, tokens):
-    assert estimated_tokens(message) == tokens
+    assert estimate_tokens(message) == tokens
 
 
 @pytest.mark.parametrize("setting", ["max_messages", "max_tokens"])

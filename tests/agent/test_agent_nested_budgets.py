@@ -68,7 +68,7 @@ async def by_stream(agent):
 
 
 def refused(said):
-    return f"Error: {said} reached in the run around this agent, whose model is not asked any more"
+    return f"Error: {said} reached in the enclosing run, so this agent's model is not called"
 
 
 BUDGETS = {

@@ -207,7 +207,7 @@ async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
 @pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
 async def test_no_answer_at_the_end_of_a_budget_is_an_error(last):
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
-    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
         await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
 
 
@@ -315,9 +315,9 @@ async def test_the_name_of_the_tool_for_the_answer_is_taken():
     def final_answer() -> str:
         return "mine"
 
-    with pytest.raises(ToolDefinitionError, match="The name 'final_answer' is needed for answers of output_type"):
+    with pytest.raises(ToolDefinitionError, match="The name 'final_answer' is reserved for output_type"):
         Agent(ScriptedModel([]), [final_answer], output_type=Person)
-    with pytest.raises(AgentExecutionError, match="The name 'final_answer' is needed"):
+    with pytest.raises(AgentExecutionError, match="The name 'final_answer' is reserved"):
         await Agent(ScriptedModel([]), lambda run: [final_answer], output_type=Person).run("go")
     assert told((await Agent(ScriptedModel([ToolCall("final_answer"), "x"]), [final_answer]).run("go")).messages) == [
         "mine"

@@ -453,7 +453,7 @@ async def test_calls_that_are_cut_off_are_in_the_trace(clock):
 async def test_what_is_no_prompt_is_refused_before_the_stream_begins():
     agent = Agent(ScriptedModel([]))
     for way in (agent.stream, agent.iterate):
-        with pytest.raises(TypeError, match="A prompt is a text"):
+        with pytest.raises(TypeError, match="A prompt must be a str"):
             way(7)
         with pytest.raises(ToolConfigurationError, match="has no reply"):
             way("go", history=[AssistantMessage("", (sum_of(1, 2),))])

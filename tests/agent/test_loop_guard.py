@@ -248,7 +248,7 @@ def test_patterns_can_be_let_through():
 def test_a_model_that_calls_although_its_tools_are_off_has_given_no_answer():
     with pytest.raises(MaxIterationsExceededError) as caught:
         Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
-    assert str(caught.value) == "Maximum turns without progress (3) reached, and the model gave no answer even then"
+    assert str(caught.value) == "Maximum turns without progress (3) reached, and the model returned no final answer"
     assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
 
 
