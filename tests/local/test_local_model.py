@@ -290,7 +290,7 @@ async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cach
     (cache / "prefixes" / name).write_bytes(content[: len(content) // 2])
     assert await fresh() == computed
     assert kept() == {name: content}
-    monkeypatch.setattr(prefix, "_MOST_BYTES", 1)
+    monkeypatch.setattr(prefix, "_MAX_BYTES", 1)
     (cache / "prefixes" / name).rename(cache / "prefixes" / "another.kv")
     assert await fresh() == computed
     assert kept() == {name: content}
@@ -324,15 +324,15 @@ async def test_a_conversation_that_does_not_fit_loses_its_oldest_turns(endless):
     history = [message for _ in range(50) for message in (UserMessage("q" * 100), AssistantMessage("a" * 100))]
     reply = await model.reply(ChatRequest([*history, UserMessage("now")]))
     assert 1500 < reply.usage.input <= 2048
-    with pytest.raises(ModelError, match="The question alone has 3"):
+    with pytest.raises(ModelError, match="The question and its last step have 3"):
         await model.reply(asked("q" * 3000))
-    with pytest.raises(AgentExecutionError, match="The question alone has 3"):
+    with pytest.raises(AgentExecutionError, match="The question and its last step have 3"):
         await Agent(model).run("q" * 3000)
 
 
 async def test_a_model_made_for_less_context_has_less(tmp_path):
     model = LocalModel(write_model(tmp_path / "small.gguf", SAYS, context=512), threads=1)
-    with pytest.raises(ModelError, match=r"takes \d+ tokens of 384: offer fewer tools"):
+    with pytest.raises(ModelError, match=r"takes \d+ tokens of 384; offer fewer tools"):
         await model.reply(asked("hello", WEATHER))
 
 
@@ -357,7 +357,7 @@ ONE_QUESTION = TEMPLATE.replace(
 @pytest.mark.parametrize("template", [ONE_QUESTION, "nothing of it"])
 async def test_a_template_that_cannot_write_a_conversation_is_told(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
-    with pytest.raises(ModelError, match="The chat template of this model cannot write this conversation: "):
+    with pytest.raises(ModelError, match="The chat template of this model cannot format this conversation: "):
         await model.reply(asked("hello", WEATHER))
 
 
@@ -378,8 +378,8 @@ async def test_a_file_that_llama_cpp_cannot_load_is_told(tmp_path, capfd):
         ),
         ("local:small", r"run `toolsemble models pull small` once, which downloads 0\.5 GB"),
         ("local:smal", r"Unknown embedded model 'smal'; known: qwen2\.5-coder-1\.5b \(default\)"),
-        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf'; give the path of a .gguf file$"),
-        (f"local:{__file__}", 'is no GGUF file: it begins with b\'"""T\''),
+        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf'; pass the path of a .gguf file$"),
+        (f"local:{__file__}", 'is not a GGUF file: it begins with b\'"""T\''),
     ],
 )
 def test_weights_that_are_not_there_are_told_with_what_to_do(name, problem):
