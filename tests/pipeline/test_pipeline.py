@@ -209,7 +209,7 @@ def test_functions_methods_schemas_and_objects_with_one_tool_are_steps(how):
         (lambda: ToolPipeline("p", "", [Function(str, " ")]), "Step 1 of 'p': Invalid tool name: it is blank"),
         (
             lambda: ToolPipeline.of(Function(str, "a" * 40), Function(str, "b" * 40)),
-            r"pass a name for the pipeline",
+            r"pass another name with name=",
         ),
         (lambda: Echo() | None, "Step 2 is None; pass a tool"),
         (lambda: 5 | Echo(), r"Step 1 \(int\) is not a tool"),

@@ -17,7 +17,7 @@ _ADVICE = "try something else, or answer with what you know."
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """When a run counts as repeating itself; the model is warned then, and the run ends if it goes on.
+    """The limits of repetition in a run; the model is warned at the first, and the run ends if it goes on.
 
     Only different turns are compared, each call with its result: the calls of one reply do not know of each other.
     Tools with ``polling=True`` are exempt.
@@ -76,7 +76,7 @@ class _SameResult:
 
 
 class LoopDetector:
-    """Detects repetition in the turns of one run; it keeps the calls of the last turns, with counts.
+    """A detector of repetition in the turns of one run; it keeps the calls of the last turns, with counts.
 
     >>> from toolsemble import ToolCall, ToolResult
     >>> detector = LoopDetector(LoopGuard(repeats=2))

@@ -14,11 +14,7 @@ from toolsemble.local.history import NextStep, PromptMessage, Turn, make_call_tu
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
-_KNOWN_TOOLS = {
-    "calendar": ("datetime", "input"),
-    "open_file": ("file_read", "path"),
-    "compute": ("calculator", "input"),
-}
+_BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
 class _Step(NamedTuple):
@@ -108,5 +104,5 @@ class Demonstrations:
         return [*turns, (PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),)]
 
     def _choose_name(self, made_up: str) -> str:
-        name, argument = _KNOWN_TOOLS.get(made_up, ("", ""))
+        name, argument = _BUILTIN.get(made_up, ("", ""))
         return name if list(self._offered.get(name, ())) == [argument] else made_up

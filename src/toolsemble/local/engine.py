@@ -59,9 +59,8 @@ class Engine:
         self.setup = setup
         self._turns = Table()
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
-        self._prefixes = PrefixCache.open(
-            setup.cache, f"{setup.path} {_file_version(setup.path)} {library.__version__}"
-        )
+        version = f"{_file_version(setup.path)} {library.__version__}"
+        self._prefixes = PrefixCache.open(setup.cache, f"{setup.path} {version}")
         key = secrets.token_urlsafe(32)
         settings = {
             "n_ctx": setup.context,

@@ -138,9 +138,8 @@ class NextStep:
 
 def make_call_turn(step: str, name: str, result: str, following: NextStep) -> Turn:
     """Return a call with its result and the next instruction."""
-    return PromptMessage("assistant", step), PromptMessage(
-        "user", f"Result of {name}: {result}\n{following}", is_result=True
-    )
+    text = f"Result of {name}: {result}\n{following}"
+    return PromptMessage("assistant", step), PromptMessage("user", text, is_result=True)
 
 
 def _read_plan(details: Mapping[str, Any] | None) -> list[str]:

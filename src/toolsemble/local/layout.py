@@ -41,11 +41,9 @@ async def build_prompt(engine: Engine, opening: Sequence[Turn], conversation: Se
                 f"The system prompt takes {room - left} tokens of {room}; offer fewer tools, or use a larger context: "
                 "LocalModel(context=...)"
             )
-        kept = [
-            await _shorten_results(engine, turn, left)
-            for turn in await _select_turns(engine, conversation, left, around)
-        ]
-        prompt = await _apply_template(engine, [*chain(*opening)], [*chain(*kept)])
+        turns = await _select_turns(engine, conversation, left, around)
+        kept = [await _shorten_results(engine, turn, left) for turn in turns]
+        prompt = await _apply_template(engine, (*chain(*opening),), (*chain(*kept),))
         if len(prompt.tokens) <= room:
             return prompt
         written = len(prompt.tokens) - await _count_tokens(engine, [*opening, *kept], 0)
@@ -115,10 +113,8 @@ async def _shorten(engine: Engine, message: PromptMessage, most: int) -> PromptM
     return PromptMessage(message.role, f"{begin}{note}{end}", is_result=True)
 
 
-async def _apply_template(
-    engine: Engine, opening: Sequence[PromptMessage], conversation: Sequence[PromptMessage]
-) -> Prompt:
-    messages = [*opening, *conversation]
+async def _apply_template(engine: Engine, opening: Turn, conversation: Turn) -> Prompt:
+    messages = (*opening, *conversation)
     parts = await _template_parts(engine, messages)
     tokens: list[int] = []
     prefix = 0

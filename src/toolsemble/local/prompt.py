@@ -119,11 +119,10 @@ class LocalRequest:
         """Return the system message: the details of each tool, the rules, and a line for each tool at the end."""
         details = [_format_details(each.name, each.description, each.parameters) for each in self._specifications]
         tools = [_format_line(each.name, each.description, each.parameters) for each in self._specifications]
-        answer = _format_line(self.final, _ANSWERS, self._answer_schema if self.structured else _SHOWN_TEXT)
+        answer = _format_line(self.final, _ANSWERS, self._answer_schema)
         return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
 
 
-_SHOWN_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "

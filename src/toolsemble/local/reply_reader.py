@@ -87,9 +87,8 @@ class StepReader:
             return
         yield from self._read_name()
         if self._name is not None:
-            yield from (
-                self._read_text() if self._final and not self._structured else self._read_raw(len(self._text) - 1)
-            )
+            is_text = self._final and not self._structured
+            yield from self._read_text() if is_text else self._read_raw(len(self._text) - 1)
 
     def end(self) -> Iterator[Chunk]:
         """Yield the chunks that were held back, without the closing brace of the step."""

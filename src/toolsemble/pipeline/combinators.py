@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, Unpack, final
 from toolsemble.definition.definition import (
     ToolDefinition,
     checked_description,
-    checked_name,
     string_definition,
     typed_definition,
 )
@@ -18,7 +17,7 @@ from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.combined_arguments import CombinedArguments, ListArguments, display_text
 from toolsemble.pipeline.flows import Choice, FanOut, ForEach
 from toolsemble.pipeline.handoff import pass_through
-from toolsemble.pipeline.step import get_definition
+from toolsemble.pipeline.step import check_generated_name, get_definition
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
@@ -51,7 +50,7 @@ class CompositeTool(Tool):
         settings: BareSettings,
         recipe: Callable[[], Tool],
     ) -> None:
-        self.name = _check_name(name)
+        self.name = check_generated_name(name)
         self.description = checked_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
@@ -215,10 +214,3 @@ def _combine_arguments(parts: tuple[ToolDefinition, ...], *, all_run: bool) -> C
     if all(part.arguments is None for part in parts):
         return None
     return partial(CombinedArguments, branches=parts, all_run=all_run)
-
-
-def _check_name(name: str) -> str:
-    try:
-        return checked_name(name)
-    except ToolDefinitionError as problem:
-        raise ToolDefinitionError(f"{problem}; pass another name with name=...") from None

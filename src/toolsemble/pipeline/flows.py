@@ -45,13 +45,10 @@ class FanOut:
         """Run the parts; return their results by name, or the merged result."""
         check_reviewer(self.asking, context)
         parts = list(zip(self.branches, split_input(self.branches, value), strict=True))
-        if walk.approved:
-            parts = _copy_inputs(parts)
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
-        return (
-            yield from parallel.walk(len(self.branches), context, walk, own, partial(self._merge_results, context, own))
-        )
+        merge = partial(self._merge_results, context, own)
+        return (yield from parallel.walk(len(self.branches), context, walk, own, merge))
 
     def _merge_results(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
         results_by_name = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
@@ -93,11 +90,6 @@ class FanOut:
         return "all of these, side by side"
 
 
-def _copy_inputs(parts: Sequence[tuple[Branch, Handoff]]) -> list[tuple[Branch, Handoff]]:
-    """Return the parts, each with its own copy of the input: no part can change what was approved for another."""
-    return [(branch, copied(branch.definition, handoff)) for branch, handoff in parts]
-
-
 @dataclass(frozen=True, slots=True)
 class ForEach:
     """A flow that runs one part for each item of a list."""
@@ -120,12 +112,9 @@ class ForEach:
         """Run the part for each item; return the results in the order of the items."""
         check_reviewer(self.asking, context)
         parts = [(self.branch, Handoff.from_value(item)) for item in read_items(as_handoff(value))]
-        if walk.approved:
-            parts = _copy_inputs(parts)
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
-        return (
-            yield from parallel.walk(self.limit, context, walk, trace or Trace(), partial(self._list_results, context))
-        )
+        collect = partial(self._list_results, context)
+        return (yield from parallel.walk(self.limit, context, walk, trace or Trace(), collect))
 
     def _list_results(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
         yield from ()  # makes this a generator, like FanOut._merge_results

@@ -17,6 +17,7 @@ from toolsemble.pipeline.undo import StepRecord, add_undone, fail_if_late, must_
 from toolsemble.result import ToolResult
 from toolsemble.shape import shaped
 from toolsemble.work.body import Work
+from toolsemble.work.snapshot import copied
 
 _SHOWN = 3
 
@@ -39,11 +40,16 @@ class ParallelParts:
     ) -> CallPath:
         """Run the parts; return the result that ``path`` makes of theirs, or the failure that stands for all of them.
 
-        Completed parts are run_undos if the whole fails; else their undos are passed to the caller, to be run later.
+        Completed parts are undone if the whole fails; else their undos are passed to the caller, to be run later.
         """
+        # Each part gets its own copy of an approved input, so that no part can change what was approved for another.
+        parts = [
+            (branch, copied(branch.definition, handoff) if walk.approved else handoff)
+            for branch, handoff in self._parts
+        ]
         starts = [
             partial(walk.path, branch.definition, branch.read, handoff, context, own, number)
-            for number, ((branch, handoff), own) in enumerate(zip(self._parts, self._traces, strict=True), 1)
+            for number, ((branch, handoff), own) in enumerate(zip(parts, self._traces, strict=True), 1)
         ]
         try:
             results = yield RunParallel(starts, limit, fail_fast=self._fail_fast)

@@ -16,7 +16,7 @@ from toolsemble.definition.definition import (
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
 from toolsemble.pipeline.sequence import StepSequence
-from toolsemble.pipeline.step import Part, Step, build_part, get_definition
+from toolsemble.pipeline.step import Part, Step, build_part, check_generated_name, get_definition
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import gate_of
@@ -97,7 +97,7 @@ class ToolPipeline(Tool):
         steps = [step for each in (first, *rest) for step in _flatten(each)]
         names = [get_definition(f"Step {number}", _get_tool(each)).name for number, each in enumerate(steps, 1)]
         made = cls(
-            _check_name("_then_".join(names)) if name is None else name,
+            check_generated_name("_then_".join(names)) if name is None else name,
             f"Pipeline: {' -> '.join(names)}" if description is None else description,
             steps,
         )
@@ -181,13 +181,6 @@ def _flatten(source: object) -> tuple[object, ...]:
 
 def _get_tool(source: object) -> object:
     return source.tool if isinstance(source, Step) else source
-
-
-def _check_name(name: str) -> str:
-    try:
-        return checked_name(name)
-    except ToolDefinitionError as problem:
-        raise ToolDefinitionError(f"{problem}; pass a name for the pipeline: ToolPipeline.of(..., name=...)") from None
 
 
 def _check_steps(owner: str, steps: Any) -> tuple[object, ...]:

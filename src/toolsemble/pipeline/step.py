@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition, checked_name
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import Read, make_reader
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
@@ -113,3 +113,15 @@ def get_definition(place: str, source: object) -> ToolDefinition:
         has = f"has {len(found)} tools; pass one of its methods" if found else "is not a tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
     return found[0]
+
+
+def check_generated_name(name: str) -> str:
+    """Return a name that was made of the names of several tools; raise :class:`ToolDefinitionError` if it is not valid.
+
+    >>> check_generated_name("search_then_save")
+    'search_then_save'
+    """
+    try:
+        return checked_name(name)
+    except ToolDefinitionError as problem:
+        raise ToolDefinitionError(f"{problem}; pass another name with name=...") from None
