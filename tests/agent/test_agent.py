@@ -195,7 +195,7 @@ async def test_replies_are_in_request_order_whichever_ends_first():
         ),
     ],
 )
-async def test_role_goal_and_background_are_told_first(settings, text):
+async def test_role_goal_and_background_are_the_system_message(settings, text):
     model = ScriptedModel(["hi"])
     await Agent(model, **settings).run("hello")
     system = [] if text is None else [SystemMessage(text)]
@@ -220,7 +220,7 @@ async def test_a_prompt_is_text_messages_or_text_with_images(prompt, messages):
 
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
-async def test_what_is_no_prompt_is_refused(prompt):
+async def test_an_invalid_prompt_is_refused(prompt):
     with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
@@ -237,7 +237,7 @@ async def test_what_is_no_prompt_is_refused(prompt):
         ),
     ],
 )
-async def test_what_cannot_be_said_of_a_run_is_refused(settings, problem):
+async def test_an_invalid_setting_of_a_run_is_refused(settings, problem):
     for way in WAYS:
         with pytest.raises(TypeError, match=problem):
             await way(Agent(ScriptedModel(["hi"])), "go", **settings)
@@ -259,7 +259,7 @@ async def test_a_blank_prompt_is_refused(prompt, history):
     assert model.requests == []
 
 
-async def test_a_blank_input_of_an_agent_that_is_a_tool_is_told_to_the_model():
+async def test_a_blank_input_of_an_agent_that_is_a_tool_is_reported_to_the_model():
     poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
     result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
     assert told(result.messages) == ["Error: The input is blank; describe the task"]
@@ -287,7 +287,7 @@ async def test_there_is_one_system_message_the_agents_own_before_all_others(sett
     assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
 
 
-async def test_a_system_message_in_a_prompt_stands_before_what_is_remembered():
+async def test_a_system_message_in_a_prompt_comes_before_the_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
     await Agent(model, memory=memory).run("a")
     await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
@@ -302,7 +302,7 @@ async def test_a_prompt_with_a_call_that_has_no_reply_is_refused():
 # --- history
 
 
-async def test_a_conversation_goes_on_from_its_history():
+async def test_a_conversation_continues_from_its_history():
     model = ScriptedModel(["one", SHOW, "three"])
     agent = Agent(model, TOOLS, role="a clerk")
     first = await agent.run("a")
@@ -354,7 +354,7 @@ async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_on
     assert (result.text, result.usage.model_calls) == ("hi", 2)
 
 
-async def test_what_a_provider_wants_back_of_an_empty_answer_stays_in_the_conversation():
+async def test_the_details_of_an_empty_answer_stay_in_the_conversation():
     thought = ChatReply("", details={"anthropic": [{"type": "thinking"}]})
     result = await agent_of(thought, "hi").run("hello")
     assert result.messages == [
@@ -366,7 +366,7 @@ async def test_what_a_provider_wants_back_of_an_empty_answer_stays_in_the_conver
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_model_that_says_nothing_twice_fails_the_run(way):
+async def test_two_empty_answers_fail_the_run(way):
     model = ScriptedModel([sum_of(1, 2), "", " ", "on"])
     with pytest.raises(AgentExecutionError) as caught:
         await way(Agent(model, [add]), "go")
@@ -473,7 +473,7 @@ async def test_a_run_leaves_no_context_behind():
 # --- review
 
 
-async def test_a_refusal_is_told_to_the_model():
+async def test_a_refusal_is_reported_to_the_model():
     result = await agent_of(ToolCall("delete", {"path": "x"}), "pity", review=AutoReject("not today")).run("go")
     assert told(result.messages) == ["Error: Rejected by reviewer: not today"]
 
@@ -581,7 +581,7 @@ def test_how_long_is_waited_before_a_model_is_asked_again(retry, error, tried, l
     assert pause is least is None if least is None else least <= pause <= most
 
 
-async def test_nobody_waits_for_another_try_beyond_the_time_of_the_run():
+async def test_no_retry_waits_beyond_the_time_of_the_run():
     model = ScriptedModel([ModelError("busy", retryable=True, retry_after=50), "hi"])
     with pytest.raises(AgentExecutionError, match="busy"):
         await Agent(model, max_seconds=30).run("hello")
@@ -590,7 +590,7 @@ async def test_nobody_waits_for_another_try_beyond_the_time_of_the_run():
 @pytest.mark.parametrize(
     "wrong", ["text", None, ChatReply(None), ChatReply(7), ChatReply("", None), ChatReply("", (SHOW, "add"))]
 )
-async def test_what_is_no_reply_fails_the_run(wrong):
+async def test_an_invalid_reply_fails_the_run(wrong):
     class Wrong:
         async def reply(self, request):
             return wrong
@@ -608,7 +608,7 @@ async def test_what_is_no_reply_fails_the_run(wrong):
 @pytest.mark.parametrize(
     "usage", [None, 7, TokenUsage(-5), TokenUsage(1, None), TokenUsage(1, 1, 0.5), TokenUsage(True)]
 )
-async def test_tokens_that_are_no_numbers_fail_the_run(usage):
+async def test_an_invalid_usage_fails_the_run(usage):
     for way in WAYS:
         with pytest.raises(AgentExecutionError) as caught:
             await way(agent_of(ChatReply("x", usage=usage)), "hello")
@@ -622,7 +622,7 @@ async def test_a_list_of_calls_will_do():
     assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]
 
 
-async def test_calls_of_one_id_are_told_apart():
+async def test_calls_with_duplicate_ids_get_new_ids():
     calls = [sum_of(1, 2, "c"), sum_of(3, 4, "c"), sum_of(5, 6, "d"), sum_of(7, 8), sum_of(9, 0)]
     result = await agent_of(calls, "done").run("go")
     ids = [record.call.id for record in result.tool_calls]
@@ -644,7 +644,7 @@ async def test_half_a_surrogate_pair_never_gets_into_the_conversation():
     assert (message.text, result.text) == ("half \\ud800", "done \\udc00")
 
 
-async def test_an_exception_that_is_no_error_passes_with_what_was_done():
+async def test_a_base_exception_passes_with_the_work_so_far():
     @tool
     async def interrupt() -> str:
         raise KeyboardInterrupt
@@ -686,7 +686,7 @@ async def test_tools_may_be_a_function_of_the_run():
     assert seen == [(0, "m", 1, "ada", 0), (1, "m", 3, "ada", 1), (2, "m", 5, "ada", 2), (3, "m", 7, "ada", 3)]
 
 
-async def test_tools_may_be_an_async_function_and_give_a_toolbox():
+async def test_tools_may_be_an_async_function_that_returns_a_toolbox():
     box = Toolbox([add])
 
     async def tools(run):
@@ -715,7 +715,7 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
 
 
 @pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
-async def test_a_function_that_gives_no_tools_is_told_what_it_must_give(tools):
+async def test_a_function_that_returns_no_tools_is_refused(tools):
     with pytest.raises(AgentExecutionError, match="must return a list of tools, not"):
         await Agent(ScriptedModel([]), tools).run("go")
 
@@ -786,7 +786,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused_when_the_agent_is_made(make, error, problem):
+def test_invalid_settings_are_refused_when_the_agent_is_created(make, error, problem):
     with pytest.raises(error, match=problem):
         make()
 
@@ -864,7 +864,7 @@ def interrupted_while_blocking() -> str:
 @pytest.mark.parametrize(
     "tool", [interrupted, interrupted_while_waiting, interrupted_while_blocking], ids=lambda tool: tool.name
 )
-def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
+def test_an_interrupt_in_sync_code_carries_the_work_so_far(tool):
     agent = Agent(ScriptedModel([sum_of(1, 2), ToolCall(tool.name)]), [add, tool])
     with pytest.raises(KeyboardInterrupt) as caught:
         agent.run_sync("go")
@@ -876,7 +876,7 @@ def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
 
 
 class Unknown:
-    """Gives tools; nobody knows of what."""
+    """A callable without a signature that returns tools."""
 
     @property
     def __signature__(self):
@@ -886,6 +886,6 @@ class Unknown:
         return [add]
 
 
-async def test_a_function_without_a_signature_may_give_the_tools():
+async def test_a_function_without_a_signature_may_return_the_tools():
     result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
     assert told(result.messages) == ["3"]

@@ -1,4 +1,4 @@
-"""What a small model may write: one step, with arguments that fit."""
+"""The grammar of a step, with arguments that fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsemble.local.grammar import MAX_LENGTH, dump_json, forbid_same_start, f
 
 
 def rules(schema) -> dict[str, str]:
-    """Give the rules that a schema adds, and what its arguments are."""
+    """Return the rules that a schema adds, and the expression of its arguments."""
     lines = dict(line.split(" ::= ", 1) for line in step_grammar({"t": schema}).splitlines())
     root = lines["root"].removeprefix('"{\\"name\\": \\"t\\", \\"arguments\\": " ').removesuffix(' "}"')
     return {"root": root, **{name: body for name, body in lines.items() if name[0] == "r" and name[1:].isdigit()}}

@@ -1,4 +1,4 @@
-"""From turns to the tokens of a prompt, read back as the text that they are."""
+"""The tokens of prompts, decoded to text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine(tmp_path_factory):
 
 
 async def shown(engine, opening, conversation, room=LONG):
-    """Give the prompt as text; marks of the template stand in it, as the text of special tokens is not shown."""
+    """Return the prompt as text; it contains marks of the template, because special tokens have no text."""
     prompt = await build_prompt(engine, opening, conversation, room)
     assert len(prompt.tokens) <= room
     return await engine.detokenize(prompt.tokens)
@@ -64,7 +64,7 @@ async def test_everything_is_there_when_there_is_room(engine):
     )
 
 
-async def test_nobody_speaks_twice_in_a_row(engine):
+async def test_consecutive_messages_of_one_role_are_merged(engine):
     text = await shown(engine, SYSTEM, [user("one"), user("two"), assistant("three")])
     assert "<|im_start|>user\none\n\ntwo<|im_end|>\n<|im_start|>assistant\nthree" in text
 
@@ -133,7 +133,7 @@ async def test_tools_that_leave_no_room_are_refused(engine):
         await build_prompt(engine, [(PromptMessage("system", "x" * 50),)], [user("q")], 50)
 
 
-async def test_a_template_that_writes_much_around_is_given_less(tmp_path):
+async def test_a_template_with_long_markup_gets_fewer_turns(tmp_path):
     wordy = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 5)
     xllamacpp = pytest.importorskip("xllamacpp")
     path = write_model(tmp_path / "wordy.gguf", {"a": "b"}, template=wordy)
@@ -144,7 +144,7 @@ async def test_a_template_that_writes_much_around_is_given_less(tmp_path):
     assert "q0" not in text
 
 
-async def test_a_template_that_leaves_no_room_is_told(tmp_path):
+async def test_a_template_that_leaves_no_room_is_reported(tmp_path):
     endless = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 300)
     path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
     engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))

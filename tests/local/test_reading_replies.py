@@ -1,4 +1,4 @@
-"""What a small model writes, told while it is still being written."""
+"""The readers of replies, while these are generated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER = '{"name": "final_answer", "arguments": {"text": "It\'s \\"4\\" \\u00e9\
 
 
 def told(reading, text, size):
-    """Give what is told of a text that comes in pieces of one size, each kind joined, without the ids."""
+    """Return the chunks of a text that comes in pieces of one size, each kind joined, without the ids."""
     chunks = [chunk for at in range(0, len(text), size) for chunk in reading.add(text[at : at + size])]
     chunks += reading.end()
     return (
@@ -25,14 +25,14 @@ def told(reading, text, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_a_call_is_told_with_its_arguments_in_whatever_pieces_it_comes(size):
+def test_a_call_is_reported_with_its_arguments_in_whatever_pieces_it_comes(size):
     reading = StepReader(["weather", "weathering"], "final_answer")
     assert told(reading, CALL, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
     assert (reading.called, reading.repeated) == (True, False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_an_answer_is_told_without_its_escapes(size):
+def test_an_answer_is_reported_without_its_escapes(size):
     reading = StepReader(["weather"], "final_answer")
     assert told(reading, ANSWER, size) == ([], "", 'It\'s "4" é\n\\ /')
     assert (reading.called, reading.repeated) == (False, False)
@@ -53,14 +53,14 @@ def test_a_call_that_was_made_before_is_held_back(size):
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_call_that_only_begins_like_an_earlier_one_is_told_as_soon_as_it_differs(size):
+def test_a_call_that_only_begins_like_an_earlier_one_is_reported_as_soon_as_it_differs(size):
     reading = StepReader(["weather"], "final_answer", made={CALL})
     other = CALL.replace("Rome", "Roma")
     assert told(reading, other, size) == (["weather"], '{"city": "Roma", "days": {"n": 2}}', "")
     assert not reading.repeated
 
 
-def test_a_piece_is_told_at_once():
+def test_a_piece_is_reported_at_once():
     reading = StepReader(["weather"], "final_answer")
     assert list(reading.add('{"name": "final_answer", "arguments": {"text": "It ')) == [TextDelta("It ")]
     assert list(reading.add("is \\u00")) == [TextDelta("is ")]
@@ -68,7 +68,7 @@ def test_a_piece_is_told_at_once():
 
 
 @pytest.mark.parametrize("length", range(len(CALL) + 1))
-def test_what_is_cut_anywhere_is_told_as_far_as_it_came(length):
+def test_what_is_cut_anywhere_is_reported_as_far_as_it_came(length):
     reading = StepReader(["weather"], "final_answer")
     names, arguments, text = told(reading, CALL[:length], 3)
     begun = len('{"name": "weather", "arguments": ')
@@ -117,7 +117,7 @@ def test_a_plan_that_is_cut_tells_nothing(length):
     assert told(reading, '{"plan": ["weather"]'[:length], 3) == ([], "", "")
 
 
-def test_plain_text_is_told_as_it_comes():
+def test_plain_text_is_reported_as_it_comes():
     reading = PlainReader()
     assert [*reading.add("a"), *reading.add(""), *reading.add("b"), *reading.end()] == [TextDelta("a"), TextDelta("b")]
     assert (reading.called, reading.repeated) == (False, False)

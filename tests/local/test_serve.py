@@ -57,7 +57,7 @@ def test_the_key_and_the_port_may_be_given(tiny):
         assert (served.base_url, served.api_key) == (f"http://127.0.0.1:{port}/v1", "mine")
 
 
-async def test_errors_are_told_in_the_words_of_llama_cpp():
+async def test_errors_are_reported_in_the_words_of_llama_cpp():
     with serving() as web:
         web.answers["/a"] = (400, {}, '{"error": {"code": 400, "message": "no such thing"}}')
         web.answers["/b"] = (500, {}, "<html>")

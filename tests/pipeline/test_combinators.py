@@ -70,7 +70,7 @@ def run(request):
 # --- fan_out
 
 
-def test_branches_get_the_same_input_and_give_a_mapping_of_name_to_result(run):
+def test_branches_get_the_same_input_and_return_a_mapping_of_name_to_result(run):
     both = fan_out(upper, length)
     assert isinstance(both, Tool)
     assert (both.name, both.description) == ("upper_and_length", "Side by side: upper, length")
@@ -309,7 +309,7 @@ def test_a_model_calls_branches_in_a_toolbox(run):
         (lambda: choose(len, None, upper), "The first branch of choose is None"),
     ],
 )
-def test_what_cannot_be_branches_is_refused(make, problem):
+def test_invalid_branches_are_refused(make, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         make()
 
@@ -353,14 +353,14 @@ def test_a_tool_is_applied_to_each_item_in_order(run):
         ("[]", "[]"),
     ],
 )
-def test_the_list_is_what_the_step_before_gave(given, output, run):
+def test_the_list_is_the_output_of_the_previous_step(given, output, run):
     assert run(Function(lambda _: given, "giver") | map_over(upper), "x").output == output
 
 
 @pytest.mark.parametrize(
     ("given", "kind"), [("no list", "str"), ("", "str"), ("5", "int"), ({"a": 1}, "dict"), ("[" * 100_000, "str")]
 )
-def test_what_is_no_list_is_a_failure(given, kind, run):
+def test_a_value_that_is_not_a_list_is_a_failure(given, kind, run):
     result = run(Function(lambda _: given, "giver") | map_over(upper), "x")
     assert result.error_message == f"Step 'each_upper' threw: map_over takes a list of items, not {kind}"
 

@@ -95,7 +95,7 @@ def run(request):
 
 
 def gives(value):
-    """A tool that gives a value and says nothing about its type."""
+    """A tool that returns a value without declaring its type."""
     return Function(lambda _: value, "giver")
 
 
@@ -613,7 +613,7 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         ),
     ],
 )
-def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_built(giver, step, problem):
+def test_types_that_cannot_fit_are_refused_when_the_pipeline_is_built(giver, step, problem):
     with pytest.raises(ToolDefinitionError, match=re.escape(problem)):
         giver | step
     assert Step(giver, lambda result: "x") | step
@@ -690,7 +690,7 @@ class Color(enum.Enum):
         (TypedDict("Open", {"path": str}), SchemaTool("open", "", print, {"properties": {"path": {}}})),
     ],
 )
-def test_what_may_be_right_is_let_through(kind, step):
+def test_types_that_may_fit_are_accepted(kind, step):
     assert declared(kind) | step
 
 

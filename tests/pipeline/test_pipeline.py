@@ -338,7 +338,7 @@ def test_a_scripted_model_makes_one_call_and_gets_one_reply():
     offered = [each["function"]["name"] for each in box.to_openai()]
 
     def model(messages):
-        """Call the one tool there is, then answer with what it was told."""
+        """Call the one tool there is, then answer with its reply."""
         if messages[-1]["role"] == "tool":
             return {"role": "assistant", "content": f"done: {messages[-1]['content']!r}"}
         function = {"name": offered[0], "arguments": '{"query": "rome"}'}
@@ -922,7 +922,7 @@ async def test_steps_are_undone_when_the_run_is_cancelled():
 
 
 class Reviewer:
-    """Takes down what it is asked, and answers in order; then agrees."""
+    """A reviewer that records requests, answers in order, and then approves."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
