@@ -1,6 +1,6 @@
-"""The files of embedded models: which there are, where they come from, and how they get here.
+"""The weights of embedded models: the catalogue, the sources, the download and the cache.
 
-Nothing is downloaded but by :func:`pull`: not by an import, nor by making an object.
+Only :func:`pull` downloads anything: neither an import nor creating an object does.
 
 >>> from toolsemble.weights import entry
 >>> entry("small").file
@@ -37,7 +37,7 @@ __all__ = [
     "pull",
 ]
 
-# Who only asks where a file is loads nothing that downloads.
+# Loaded lazily: finding a file does not load the code that downloads.
 __getattr__ = loader(
     globals(),
     {

@@ -195,7 +195,7 @@ async def test_replies_are_in_request_order_whichever_ends_first():
         ),
     ],
 )
-async def test_role_goal_and_background_are_told_first(settings, text):
+async def test_role_goal_and_background_are_the_system_message(settings, text):
     model = ScriptedModel(["hi"])
     await Agent(model, **settings).run("hello")
     system = [] if text is None else [SystemMessage(text)]
@@ -220,8 +220,8 @@ async def test_a_prompt_is_text_messages_or_text_with_images(prompt, messages):
 
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
-async def test_what_is_no_prompt_is_refused(prompt):
-    with pytest.raises(TypeError, match="A prompt is a text, a list of texts and images, or messages"):
+async def test_an_invalid_prompt_is_refused(prompt):
+    with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 
@@ -229,15 +229,15 @@ async def test_what_is_no_prompt_is_refused(prompt):
     ("settings", "problem"),
     [
         ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
-        ({"memory_id": 7}, "The memory_id of a run must be a text, not 7"),
+        ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
             {"parameters": ("user", "ada")},
-            r"The parameters of a run must be a mapping that can be changed, such as {'user': 'ada'}, not \('user'",
+            r"The parameters of a run must be a mutable mapping, such as {'user': 'ada'}, not \('user'",
         ),
     ],
 )
-async def test_what_cannot_be_said_of_a_run_is_refused(settings, problem):
+async def test_an_invalid_setting_of_a_run_is_refused(settings, problem):
     for way in WAYS:
         with pytest.raises(TypeError, match=problem):
             await way(Agent(ScriptedModel(["hi"])), "go", **settings)
@@ -259,10 +259,10 @@ async def test_a_blank_prompt_is_refused(prompt, history):
     assert model.requests == []
 
 
-async def test_a_blank_input_of_an_agent_that_is_a_tool_is_told_to_the_model():
+async def test_a_blank_input_of_an_agent_that_is_a_tool_is_reported_to_the_model():
     poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
     result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
-    assert told(result.messages) == ["Error: The input is blank; say what is to be done"]
+    assert told(result.messages) == ["Error: The input is blank; describe the task"]
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
@@ -287,7 +287,7 @@ async def test_there_is_one_system_message_the_agents_own_before_all_others(sett
     assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
 
 
-async def test_a_system_message_in_a_prompt_stands_before_what_is_remembered():
+async def test_a_system_message_in_a_prompt_comes_before_the_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
     await Agent(model, memory=memory).run("a")
     await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
@@ -302,7 +302,7 @@ async def test_a_prompt_with_a_call_that_has_no_reply_is_refused():
 # --- history
 
 
-async def test_a_conversation_goes_on_from_its_history():
+async def test_a_conversation_continues_from_its_history():
     model = ScriptedModel(["one", SHOW, "three"])
     agent = Agent(model, TOOLS, role="a clerk")
     first = await agent.run("a")
@@ -354,7 +354,7 @@ async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_on
     assert (result.text, result.usage.model_calls) == ("hi", 2)
 
 
-async def test_what_a_provider_wants_back_of_an_empty_answer_stays_in_the_conversation():
+async def test_the_details_of_an_empty_answer_stay_in_the_conversation():
     thought = ChatReply("", details={"anthropic": [{"type": "thinking"}]})
     result = await agent_of(thought, "hi").run("hello")
     assert result.messages == [
@@ -366,11 +366,11 @@ async def test_what_a_provider_wants_back_of_an_empty_answer_stays_in_the_conver
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_model_that_says_nothing_twice_fails_the_run(way):
+async def test_two_empty_answers_fail_the_run(way):
     model = ScriptedModel([sum_of(1, 2), "", " ", "on"])
     with pytest.raises(AgentExecutionError) as caught:
         await way(Agent(model, [add]), "go")
-    assert str(caught.value) == "The model gave no answer, also when it was asked once more"
+    assert str(caught.value) == "The model returned an empty answer twice"
     assert isinstance(caught.value.__cause__, ModelError)
     partial = caught.value.partial
     assert (partial.stop_reason, told(partial.messages), partial.messages[-1]) == ("error", ["3"], EMPTY)
@@ -448,7 +448,7 @@ async def test_a_run_that_is_named_again_makes_no_payment_twice(tmp_path):
             result = await Agent(model, box).run("Pay.", run_id=name)
             assert (result.run_id, result.tool_calls[0].reply.text) == (name, "paid 7")
     assert paid == [7, 7]
-    with pytest.raises(TypeError, match="The run_id of a run must be a text, not 7"):
+    with pytest.raises(TypeError, match="The run_id of a run must be a str, not 7"):
         await Agent(ScriptedModel(["done"])).run("Pay.", run_id=7)
 
 
@@ -473,7 +473,7 @@ async def test_a_run_leaves_no_context_behind():
 # --- review
 
 
-async def test_a_refusal_is_told_to_the_model():
+async def test_a_refusal_is_reported_to_the_model():
     result = await agent_of(ToolCall("delete", {"path": "x"}), "pity", review=AutoReject("not today")).run("go")
     assert told(result.messages) == ["Error: Rejected by reviewer: not today"]
 
@@ -559,7 +559,7 @@ async def test_a_model_is_asked_again_only_so_often(caplog):
     with pytest.raises(AgentExecutionError, match="busy"):
         await Agent(model, retry=Retry(attempts=2, wait=0)).run("hello")
     assert len(model.requests) == 3
-    assert caplog.messages == ["The model failed and is asked again in 0.0 s: busy"] * 2
+    assert caplog.messages == [f"The model failed (busy); retry {number} in 0.0 s" for number in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -581,7 +581,7 @@ def test_how_long_is_waited_before_a_model_is_asked_again(retry, error, tried, l
     assert pause is least is None if least is None else least <= pause <= most
 
 
-async def test_nobody_waits_for_another_try_beyond_the_time_of_the_run():
+async def test_no_retry_waits_beyond_the_time_of_the_run():
     model = ScriptedModel([ModelError("busy", retryable=True, retry_after=50), "hi"])
     with pytest.raises(AgentExecutionError, match="busy"):
         await Agent(model, max_seconds=30).run("hello")
@@ -590,7 +590,7 @@ async def test_nobody_waits_for_another_try_beyond_the_time_of_the_run():
 @pytest.mark.parametrize(
     "wrong", ["text", None, ChatReply(None), ChatReply(7), ChatReply("", None), ChatReply("", (SHOW, "add"))]
 )
-async def test_what_is_no_reply_fails_the_run(wrong):
+async def test_an_invalid_reply_fails_the_run(wrong):
     class Wrong:
         async def reply(self, request):
             return wrong
@@ -601,20 +601,19 @@ async def test_what_is_no_reply_fails_the_run(wrong):
     with pytest.raises(AgentExecutionError) as caught:
         await Agent(Wrong()).run("hello")
     assert str(caught.value) == (
-        f"The model gave {wrong!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls"
+        f"The model returned {wrong!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls"
     )
 
 
 @pytest.mark.parametrize(
     "usage", [None, 7, TokenUsage(-5), TokenUsage(1, None), TokenUsage(1, 1, 0.5), TokenUsage(True)]
 )
-async def test_tokens_that_are_no_numbers_fail_the_run(usage):
+async def test_an_invalid_usage_fails_the_run(usage):
     for way in WAYS:
         with pytest.raises(AgentExecutionError) as caught:
             await way(agent_of(ChatReply("x", usage=usage)), "hello")
         assert str(caught.value) == (
-            f"The model gave {usage!r} as the usage of its reply, in place of a TokenUsage of whole numbers from 0 on; "
-            "leave it out when nobody counts"
+            f"The model returned {usage!r} as the usage of its reply; it must be a TokenUsage of ints >= 0, or left out"
         )
 
 
@@ -623,7 +622,7 @@ async def test_a_list_of_calls_will_do():
     assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]
 
 
-async def test_calls_of_one_id_are_told_apart():
+async def test_calls_with_duplicate_ids_get_new_ids():
     calls = [sum_of(1, 2, "c"), sum_of(3, 4, "c"), sum_of(5, 6, "d"), sum_of(7, 8), sum_of(9, 0)]
     result = await agent_of(calls, "done").run("go")
     ids = [record.call.id for record in result.tool_calls]
@@ -645,7 +644,7 @@ async def test_half_a_surrogate_pair_never_gets_into_the_conversation():
     assert (message.text, result.text) == ("half \\ud800", "done \\udc00")
 
 
-async def test_an_exception_that_is_no_error_passes_with_what_was_done():
+async def test_a_base_exception_passes_with_the_work_so_far():
     @tool
     async def interrupt() -> str:
         raise KeyboardInterrupt
@@ -687,7 +686,7 @@ async def test_tools_may_be_a_function_of_the_run():
     assert seen == [(0, "m", 1, "ada", 0), (1, "m", 3, "ada", 1), (2, "m", 5, "ada", 2), (3, "m", 7, "ada", 3)]
 
 
-async def test_tools_may_be_an_async_function_and_give_a_toolbox():
+async def test_tools_may_be_an_async_function_that_returns_a_toolbox():
     box = Toolbox([add])
 
     async def tools(run):
@@ -716,8 +715,8 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
 
 
 @pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
-async def test_a_function_that_gives_no_tools_is_told_what_it_must_give(tools):
-    with pytest.raises(AgentExecutionError, match="must give a list of tools, not"):
+async def test_a_function_that_returns_no_tools_is_refused(tools):
+    with pytest.raises(AgentExecutionError, match="must return a list of tools, not"):
         await Agent(ScriptedModel([]), tools).run("go")
 
 
@@ -750,10 +749,10 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be a whole number from 1 on, not 1.5"),
         (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number of seconds"),
         (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
-        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a text, not 7"),
-        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a text, not None"),
-        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a text, not \['x'\]"),
-        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a text, not 7"),
+        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a str, not 7"),
+        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a str, not None"),
+        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a str, not \['x'\]"),
+        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a str, not 7"),
         (lambda: agent_of(memory="talks.db"), ToolDefinitionError,
          r"Agent memory must be a ConversationMemory, such as ConversationMemory\('talks.db'\), not 'talks.db'"),
         (lambda: agent_of(memory=ConversationMemory), ToolDefinitionError, "Agent memory must be a ConversationMemory"),
@@ -775,19 +774,19 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be a whole number from 0 on"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds from 0 on, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds from 0 on"),
-        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number above"),
+        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
         (lambda: Agent(ScriptedModel([]), [agent_of()]), ToolDefinitionError,
-         r"An Agent is no tool: give agent.as_tool\(name, description\) in its place"),
-        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is no tool"),
+         r"An Agent is not a tool; pass agent.as_tool\(name, description\) instead"),
+        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is not a tool"),
         (lambda: Agent(ScriptedModel([]), [Toolbox([add])]), ToolDefinitionError,
-         r"A Toolbox is no tool: give the box itself, Agent\(model, box\), not a list of it"),
+         r"A Toolbox is not a tool; pass the box itself, Agent\(model, box\), not a list of it"),
         (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
-         "Agent tools must be tools, not the class Toolbox; give an object of it"),
-        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function with one parameter"),
+         "Agent tools must be tools, not the class Toolbox; pass an instance"),
+        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function that takes a RunView"),
         (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused_when_the_agent_is_made(make, error, problem):
+def test_invalid_settings_are_refused_when_the_agent_is_created(make, error, problem):
     with pytest.raises(error, match=problem):
         make()
 
@@ -865,7 +864,7 @@ def interrupted_while_blocking() -> str:
 @pytest.mark.parametrize(
     "tool", [interrupted, interrupted_while_waiting, interrupted_while_blocking], ids=lambda tool: tool.name
 )
-def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
+def test_an_interrupt_in_sync_code_carries_the_work_so_far(tool):
     agent = Agent(ScriptedModel([sum_of(1, 2), ToolCall(tool.name)]), [add, tool])
     with pytest.raises(KeyboardInterrupt) as caught:
         agent.run_sync("go")
@@ -877,7 +876,7 @@ def test_an_interrupt_in_sync_code_tells_what_was_done(tool):
 
 
 class Unknown:
-    """Gives tools; nobody knows of what."""
+    """A callable without a signature that returns tools."""
 
     @property
     def __signature__(self):
@@ -887,6 +886,6 @@ class Unknown:
         return [add]
 
 
-async def test_a_function_without_a_signature_may_give_the_tools():
+async def test_a_function_without_a_signature_may_return_the_tools():
     result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
     assert told(result.messages) == ["3"]

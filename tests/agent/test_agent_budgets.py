@@ -134,11 +134,11 @@ async def test_the_default_is_25_calls_and_the_text_is_as_promised():
     "last", ["", "  \n", sum_of(1, 2), [sum_of(1, 2), sum_of(3, 4)], ChatReply(" ", (sum_of(1, 2),))]
 )
 @pytest.mark.parametrize(("setting", "said"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")])
-async def test_only_when_even_that_gives_nothing_an_error_is_raised(last, setting, said):
+async def test_an_error_is_raised_if_there_is_no_final_answer(last, setting, said):
     model = ScriptedModel([[sum_of(1, 2), sum_of(3, 4)], last, "never asked"])
     with pytest.raises(MaxIterationsExceededError) as caught:
         await the_agent(model, **{setting: 1}).run("go")
-    assert str(caught.value) == f"{said} reached, and the model gave no answer even then"
+    assert str(caught.value) == f"{said} reached, and the model returned no final answer"
     partial = caught.value.partial
     assert partial.stop_reason == setting
     assert_valid(partial.messages)
@@ -150,7 +150,7 @@ async def test_an_empty_answer_in_the_last_turn_is_asked_for_once_more_without_t
     model = ScriptedModel(["", "best"])
     result = await the_agent(model, max_turns=1).run("go")
     assert (result.text, result.stop_reason, model.asked[-1].tool_choice) == ("best", "max_turns", "none")
-    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
         await the_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
 
 
@@ -249,7 +249,7 @@ async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left, clock):
     assert result.usage.model_seconds >= result.trace[0].duration > 0
 
 
-async def test_who_reads_a_stream_is_told_that_words_of_a_model_that_was_cut_off_do_not_count(clock):
+async def test_a_stream_reports_that_the_text_of_a_cancelled_model_is_discarded(clock):
     events = [event async for event in Agent(Dawdler(["best"], clock=clock), max_seconds=0.2).stream("go")]
     assert events[:-2] == [TextDelta("Well"), ModelRetried("Maximum time (0.2 s) reached", 0.0), TextDelta("best")]
 
@@ -290,7 +290,7 @@ async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(clock,
     assert 0 <= result.tool_calls[0].started < 60
 
 
-async def test_the_time_of_a_run_goes_on_while_its_reader_takes_a_rest(clock):
+async def test_the_time_of_a_run_includes_the_time_of_its_consumer(clock):
     turns = Agent(ScriptedModel([sum_of(1, 2), "best"]), [add], max_seconds=60).iterate("go")
     await anext(turns)
     clock.advance(1000)
@@ -311,7 +311,7 @@ async def test_tools_know_when_the_time_of_the_run_is_up():
     assert seen[1] is None
 
 
-async def test_what_tokens_cost_is_told():
+async def test_the_cost_of_tokens_is_reported():
     model = ScriptedModel(["hi"], usage=TokenUsage(1_000_000, 500_000, 250_000))
     assert (await Agent(model, prices=Prices(input=2, output=8, cached=1)).run("go")).usage.cost == 5.75
     model = ScriptedModel(["hi"], usage=TokenUsage(1_000_000, 500_000, 250_000))
@@ -340,7 +340,7 @@ async def test_an_agent_is_a_tool_with_one_input():
     assert (attributes["stop_reason"], told(attributes["result"].messages)) == ("answer", ["3"])
 
 
-async def test_what_an_agent_inside_spends_counts_outside():
+async def test_what_a_nested_agent_spends_counts_outside():
     worker = inner(ScriptedModel([sum_of(1, 2), "three"], usage=TokenUsage(100, 10)), prices=Prices(1, 1))
     model = ScriptedModel([INNER, "done"], usage=TokenUsage(1, 1))
     usage = (await Agent(model, [worker], prices=Prices(2, 2)).run("go")).usage
@@ -355,18 +355,18 @@ async def test_what_an_agent_inside_spends_counts_outside():
         ({"max_cost": 0.00015, "prices": Prices(1, 1)}, "max_cost"),
     ],
 )
-async def test_a_budget_holds_for_agents_inside(settings, reason):
+async def test_a_budget_holds_for_nested_agents(settings, reason):
     told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
     result = await Agent(model, [inner(told_inside)], **settings).run("go")
     (said,) = told(result.messages)
     assert said.startswith("Error: Maximum ")
-    assert said.endswith(" reached in the run around this agent, whose model is not asked any more")
+    assert said.endswith(" reached in the enclosing run, so this agent's model is not called")
     assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 
 
-async def test_the_calls_of_agents_inside_count_for_the_run_outside():
+async def test_the_calls_of_nested_agents_count_for_the_run_outside():
     def worker():
         inside = FunctionModel(lambda request: sum_of(1, 2) if request.tool_choice == "auto" else "best inside")
         return inner(inside, max_iterations=10, loop_guard=None)
@@ -390,7 +390,7 @@ async def test_agents_side_by_side_share_the_calls_that_are_left():
     assert told(result.messages) == ["best"] * 4
 
 
-async def test_the_time_of_a_run_holds_for_agents_inside():
+async def test_the_time_of_a_run_holds_for_nested_agents():
     seen = []
 
     @tool
@@ -408,7 +408,7 @@ async def test_the_time_of_a_run_holds_for_agents_inside():
 
 
 @pytest.mark.parametrize(("outer", "within"), [(0.5, None), (0.5, 30)])
-async def test_calls_of_agents_inside_are_cut_off_by_the_time_of_the_run_outside(outer, within):
+async def test_calls_of_nested_agents_are_cut_off_by_the_time_of_the_run_outside(outer, within):
     @tool
     async def forever() -> str:
         await asyncio.Event().wait()
@@ -430,11 +430,11 @@ async def test_agents_can_be_nested_only_so_deep():
         return Agent(model, [worker(depth - 1)], max_depth=3 if depth == 6 else 9).as_tool(f"level_{depth}", "")
 
     result = await worker(6).aexecute("go")
-    assert result.text == "Error: Agents use agents as tools more than 3 deep"
+    assert result.text == "Error: Agents are nested more than 3 deep (max_depth)"
     assert (await worker(4).aexecute("go")).text.startswith("Error: Missing required parameter(s) for 'add'")
 
 
-async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_agents_inside():
+async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_nested_agents():
     seen = []
 
     @tool
@@ -453,7 +453,7 @@ async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_agents_
     assert sorted(seen, key=str) == sorted([(result.run_id, "m", "ada", "boss"), "delete"], key=str)
 
 
-async def test_an_agent_inside_that_fails_is_told_to_the_model():
+async def test_a_nested_agent_that_fails_is_reported_to_the_model():
     worker = inner(ScriptedModel([ValueError("broken inside")]))
     result = await Agent(ScriptedModel([INNER, "sorry"]), [worker]).run("go")
     assert told(result.messages) == ["Error: broken inside"]
@@ -477,7 +477,7 @@ async def test_a_tool_made_of_an_agent_takes_a_tools_settings():
         Agent(ScriptedModel(["x"])).as_tool("inner", "", colour="red")
 
 
-async def test_an_agent_inside_that_has_a_loop_of_its_own_ends_with_the_time_outside(clock):
+async def test_a_nested_agent_that_has_a_loop_of_its_own_ends_with_the_time_outside(clock):
     ended: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -510,5 +510,5 @@ def test_prices_of_another_kind_are_refused_before_anything_is_spent(prices):
 @pytest.mark.parametrize("wrong", [-1, float("nan"), "2", True])
 @pytest.mark.parametrize("name", ["input", "output", "cached"])
 def test_a_price_is_a_number_from_zero_on(name, wrong):
-    with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number from 0 on"):
+    with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number >= 0"):
         Prices(**{"input": 2, "output": 8, name: wrong})

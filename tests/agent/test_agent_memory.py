@@ -23,7 +23,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.agent.window import estimated_tokens
+from toolsemble.agent.window import estimate_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -40,11 +40,11 @@ def memory(request, tmp_path):
 
 
 def talk(*texts):
-    """Give a conversation: a user's text, an answer, and so on."""
+    """Return a conversation: a user's text, an answer, and so on."""
     return [UserMessage(text) if index % 2 == 0 else AssistantMessage(text) for index, text in enumerate(texts)]
 
 
-async def test_a_conversation_goes_on_under_its_id(memory):
+async def test_a_conversation_continues_under_its_id(memory):
     model = ScriptedModel([sum_of(1, 2, "c1"), "one", "two", "three"])
     agent = Agent(model, [add], memory=memory)
     first = await agent.run("a", memory_id="ada")
@@ -111,7 +111,7 @@ async def test_a_failed_run_leaves_what_was_done_and_nothing_of_a_question_witho
     assert [message.text for message in result.messages] == ["b", "", "3", "c", "on"]
 
 
-async def test_a_history_stands_in_place_of_what_is_remembered(memory):
+async def test_a_history_replaces_the_stored_conversation(memory):
     model = ScriptedModel(["one", "two", "three"])
     agent = Agent(model, memory=memory)
     await agent.run("b", history=talk("a", "zero"))
@@ -124,7 +124,7 @@ async def test_a_history_stands_in_place_of_what_is_remembered(memory):
 
 
 @pytest.mark.parametrize("role", ["", "a clerk"])
-async def test_who_goes_on_from_what_was_done_is_remembered_with_the_question(memory, role):
+async def test_a_run_that_continues_a_partial_result_stores_the_question(memory, role):
     agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, role=role)
     await agent.run("a")
     with pytest.raises(AgentExecutionError) as caught:
@@ -146,7 +146,7 @@ async def test_a_memory_that_cannot_be_read_fails_the_run(history):
 
 async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
     agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
-    with pytest.raises(AgentExecutionError, match="gave no answer"):
+    with pytest.raises(AgentExecutionError, match="returned an empty answer twice"):
         await agent.run("a")
     await agent.run("b")
     assert [message.text for message in memory.load("default")] == ["b", "two"]
@@ -261,7 +261,7 @@ HELD = """
 
     @tool
     def split() -> str:
-        owners = [memory._shelf, memory.load("inside")._roll, current_spending.get().line[-1]]
+        owners = [memory._store, memory.load("inside")._roll, current_spending.get().tallies[-1]]
         holds, go = threading.Event(), threading.Event()
         thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
         thread.start()
@@ -320,17 +320,17 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", ":memory:", 5, b"talks.db", True])
-def test_what_is_no_path_is_refused(path, tmp_path, monkeypatch):
+def test_an_invalid_path_is_refused(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ToolDefinitionError) as caught:
         ConversationMemory(path)
     assert str(caught.value) == (
-        f"ConversationMemory path must be the path of a file, or None for memory, not {path!r}"
+        f"ConversationMemory path must be the path of a file, or None to use memory, not {path!r}"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_count_tokens_is_refused():
+def test_an_invalid_token_counter_is_refused():
     with pytest.raises(ToolDefinitionError, match="count_tokens must be a function of a message, not 5"):
         ConversationMemory(count_tokens=5)
 
@@ -346,7 +346,7 @@ def test_a_file_stays_the_same_when_the_program_changes_its_folder(tmp_path, mon
     memory.close()
 
 
-def test_a_row_that_is_no_message_is_told_of(tmp_path):
+def test_a_row_that_is_not_a_message_is_reported(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
     connection = sqlite3.connect(tmp_path / "conversations.db")
     with connection:
@@ -377,7 +377,7 @@ def test_a_memory_without_a_file_has_nothing_to_close():
 
 
 def acted(*numbers):
-    """Give a turn with as many calls as there are numbers, and their replies."""
+    """Return a turn with as many calls as there are numbers, and their replies."""
     calls = tuple(sum_of(number, 0, f"c{number}") for number in numbers)
     return [
         AssistantMessage("", calls),
@@ -461,12 +461,12 @@ async def test_a_window_can_count_tokens():
     ],
 )
 def test_tokens_are_guessed_by_length(message, tokens):
-    assert estimated_tokens(message) == tokens
+    assert estimate_tokens(message) == tokens
 
 
 @pytest.mark.parametrize("setting", ["max_messages", "max_tokens"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
-def test_a_window_that_is_no_number_is_refused(setting, value):
+def test_an_invalid_window_is_refused(setting, value):
     with pytest.raises(ToolDefinitionError, match=f"ConversationMemory {setting} must be a whole number from 1 on"):
         ConversationMemory(**{setting: value})
 
@@ -525,7 +525,7 @@ def test_the_cost_of_a_run_is_linear_in_its_calls():
     assert cost(400) < 4.8 * cost(100)
 
 
-async def test_what_models_are_given_is_shared_not_copied():
+async def test_the_messages_of_requests_are_shared_not_copied():
     model = ScriptedModel([*(sum_of(number, 1) for number in range(25)), "ok"])
     result = await Agent(model, [add]).run("go")
     assert [len(messages) for messages in model.requests] == list(range(1, 53, 2))
@@ -536,7 +536,7 @@ async def test_what_models_are_given_is_shared_not_copied():
 # --- agents inside agents
 
 
-async def test_an_agent_inside_has_a_conversation_of_its_own_in_a_shared_memory(memory):
+async def test_a_nested_agent_has_a_conversation_of_its_own_in_a_shared_memory(memory):
     seen = []
 
     @tool
@@ -555,7 +555,7 @@ async def test_an_agent_inside_has_a_conversation_of_its_own_in_a_shared_memory(
     assert seen == ["ada"]
 
 
-async def test_an_agent_inside_keeps_an_id_that_was_chosen_for_it(memory):
+async def test_a_nested_agent_keeps_an_id_that_was_chosen_for_it(memory):
     poet = Agent(ScriptedModel(["one"]), memory=memory, memory_id="poems").as_tool("poet", "")
     await Agent(ScriptedModel([ToolCall("poet", {"input": "x"}), "a"]), [poet]).run("go", memory_id="ada")
     assert memory.ids() == ["poems/poet"]

@@ -1,4 +1,4 @@
-"""What the budgets of a run mean for agents inside it."""
+"""The budgets of a run apply to nested agents."""
 
 import asyncio
 import contextvars
@@ -26,7 +26,7 @@ def calls(number, name="inner"):
 
 
 def around(number, *, usage=NO_TOKENS):
-    """Give a model that asks for agents once, and answers what it was told of them."""
+    """Return a model that asks for agents once, and answers with their replies."""
 
     def say(request):
         return "done" if isinstance(request.messages[-1], ToolMessage) else calls(number)
@@ -68,7 +68,7 @@ async def by_stream(agent):
 
 
 def refused(said):
-    return f"Error: {said} reached in the run around this agent, whose model is not asked any more"
+    return f"Error: {said} reached in the enclosing run, so this agent's model is not called"
 
 
 BUDGETS = {
@@ -145,14 +145,14 @@ async def test_the_money_of_a_run_holds_three_levels_down():
     assert result.usage.cost == pytest.approx(0.0005)
 
 
-async def test_the_budget_of_each_run_around_an_agent_counts():
+async def test_the_budget_of_each_enclosing_run_counts():
     model = Slow()
     middle = Agent(around(50), [inner(model)], max_iterations=1000, max_tokens=150).as_tool("inner", "Asks others")
     result = await asyncio.wait_for(Agent(around(3), [middle], max_iterations=1000, max_tokens=10_000).run("go"), WAIT)
     assert (model.asked, result.stop_reason, told(result.messages)) == (6, "answer", ["done"] * 3)
 
 
-async def test_an_agent_that_finds_its_own_budget_used_up_gives_a_last_answer_within_the_budget_around_it():
+async def test_an_agent_whose_budget_is_used_up_answers_within_the_budget_of_the_enclosing_run():
     def script():
         return ScriptedModel([sum_of(1, 2), sum_of(3, 4), "best"], usage=HUNDRED)
 
@@ -162,7 +162,7 @@ async def test_an_agent_that_finds_its_own_budget_used_up_gives_a_last_answer_wi
     assert (told(failed.messages), failed.stop_reason) == ([refused("Maximum tokens (200)")], "max_tokens")
 
 
-async def test_an_agent_that_is_not_asked_any_more_says_what_it_has_done():
+async def test_an_agent_whose_model_is_not_called_reports_the_work_so_far():
     seen = []
     worker = Agent(ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never said"], usage=HUNDRED), TOOLS)
 
@@ -257,7 +257,7 @@ async def test_a_model_that_is_made_of_agents_does_not_wait_for_itself():
     assert told(result.messages) == ["yes", "yes"]
 
 
-def test_an_agent_in_a_thread_is_not_asked_when_the_time_of_the_run_around_it_is_up():
+def test_an_agent_in_a_thread_makes_no_request_after_the_time_of_the_enclosing_run():
     may_go_on, errors = threading.Event(), []
     ended = threading.Event()
     model = ScriptedModel(["never asked"])
@@ -280,7 +280,7 @@ def test_an_agent_in_a_thread_is_not_asked_when_the_time_of_the_run_around_it_is
     assert errors == [refused("Maximum time (0.2 s)").removeprefix("Error: ")]
 
 
-async def test_a_request_that_is_given_up_just_when_its_turn_has_come_gives_its_room_back():
+async def test_a_request_that_is_cancelled_just_when_it_is_admitted_releases_its_reserve():
     around = Spending(Limits(max_tokens=10), None, None)
 
     def asking():

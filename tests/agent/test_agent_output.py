@@ -81,7 +81,7 @@ async def test_an_answer_in_text_becomes_an_object(native, kind, given, output, 
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_text_that_is_no_answer_does_not_become_one(native):
+async def test_text_that_is_not_an_answer_does_not_become_one(native):
     agent = Agent(ScriptedModel(["'42'"], native_output=native), output_type=int, output_retries=0)
     with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
         await agent.run("go")
@@ -112,7 +112,7 @@ async def test_an_answer_that_cannot_be_written_has_the_text_of_the_model():
     assert (type(result.output), result.text) == (Opaque, "z")
 
 
-async def test_a_model_with_a_native_way_is_given_the_schema():
+async def test_a_model_with_native_output_gets_the_schema():
     model = ScriptedModel([sum_of(1, 2), ADA_JSON], native_output=True)
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, told(result.messages)) == (ADA, ["3"])
@@ -123,7 +123,7 @@ async def test_a_model_with_a_native_way_is_given_the_schema():
         assert request.output_schema["type"] == "object"
 
 
-async def test_a_model_without_one_is_given_a_tool_for_the_answer():
+async def test_a_model_without_native_output_gets_a_tool_for_the_answer():
     model = ScriptedModel([sum_of(1, 2), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, result.text, result.stop_reason) == (ADA, ADA_CALL.json, "answer")
@@ -172,7 +172,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_and_the_history_is
     assert texts[4].startswith("Invalid JSON input for 'Person'")
 
 
-async def test_a_call_for_the_answer_that_does_not_fit_is_told_so():
+async def test_an_invalid_answer_through_the_tool_is_reported_to_the_model():
     model = ScriptedModel([ToolCall("final_answer", {"age": 1}), ToolCall("final_answer", "broken"), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert result.output == ADA
@@ -207,7 +207,7 @@ async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
 @pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
 async def test_no_answer_at_the_end_of_a_budget_is_an_error(last):
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
-    with pytest.raises(MaxIterationsExceededError, match="gave no answer even then"):
+    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
         await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
 
 
@@ -315,9 +315,9 @@ async def test_the_name_of_the_tool_for_the_answer_is_taken():
     def final_answer() -> str:
         return "mine"
 
-    with pytest.raises(ToolDefinitionError, match="The name 'final_answer' is needed for answers of output_type"):
+    with pytest.raises(ToolDefinitionError, match="The name 'final_answer' is reserved for output_type"):
         Agent(ScriptedModel([]), [final_answer], output_type=Person)
-    with pytest.raises(AgentExecutionError, match="The name 'final_answer' is needed"):
+    with pytest.raises(AgentExecutionError, match="The name 'final_answer' is reserved"):
         await Agent(ScriptedModel([]), lambda run: [final_answer], output_type=Person).run("go")
     assert told((await Agent(ScriptedModel([ToolCall("final_answer"), "x"]), [final_answer]).run("go")).messages) == [
         "mine"

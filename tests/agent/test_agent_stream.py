@@ -75,7 +75,7 @@ async def test_a_stream_tells_everything_in_order():
     assert len({type(event).kind for event in events}) == 7
 
 
-async def test_replies_are_told_in_the_order_in_which_calls_end():
+async def test_replies_are_reported_in_the_order_in_which_calls_end():
     first_may_end = asyncio.Event()
 
     @tool
@@ -95,7 +95,7 @@ async def test_replies_are_told_in_the_order_in_which_calls_end():
     assert [record.name for record in ended.tool_calls] == ["slow", "quick"]
 
 
-async def test_progress_is_told_from_any_thread_while_the_call_runs():
+async def test_progress_is_reported_from_any_thread_while_the_call_runs():
     heard = threading.Event()
 
     class Scrape(Tool):
@@ -116,7 +116,7 @@ async def test_progress_is_told_from_any_thread_while_the_call_runs():
     assert seen == [CallProgress("scrape", "c1", 0.4, "page 4 of 10"), CallProgress("scrape", "c1", None)]
 
 
-async def test_progress_that_nobody_follows_is_lost_without_harm():
+async def test_progress_without_a_consumer_is_dropped():
     @tool
     def work() -> str:
         work.progress(0.5)
@@ -146,7 +146,7 @@ async def test_progress_after_the_run_is_lost_without_harm(clock):
 
 
 @pytest.mark.parametrize("review", [AutoApprove(), AutoReject("no")])
-async def test_reviews_are_told(review):
+async def test_reviews_are_reported(review):
     agent = Agent(ScriptedModel([ToolCall("delete", {"path": "x"}), "x"]), TOOLS, review=review)
     events = await events_of(agent)
     (asked,) = [event for event in events if isinstance(event, ReviewRequested)]
@@ -155,7 +155,7 @@ async def test_reviews_are_told(review):
     assert isinstance(decided.decision, ExitEarly) is isinstance(review, AutoReject)
 
 
-async def test_reviews_in_the_middle_of_a_blocking_tool_are_told():
+async def test_reviews_in_the_middle_of_a_blocking_tool_are_reported():
     @tool
     def deploy() -> str:
         deploy.request_approval("Really?")
@@ -181,7 +181,7 @@ async def test_a_review_that_fails_by_silence_has_no_decision():
     assert told(events[-1].result.messages) == ["nobody"]
 
 
-async def test_events_of_an_agent_inside_are_told_outside():
+async def test_events_of_a_nested_agent_are_reported_outside():
     worker = Agent(ScriptedModel([ToolCall("delete", {"path": "x"}), "x"]), TOOLS).as_tool("inner", "")
     agent = Agent(ScriptedModel([ToolCall("inner", {"input": "x"}), "x"]), [worker], review=AutoApprove())
     assert [event.request.tool_name for event in await events_of(agent) if isinstance(event, ReviewDecided)] == [
@@ -190,7 +190,7 @@ async def test_events_of_an_agent_inside_are_told_outside():
 
 
 class Broken:
-    """A model whose stream breaks off a number of times."""
+    """A model whose stream fails a number of times."""
 
     def __init__(self, times, error=None):
         self.times = times
@@ -241,7 +241,7 @@ async def test_a_stream_without_a_way_to_close_it_is_read_too():
     assert (await events_of(Agent(Plain())))[-1].result.text == "hi"
 
 
-async def test_the_run_waits_for_whoever_follows_it():
+async def test_the_run_waits_for_its_consumer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "done"])
     turns = Agent(model, [add]).iterate("go")
     assert model.requests == []
@@ -289,7 +289,7 @@ async def test_who_stops_listening_stops_the_run_and_the_memory_is_valid():
 
 
 async def started(work, turns):
-    """Start work as a task, cancel it after a number of turns of the loop, and give what came of it."""
+    """Start work as a task, cancel it after a number of turns of the loop, and return its outcome."""
     task = asyncio.ensure_future(work)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -341,7 +341,7 @@ async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
     assert (isinstance(outcome, AgentResult), {0, 5, 7} <= ends) == (True, True)
 
 
-async def test_cancelling_tells_what_was_done():
+async def test_a_cancellation_carries_the_work_so_far():
     begun = asyncio.Event()
 
     @tool
@@ -429,7 +429,7 @@ async def test_progress_of_a_body_that_outlives_its_run_never_follows_the_end(cl
     assert 0.9 not in [event.fraction for event in events if isinstance(event, CallProgress)]
 
 
-async def test_the_time_of_whoever_follows_is_not_that_of_the_calls(clock):
+async def test_the_time_of_the_consumer_is_not_that_of_the_calls(clock):
     async for event in Agent(ScriptedModel([sum_of(1, 2), "done"]), [add]).stream("go"):
         if isinstance(event, CallRequested):
             clock.advance(5)
@@ -450,10 +450,10 @@ async def test_calls_that_are_cut_off_are_in_the_trace(clock):
     assert result.tool_calls[0].duration == step.duration
 
 
-async def test_what_is_no_prompt_is_refused_before_the_stream_begins():
+async def test_an_invalid_prompt_is_refused_before_the_stream_begins():
     agent = Agent(ScriptedModel([]))
     for way in (agent.stream, agent.iterate):
-        with pytest.raises(TypeError, match="A prompt is a text"):
+        with pytest.raises(TypeError, match="A prompt must be a str"):
             way(7)
         with pytest.raises(ToolConfigurationError, match="has no reply"):
             way("go", history=[AssistantMessage("", (sum_of(1, 2),))])

@@ -105,7 +105,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize(("script", "texts", "reason"), RUNS.values(), ids=RUNS)
-async def test_the_model_is_told_that_it_goes_in_circles_and_the_run_ends_if_it_goes_on(script, texts, reason):
+async def test_the_model_is_warned_of_repetition_and_the_run_ends_if_it_continues(script, texts, reason):
     model = ScriptedModel([*script, "best"])
     # One call at a time: who comes last says STOP.
     result = await Agent(model, Toolbox([add, broken], max_concurrency=1)).run("go")
@@ -126,7 +126,7 @@ async def test_a_stream_tells_of_the_replies_as_the_model_sees_them():
     assert (events[-1].result.stop_reason, told(model.requests[-1])) == ("loop", seen)
 
 
-def test_what_programs_get_of_a_result_has_no_note():
+def test_a_result_for_programs_has_no_note():
     result = Agent(ScriptedModel([A, A, A, "best"]), [add]).run_sync("go")
     assert result.tool_calls[2].reply.result == ToolResult.success("3", 3)
     assert result.tool_calls[2].reply.note == same(3)
@@ -150,7 +150,7 @@ def test_a_note_is_remembered():
     assert message_from_json(message_to_json(message)).text == message.text
 
 
-def test_a_result_that_changes_is_no_repetition():
+def test_a_result_that_changes_is_not_a_repetition():
     numbers = itertools.count()
 
     @tool
@@ -190,7 +190,7 @@ def test_errors_that_differ_only_in_their_reference_are_the_same():
     assert told(result.messages)[3].endswith(noted(")", failing("broken", 4)))
 
 
-def test_a_reviewer_is_not_asked_the_same_for_ever():
+def test_a_reviewer_is_not_asked_the_same_forever():
     reviewer = Reviewer(ExitEarly("no"))
     calls = [ToolCall("delete", {"path": f"{n}.log"}) for n in range(20)]
     result = Agent(ScriptedModel([*calls[:5], "best"]), [delete], review=reviewer).run_sync("go")
@@ -245,10 +245,10 @@ def test_patterns_can_be_let_through():
     assert (told(result.messages), result.stop_reason) == (["3", "7"] * 4, "answer")
 
 
-def test_a_model_that_calls_although_its_tools_are_off_has_given_no_answer():
+def test_a_call_after_the_tools_were_switched_off_is_not_an_answer():
     with pytest.raises(MaxIterationsExceededError) as caught:
         Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
-    assert str(caught.value) == "Maximum turns without progress (3) reached, and the model gave no answer even then"
+    assert str(caught.value) == "Maximum turns without progress (3) reached, and the model returned no final answer"
     assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
 
 
@@ -269,7 +269,7 @@ def test_a_budget_that_is_used_up_in_the_same_turn_comes_first():
     assert result.stop_reason == "max_iterations"
 
 
-def test_agents_inside_have_a_guard_of_their_own():
+def test_nested_agents_have_a_guard_of_their_own():
     inside = FunctionModel(lambda request: A if request.tool_choice == "auto" else "best inside")
     inner = Agent(inside, [add]).as_tool("inner", "Works inside")
     call = ToolCall("inner", {"input": "go"})
@@ -308,6 +308,6 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
     assert str(caught.value) == message
 
 
-def test_what_is_no_guard_is_refused():
+def test_an_invalid_guard_is_refused():
     with pytest.raises(ToolDefinitionError, match="Agent loop_guard must be a LoopGuard or None, not True"):
         Agent(ScriptedModel([]), loop_guard=True)

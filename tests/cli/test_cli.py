@@ -173,7 +173,7 @@ def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
     ("script", "code", "line"),
     [
         ('ModelError("no such model")', 1, "toolsemble: no such model\n"),
-        ('add_1_2(), ""', 3, "Maximum tool iterations (0) reached, and the model gave no answer even then\n"),
+        ('add_1_2(), ""', 3, "Maximum tool iterations (0) reached, and the model returned no final answer\n"),
     ],
 )
 def test_a_run_that_fails_says_so_in_one_line_after_what_was_done(bot, started, script, code, line):

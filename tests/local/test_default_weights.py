@@ -6,14 +6,14 @@ import pytest
 
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble.builtin import CalculatorTool, FileReadTool
-from toolsemble.local.location import weights
+from toolsemble.local.location import find_weights
 from toolsemble.models import LocalModel
 
 
 @pytest.fixture(scope="module")
 def model():
     try:
-        return LocalModel(weights())
+        return LocalModel(find_weights())
     except ToolConfigurationError as problem:
         pytest.skip(str(problem))
 

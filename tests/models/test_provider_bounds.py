@@ -207,7 +207,7 @@ async def test_the_time_of_a_run_ends_a_model_that_never_comes_to_an_end(web, pr
     agent = Agent(provider.model(web), max_seconds=0.4, retry=Retry(attempts=0))
     with pytest.raises(MaxIterationsExceededError) as caught:
         await asyncio.wait_for(_last(agent) if streaming else agent.run("go"), WAIT)
-    assert str(caught.value) == "Maximum time (0.4 s) reached, and the model gave no answer even then"
+    assert str(caught.value) == "Maximum time (0.4 s) reached, and the model returned no final answer"
     assert caught.value.partial.stop_reason == "max_seconds"
     assert [step.detail for step in caught.value.partial.trace if step.kind == "model"] == ["out of time"] * 2
     assert await asyncio.to_thread(drip.wait_until_all_have_gone)

@@ -70,7 +70,7 @@ def run(request):
 # --- fan_out
 
 
-def test_branches_get_the_same_input_and_give_a_mapping_of_name_to_result(run):
+def test_branches_get_the_same_input_and_return_a_mapping_of_name_to_result(run):
     both = fan_out(upper, length)
     assert isinstance(both, Tool)
     assert (both.name, both.description) == ("upper_and_length", "Side by side: upper, length")
@@ -296,10 +296,10 @@ def test_a_model_calls_branches_in_a_toolbox(run):
         (lambda: fan_out(upper, error_strategy="x"), "fan_out: the error strategy must be an ErrorStrategy"),
         (
             lambda: fan_out(*(Function(str, c * 30) for c in "abc")),
-            "Invalid tool name 'aaa.*; give it another one with name=",
+            "Invalid tool name 'aaa.*; pass another name with name=",
         ),
         (lambda: fan_out(upper, name=" "), "Invalid tool name: it is blank"),
-        (lambda: map_over(5), r"The tool of map_over \(int\) is no tool"),
+        (lambda: map_over(5), r"The tool of map_over \(int\) is not a tool"),
         (lambda: map_over(upper, 0), "map_over: max_concurrency must be a whole number from 1 on, not 0"),
         (lambda: map_over(upper, True), "map_over: max_concurrency must be a whole number from 1 on, not True"),
         (lambda: map_over(upper, 1.5), "map_over: max_concurrency must be a whole number from 1 on, not 1.5"),
@@ -309,7 +309,7 @@ def test_a_model_calls_branches_in_a_toolbox(run):
         (lambda: choose(len, None, upper), "The first branch of choose is None"),
     ],
 )
-def test_what_cannot_be_branches_is_refused(make, problem):
+def test_invalid_branches_are_refused(make, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         make()
 
@@ -353,14 +353,14 @@ def test_a_tool_is_applied_to_each_item_in_order(run):
         ("[]", "[]"),
     ],
 )
-def test_the_list_is_what_the_step_before_gave(given, output, run):
+def test_the_list_is_the_output_of_the_previous_step(given, output, run):
     assert run(Function(lambda _: given, "giver") | map_over(upper), "x").output == output
 
 
 @pytest.mark.parametrize(
     ("given", "kind"), [("no list", "str"), ("", "str"), ("5", "int"), ({"a": 1}, "dict"), ("[" * 100_000, "str")]
 )
-def test_what_is_no_list_is_a_failure(given, kind, run):
+def test_a_value_that_is_not_a_list_is_a_failure(given, kind, run):
     result = run(Function(lambda _: given, "giver") | map_over(upper), "x")
     assert result.error_message == f"Step 'each_upper' threw: map_over takes a list of items, not {kind}"
 
@@ -590,8 +590,8 @@ def test_branches_describe_themselves_in_a_plan():
         "1. pick: takes the pipeline's input; one of these:",
         "   - upper: takes the pipeline's input",
         "   - echo: takes the pipeline's input",
-        "2. each_upper: takes what 'pick' gives; this, for each item of the list:",
-        "   - upper: takes each item of what 'pick' gives",
+        "2. each_upper: takes the output of 'pick'; this, for each item of the list:",
+        "   - upper: takes each item of the output of 'pick'",
     ]
 
 
@@ -602,7 +602,7 @@ def test_a_plan_says_what_is_taken_item_by_item_at_every_depth():
         "   - each_upper_then_echo: takes each item of the pipeline's input; this, for each item of the list:",
         "      - upper_then_echo: takes each item of each item of the pipeline's input; one after the other:",
         "         1. upper: takes each item of each item of the pipeline's input",
-        "         2. echo: takes what 'upper' gives",
+        "         2. echo: takes the output of 'upper'",
     ]
 
 

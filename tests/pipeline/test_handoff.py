@@ -95,7 +95,7 @@ def run(request):
 
 
 def gives(value):
-    """A tool that gives a value and says nothing about its type."""
+    """A tool that returns a value without declaring its type."""
     return Function(lambda _: value, "giver")
 
 
@@ -573,37 +573,37 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         (
             an_integer,
             two,
-            "Step 'an_integer' gives int, but step 'two' takes two(path: string, content: string): it is integer",
+            "Step 'an_integer' returns int, but step 'two' takes two(path: string, content: string): it is integer",
         ),
         (an_integer, two, "it is integer, not object; put an adapter between them: Step(an_integer, adapter=...)"),
-        (nothing, two, "gives NoneType, but step 'two'"),
-        (a_list, number, "Step 'a_list' gives list[str], but step 'number' takes number(number: integer)"),
+        (nothing, two, "returns NoneType, but step 'two'"),
+        (a_list, number, "Step 'a_list' returns list[str], but step 'number' takes number(number: integer)"),
         (
             declared(list[int]),
             taking(list[Hit]),
-            "gives list[int], but step 'take' takes take(value: array): value[] is integer, not object",
+            "returns list[int], but step 'take' takes take(value: array): value[] is integer, not object",
         ),
-        (declared(None), number, "gives NoneType, but step 'number' takes number(number: integer): number is null"),
+        (declared(None), number, "returns NoneType, but step 'number' takes number(number: integer): number is null"),
         (declared(list[int]), taking(list[list[Hit]]), "value[][] is integer, not object"),
         (declared(int), taking(list[Hit]), "value[] is integer, not object"),
-        (a_hit, map_over(text), "gives Hit, but step 'each_text' takes each_text(items: array): it is object, not"),
+        (a_hit, map_over(text), "returns Hit, but step 'each_text' takes each_text(items: array): it is object, not"),
         (an_integer, map_over(number), "takes each_number(items: array): it is integer, not array"),
         (declared(list[int]), map_over(taking(Hit)), "step 'take' takes take(value: object): value is integer, not"),
         (declared(list[float]), map_over(two), "step 'two' takes two(path: string, content: string): it is number"),
-        (declared(float), fan_out(number, two), "gives float, but step 'two' takes"),
-        (declared(float), choose(len, text, two), "gives float, but step 'two' takes"),
-        (declared(float), ToolPipeline("inner", "", [fan_out(two), Echo()]), "gives float, but step 'two' takes"),
-        (map_over(takeint), take2, "gives list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
-        (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' gives Results, but step 'take2' takes"),
-        (choose(len, takeint, takeint), take2, "gives int, but step 'take2' takes"),
-        (anything_listed, number, "gives list[Any], but step 'number' takes"),
-        (a_list, options, "gives list[str], but step 'options' takes"),
+        (declared(float), fan_out(number, two), "returns float, but step 'two' takes"),
+        (declared(float), choose(len, text, two), "returns float, but step 'two' takes"),
+        (declared(float), ToolPipeline("inner", "", [fan_out(two), Echo()]), "returns float, but step 'two' takes"),
+        (map_over(takeint), take2, "returns list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
+        (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' returns Results, but step 'take2' takes"),
+        (choose(len, takeint, takeint), take2, "returns int, but step 'take2' takes"),
+        (anything_listed, number, "returns list[Any], but step 'number' takes"),
+        (a_list, options, "returns list[str], but step 'options' takes"),
         (a_hit, two, "but step 'two' takes two(path: string, content: string): path is missing"),
-        (a_hit, number, "gives Hit, but step 'number' takes"),
+        (a_hit, number, "returns Hit, but step 'number' takes"),
         (
             declared(TypedDict("Half", {"url": int})),
             Pages(),
-            "Step 'giver' gives Half, but step 'pages' takes Page(url: integer, title: string): title is missing",
+            "Step 'giver' returns Half, but step 'pages' takes Page(url: integer, title: string): title is missing",
         ),
         (a_hit, SchemaTool("schema", "", print, URL_OR_NULL), "x: any): x is missing"),
         (
@@ -613,7 +613,7 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         ),
     ],
 )
-def test_what_is_known_to_be_wrong_is_refused_when_the_pipeline_is_built(giver, step, problem):
+def test_types_that_cannot_fit_are_refused_when_the_pipeline_is_built(giver, step, problem):
     with pytest.raises(ToolDefinitionError, match=re.escape(problem)):
         giver | step
     assert Step(giver, lambda result: "x") | step
@@ -690,7 +690,7 @@ class Color(enum.Enum):
         (TypedDict("Open", {"path": str}), SchemaTool("open", "", print, {"properties": {"path": {}}})),
     ],
 )
-def test_what_may_be_right_is_let_through(kind, step):
+def test_types_that_may_fit_are_accepted(kind, step):
     assert declared(kind) | step
 
 
@@ -724,7 +724,7 @@ def test_branches_declare_what_they_give():
     assert typed | holder_of_results
     assert fan_out(takeint, merge=len) | two
     assert choose(len, takeint, Echo()) | two
-    with pytest.raises(ToolDefinitionError, match="gives Results, but step 'holder_of_results' takes"):
+    with pytest.raises(ToolDefinitionError, match="returns Results, but step 'holder_of_results' takes"):
         fan_out(a_list, a_hit, nothing, name="x", error_strategy=ErrorStrategy.FAIL_FAST) | holder_of_results
 
 
@@ -734,7 +734,7 @@ def holder_of_results(takeint: int, a_hit: Hit, nothing: str) -> None: ...
 
 def test_the_last_step_of_a_pipeline_says_what_it_gives():
     inner = ToolPipeline("inner", "", [Echo(), an_integer])
-    with pytest.raises(ToolDefinitionError, match="Step 'inner' gives int, but step 'two' takes"):
+    with pytest.raises(ToolDefinitionError, match="Step 'inner' returns int, but step 'two' takes"):
         inner | two
 
 
@@ -748,7 +748,7 @@ def test_a_class_says_what_it_gives_by_its_run():
     def counted(arguments: dict) -> int: ...
 
     for giver in (Counted(), SchemaTool("counted", "", counted)):
-        with pytest.raises(ToolDefinitionError, match="Step 'counted' gives int"):
+        with pytest.raises(ToolDefinitionError, match="Step 'counted' returns int"):
             giver | two
     Counted.run.__annotations__["return"] = "Unresolvable"
     assert Counted() | two

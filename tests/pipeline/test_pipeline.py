@@ -184,13 +184,13 @@ def test_functions_methods_schemas_and_objects_with_one_tool_are_steps(how):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: ToolPipeline("p", "", []), "Pipeline 'p' has no steps; give it at least one tool"),
+        (lambda: ToolPipeline("p", "", []), "Pipeline 'p' has no steps; pass at least one tool"),
         (lambda: ToolPipeline("p", "", None), "Pipeline 'p' takes a list of steps, not NoneType"),
         (lambda: ToolPipeline("p", "", "ab"), "Pipeline 'p' takes a list of steps, not str"),
         (lambda: ToolPipeline("p", "", [Echo(), None]), "Step 2 of 'p' is None; pass a tool"),
         (lambda: ToolPipeline("p", "", [Step(None)]), "Step 1 of 'p' is None; pass a tool"),
         (lambda: ToolPipeline("p", "", [Echo]), r"Step 1 of 'p' is the class Echo; pass an instance: Echo\(...\)"),
-        (lambda: ToolPipeline("p", "", [object()]), r"Step 1 of 'p' \(object\) is no tool"),
+        (lambda: ToolPipeline("p", "", [object()]), r"Step 1 of 'p' \(object\) is not a tool"),
         (lambda: ToolPipeline("p", "", [Echo()], "stop"), "Pipeline 'p': the error strategy must be an ErrorStrategy"),
         (
             lambda: ToolPipeline("p", "", [Step(Echo(), "x")]),
@@ -209,12 +209,12 @@ def test_functions_methods_schemas_and_objects_with_one_tool_are_steps(how):
         (lambda: ToolPipeline("p", "", [Function(str, " ")]), "Step 1 of 'p': Invalid tool name: it is blank"),
         (
             lambda: ToolPipeline.of(Function(str, "a" * 40), Function(str, "b" * 40)),
-            r"give the pipeline a name of its own",
+            r"pass another name with name=",
         ),
         (lambda: Echo() | None, "Step 2 is None; pass a tool"),
-        (lambda: 5 | Echo(), r"Step 1 \(int\) is no tool"),
-        (lambda: Step(Echo()) | 5, r"Step 2 \(int\) is no tool"),
-        (lambda: 5 | Step(Echo()), r"Step 1 \(int\) is no tool"),
+        (lambda: 5 | Echo(), r"Step 1 \(int\) is not a tool"),
+        (lambda: Step(Echo()) | 5, r"Step 2 \(int\) is not a tool"),
+        (lambda: 5 | Step(Echo()), r"Step 1 \(int\) is not a tool"),
     ],
 )
 def test_what_is_no_pipeline_is_refused_when_it_is_built(make, problem):
@@ -263,7 +263,7 @@ def test_a_tool_with_tools_among_its_methods_is_meant_itself():
     [lambda step: ToolPipeline("p", "", [Step(step)]), fan_out, map_over, lambda step: choose(len, Echo(), step)],
 )
 def test_a_step_of_a_step_is_refused_in_words(make):
-    with pytest.raises(ToolDefinitionError, match="is a Step, which stands in the line of a pipeline only; pass its"):
+    with pytest.raises(ToolDefinitionError, match="is a Step, which only a pipeline takes; pass its"):
         make(Step(Echo()))
 
 
@@ -338,7 +338,7 @@ def test_a_scripted_model_makes_one_call_and_gets_one_reply():
     offered = [each["function"]["name"] for each in box.to_openai()]
 
     def model(messages):
-        """Call the one tool there is, then answer with what it was told."""
+        """Call the one tool there is, then answer with its reply."""
         if messages[-1]["role"] == "tool":
             return {"role": "assistant", "content": f"done: {messages[-1]['content']!r}"}
         function = {"name": offered[0], "arguments": '{"query": "rome"}'}
@@ -858,7 +858,7 @@ def test_a_plan_tells_of_tools_that_undo_steps_and_covers_them(how):
     assert [request.tool_name for request in reviewer.requests] == ["p"]
     assert reviewer.requests[0].description.splitlines()[1:3] == [
         "1. echo: takes the pipeline's input; can be undone by undo; requires approval (Does what the test says)",
-        "2. plain: takes what 'echo' gives; can be undone",
+        "2. plain: takes the output of 'echo'; can be undone",
     ]
 
 
@@ -922,7 +922,7 @@ async def test_steps_are_undone_when_the_run_is_cancelled():
 
 
 class Reviewer:
-    """Takes down what it is asked, and answers in order; then agrees."""
+    """A reviewer that records requests, answers in order, and then approves."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -997,12 +997,12 @@ def test_a_plan_is_approved_once_for_all_gated_steps(how):
     assert reviewer.requests[0].description.splitlines() == [
         "Adds letters",
         "1. add_a: takes the pipeline's input",
-        "2. add_b: takes what 'add_a' gives; requires approval (Adds it); can be undone",
-        "3. inner: takes what an adapter makes of what 'add_b' gives; one after the other:",
-        "   1. add_c: takes what an adapter makes of what 'add_b' gives; may require approval (Adds it)",
-        "4. add_d_and_echo: takes what 'inner' gives; all of these, side by side:",
-        "   - add_d: takes what 'inner' gives; requires approval (Adds it)",
-        "   - echo: takes what 'inner' gives",
+        "2. add_b: takes the output of 'add_a'; requires approval (Adds it); can be undone",
+        "3. inner: takes the adapted output of 'add_b'; one after the other:",
+        "   1. add_c: takes the adapted output of 'add_b'; may require approval (Adds it)",
+        "4. add_d_and_echo: takes the output of 'inner'; all of these, side by side:",
+        "   - add_d: takes the output of 'inner'; requires approval (Adds it)",
+        "   - echo: takes the output of 'inner'",
     ]
 
 
@@ -1056,7 +1056,7 @@ def test_a_step_that_wants_another_role_asks_for_itself(roles, own, asked, how):
 def test_silence_does_not_approve_a_step_that_would_not_run_then():
     step = adding("a", requires_approval=True)
     lax = adding("b", requires_approval=True, approval_on_timeout=OnTimeout.CONTINUE)
-    with pytest.raises(ToolDefinitionError, match="silence would approve 'add_a', which says EXIT_EARLY"):
+    with pytest.raises(ToolDefinitionError, match="a timeout would approve 'add_a', which has EXIT_EARLY"):
         planned(step, lax, approval_on_timeout=OnTimeout.CONTINUE)
     assert planned(lax, approval_on_timeout=OnTimeout.CONTINUE)
     with pytest.raises(ToolDefinitionError, match="Pipeline 'p': approval_timeout must be a number"):
@@ -1081,12 +1081,12 @@ def test_a_pipeline_describes_itself_as_text_and_as_a_graph():
     assert plan.text.splitlines() == [
         "p: Adds letters",
         "1. add_a: takes the pipeline's input",
-        "2. add_b_and_inner: takes what 'add_a' gives; all of these, side by side:",
-        "   - add_b: takes what 'add_a' gives",
-        "   - inner: takes what 'add_a' gives; one after the other:",
-        "      1. add_c: takes what 'add_a' gives",
-        "      2. add_d: takes what 'add_c' gives; requires approval (Adds it)",
-        "3. add_e: takes what 'add_b_and_inner' gives; requires approval by legal (Mail\\nit); can be undone",
+        "2. add_b_and_inner: takes the output of 'add_a'; all of these, side by side:",
+        "   - add_b: takes the output of 'add_a'",
+        "   - inner: takes the output of 'add_a'; one after the other:",
+        "      1. add_c: takes the output of 'add_a'",
+        "      2. add_d: takes the output of 'add_c'; requires approval (Adds it)",
+        "3. add_e: takes the output of 'add_b_and_inner'; requires approval by legal (Mail\\nit); can be undone",
     ]
     assert plan.mermaid.splitlines() == [
         "flowchart LR",

@@ -1,4 +1,4 @@
-"""Agents: a loop in which a model uses tools until it can answer."""
+"""Agents: a loop in which a model calls tools until it can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an agent inside another run may ask its model: what is in flight counts before it has been paid for."""
+"""Admission of model requests in nested runs: requests in flight count against the budgets of the enclosing runs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any, NamedTuple
 
 from toolsemble.agent.budget import Prices, Stop
 from toolsemble.agent.spending import Spending, Tally
-from toolsemble.agent.window import estimated_tokens
+from toolsemble.agent.window import estimate_tokens
 from toolsemble.models.chat import ChatRequest, TokenUsage
 
-ROOM = 4096
-"""Tokens that are reserved for a reply, unless the settings of the agent limit it or a longer one has come before."""
+REPLY_TOKENS = 4096
+"""Tokens to reserve for a reply, unless the agent's settings limit it or an earlier reply was longer."""
 
-_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")  # as providers call the length of one reply
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")  # the providers' names for the reply limit
 
 
-# The line of the run whose request this code answers: a model that is made of agents must not wait for itself.
-_asking: ContextVar[object] = ContextVar("toolsemble.asking", default=None)
+# The queue of the run whose request this code answers: a model that consists of agents must not wait for itself.
+_current_queue: ContextVar[object] = ContextVar("toolsemble.asking", default=None)
 
 
 class OuterBudgetError(Exception):
-    """A budget of a run around this one is used up, so the model is not asked.
+    """A budget of an enclosing run is used up, so the model is not called.
 
     >>> OuterBudgetError(Stop("max_tokens", "Maximum tokens (300)")).stop.name
     'max_tokens'
     """
 
     def __init__(self, stop: Stop) -> None:
-        super().__init__(stop.said)
+        super().__init__(stop.summary)
         self.stop = stop
 
 
 class Reserve(NamedTuple):
-    """What one request is expected to take at most."""
+    """The most that one request is expected to use."""
 
     tokens: int
     """Tokens of the request and the reply."""
@@ -45,23 +45,23 @@ class Reserve(NamedTuple):
     """Their price."""
 
 
-def reserve_for(request: ChatRequest, prices: Prices | None) -> Reserve:
-    """Return what a request may take: about what it says, and the room for a reply.
+def estimate_reserve(request: ChatRequest, prices: Prices | None) -> Reserve:
+    """Return the estimated reserve of a request: its own tokens, and those of a reply.
 
     >>> from toolsemble.models import UserMessage
-    >>> reserve_for(ChatRequest([UserMessage("hello")]), Prices(input=1, output=2))
+    >>> estimate_reserve(ChatRequest([UserMessage("hello")]), Prices(input=1, output=2))
     Reserve(tokens=4101, cost=0.008197)
     """
-    usage = TokenUsage(sum(map(estimated_tokens, request.messages)), _room(request.settings))
+    usage = TokenUsage(sum(map(estimate_tokens, request.messages)), _reply_limit(request.settings))
     return Reserve(usage.total, 0.0 if prices is None else prices.cost(usage))
 
 
-def _room(settings: Mapping[str, Any]) -> int:
-    return next((most for most in map(settings.get, _LIMITS) if type(most) is int and most > 0), ROOM)
+def _reply_limit(settings: Mapping[str, Any]) -> int:
+    return next((most for most in map(settings.get, _LIMITS) if type(most) is int and most > 0), REPLY_TOKENS)
 
 
 class _Request:
-    """One request of an agent inside: it waits for its turn, reserves, and gives back what it has reserved."""
+    """A request of a nested agent: it waits for its turn, reserves tokens, and releases them."""
 
     def __init__(self, outer: tuple[Tally, ...], reserve: Reserve) -> None:
         self._outer = outer
@@ -71,9 +71,9 @@ class _Request:
         self._turn: asyncio.Future[None] = self._loop.create_future()
 
     def begin(self) -> bool:
-        """Reserve in every run around this one, or in none; return whether it did. Raise when one has nothing left."""
+        """Reserve in all enclosing runs or in none; return whether it did. Raise if a budget is used up."""
         check_outer(self._outer)
-        needs = [(tally, tally.needed(*self._reserve)) for tally in self._outer]
+        needs = [(tally, tally.compute_reserve(*self._reserve)) for tally in self._outer]
         if not all(tally.has_room(*needed) for tally, needed in needs):
             return False
         for tally, needed in needs:
@@ -82,91 +82,91 @@ class _Request:
         return True
 
     def end(self) -> None:
-        """Give back what was reserved."""
+        """Release what was reserved."""
         while self._held:
             tally, needed = self._held.pop()
-            tally.give_back(*needed)
+            tally.release(*needed)
 
-    async def turn(self) -> None:
-        """Wait until :meth:`call` has been called for this request."""
+    async def wait_turn(self) -> None:
+        """Wait until :meth:`notify` has been called for this request."""
         await self._turn
 
-    def call(self, problem: OuterBudgetError | None) -> None:
-        """Tell whoever waits for the turn that it has come, or will not; in any thread."""
+    def notify(self, problem: OuterBudgetError | None) -> None:
+        """Wake the waiting task, with an error if its turn will never come; thread-safe."""
         try:
-            self._loop.call_soon_threadsafe(self._tell, problem)
-        except RuntimeError:  # the loop is closed, and nobody waits any more
+            self._loop.call_soon_threadsafe(self._resolve, problem)
+        except RuntimeError:  # the loop is closed, and nobody is waiting
             self.end()
 
-    def _tell(self, problem: OuterBudgetError | None) -> None:
+    def _resolve(self, problem: OuterBudgetError | None) -> None:
         if not self._turn.done():
             self._turn.set_result(None) if problem is None else self._turn.set_exception(problem)
 
 
 def check_outer(outer: tuple[Tally, ...]) -> None:
-    """Raise an :class:`OuterBudgetError` when one of the runs around this one has used a budget up.
+    """Raise :class:`OuterBudgetError` if an enclosing run has used up a budget.
 
     >>> check_outer(())
     """
     for tally in outer:
-        stop = tally.over()
+        stop = tally.find_exhausted()
         if stop is not None:
             raise OuterBudgetError(stop)
 
 
 class Admission:
-    """Room for one request in the runs around this one: waited for at the beginning of a block, kept until its end.
+    """A context manager that waits for room in the enclosing runs for one request, and holds it until the end.
 
-    Requests wait in one line, those that came first in front. One that finds nothing else in flight need not fit: a
-    budget is used up by the reply that exceeds it.
+    Requests wait in one queue, first come, first served. A request is always admitted when no other is in flight: a
+    budget may be exceeded by the reply that uses it up.
     """
 
     def __init__(self, spending: Spending, request: ChatRequest) -> None:
         self._spending = spending
-        self._request = request
-        self._asking: _Request | None = None
+        self._chat_request = request
+        self._pending: _Request | None = None
 
     async def __aenter__(self) -> None:
         outer = tuple(tally for tally in self._spending.outer if tally.has_limits)
-        if not outer or _asking.get() is self._spending.waiting:
+        if not outer or _current_queue.get() is self._spending.waiting:
             check_outer(outer)
             return
-        self._asking = asking = _Request(outer, reserve_for(self._request, self._spending.prices))
-        line = self._spending.waiting
+        self._pending = request = _Request(outer, estimate_reserve(self._chat_request, self._spending.prices))
+        queue = self._spending.waiting
         with self._spending.lock:
-            begun = not line and asking.begin()
+            begun = not queue and request.begin()
             if not begun:
-                line.append(asking)
+                queue.append(request)
         if not begun:
             try:
-                await asking.turn()
+                await request.wait_turn()
             except BaseException:
-                self._leave(asking)
+                self._leave(request)
                 raise
-        self._before = _asking.set(line)
+        self._before = _current_queue.set(queue)
 
     async def __aexit__(self, *_: object) -> None:
-        if self._asking is not None:
-            self._leave(self._asking)
-            with suppress(ValueError):  # a run that was dropped in the middle is closed wherever the collector runs
-                _asking.reset(self._before)
+        if self._pending is not None:
+            self._leave(self._pending)
+            with suppress(ValueError):  # an abandoned run may be closed in another context, by the garbage collector
+                _current_queue.reset(self._before)
 
-    def _leave(self, asking: _Request) -> None:
-        line = self._spending.waiting
+    def _leave(self, request: _Request) -> None:
+        queue = self._spending.waiting
         with self._spending.lock:
-            if asking in line:
-                line.remove(asking)
-            asking.end()
-            _call_next(line)
+            if request in queue:
+                queue.remove(request)
+            request.end()
+            _admit_next(queue)
 
 
-def _call_next(line: deque[Any]) -> None:
-    """Let those at the front of the line begin for whom there is room, and tell those for whom there will be none."""
-    while line:
+def _admit_next(queue: deque[Any]) -> None:
+    """Start the requests at the front of the queue that have room; fail those whose budget is used up."""
+    while queue:
         problem = None
         try:
-            if not line[0].begin():
+            if not queue[0].begin():
                 return
         except OuterBudgetError as used_up:
             problem = used_up
-        line.popleft().call(problem)
+        queue.popleft().notify(problem)

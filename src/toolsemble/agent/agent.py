@@ -1,4 +1,4 @@
-"""An agent: a model, tools, and a task to do with them."""
+"""The agent: a model, its tools and its settings."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Unpack
 
-from toolsemble.agent.agent_tool import Delegate
+from toolsemble.agent.agent_tool import AgentAsTool
 from toolsemble.agent.budget import Limits, Prices
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.checks import check_keywords, check_kinds, check_prices
+from toolsemble.agent.checks import check_keywords, check_prices, check_types
 from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import Output
-from toolsemble.agent.prompt import Prompt, messages_of, system_message
+from toolsemble.agent.prompt import Prompt, build_system_message, to_messages
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
-from toolsemble.agent.settings import DynamicTools, Plan, RunSettings, offered
-from toolsemble.agent.state import Account
+from toolsemble.agent.settings import AgentConfig, DynamicTools, RunSettings, build_tools
+from toolsemble.agent.state import RunState
 from toolsemble.definition.definition import Names
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
@@ -32,33 +32,32 @@ from toolsemble.tools.settings import ToolSettings
 
 
 class Agent:
-    """A model that works with tools until it can answer; it never changes, and serves any number of runs at once.
+    """A model that calls tools until it can answer; an agent is immutable and can do any number of runs at once.
 
-    :param model: who is asked: a model, or its name
-    :param tools: what it can use: tools, a toolbox, or a function that is given a :class:`RunView` and gives the
-        tools before each time that the model is asked
-    :param role: who the model is to be, such as "a librarian"
-    :param goal: what it is to achieve
-    :param background: what else it has to know
-    :param max_iterations: how many calls of tools a run may make; at its end the model must answer without them
-    :param max_turns: how many replies of models a run may take, those of agents inside among them
-    :param max_tokens: how many tokens a run may take
-    :param max_seconds: how long a run may take, from its beginning, which of a stream is when the first event is
-        asked for; time that the reader of a stream takes counts, too; calls and the model are cut off then, and
-        the model is asked once more, which may take as long again, at least 5 seconds
-    :param max_cost: what the tokens of a run may cost, by the prices
-    :param max_depth: how deep agents may use agents as tools
-    :param prices: what tokens cost
-    :param review: who approves calls that need it
-    :param memory: where conversations are kept; None for nowhere
-    :param memory_id: the conversation or user that a run belongs to, unless it says otherwise
-    :param output_type: what the answer must be: any type that a tool's parameter may have; None for text
-    :param output_retries: how many times an answer that does not fit is asked for again
-    :param retry: when a model that failed is asked again
-    :param settings: what else the model is told with each request, such as a temperature
-    :param sinks: who is told of the events of its calls, beside the sinks of a toolbox that it is given
-    :param loop_guard: when a run counts as going in circles, of which the model is told before the run ends; None
-        for never
+    :param model: a model, or its name
+    :param tools: tools, a toolbox, or a function from a :class:`RunView` to the tools, called before each request to
+        the model
+    :param role: the model's role, such as "a librarian"
+    :param goal: what the model has to achieve
+    :param background: further information for the model
+    :param max_iterations: the most tool calls of a run; then the model must answer without tools
+    :param max_turns: the most replies of models in a run, including those of nested agents
+    :param max_tokens: the most tokens of a run
+    :param max_seconds: the most seconds of a run. A stream starts when its first event is requested, and the time that
+        its consumer takes counts. At the limit, calls and the model are cancelled, and the model is asked for a final
+        answer, for which it has the same time again, at least 5 seconds
+    :param max_cost: the most that the tokens of a run may cost, by ``prices``
+    :param max_depth: how deep agents may be nested as tools
+    :param prices: the prices of tokens
+    :param review: the reviewer of calls that require approval
+    :param memory: stores conversations; None: they are not stored
+    :param memory_id: the default id of the conversation or user of a run
+    :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
+    :param output_retries: how many times the model may correct an invalid answer
+    :param retry: when a failed model request is retried
+    :param settings: further settings of each model request, such as a temperature
+    :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
+    :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
 
     >>> from toolsemble import ToolCall, tool
     >>> from toolsemble.testing import ScriptedModel
@@ -92,20 +91,20 @@ class Agent:
         memory_id: str = "default",
         output_type: Any = None,
         output_retries: int = 2,
-        retry: Retry = Retry(),  # noqa: B008 - it never changes
+        retry: Retry = Retry(),  # noqa: B008 - immutable
         settings: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
-        loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - it never changes
+        loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - immutable
     ) -> None:
-        """Check the settings; refuse what cannot work."""
+        """Check the settings; raise :class:`~toolsemble.ToolDefinitionError` if one is wrong."""
         limits = Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries)
-        check_kinds(role=role, goal=goal, background=background, memory=memory, memory_id=memory_id, review=review)
-        check_kinds(prices=prices, retry=retry, settings=settings, loop_guard=loop_guard)
+        check_types(role=role, goal=goal, background=background, memory=memory, memory_id=memory_id, review=review)
+        check_types(prices=prices, retry=retry, settings=settings, loop_guard=loop_guard)
         check_prices(max_cost, prices)
         output = None if output_type is None else Output(output_type)
-        self._plan = Plan(
-            tools=offered(tools, review, role, output),
-            system=system_message(role, goal, background),
+        self._config = AgentConfig(
+            tools=build_tools(tools, review, role, output),
+            system=build_system_message(role, goal, background),
             role=role,
             limits=limits,
             prices=prices,
@@ -117,50 +116,50 @@ class Agent:
             settings=MappingProxyType(dict(settings or {})),
             sinks=sinks_of("Agent", sinks),
             loop_guard=loop_guard,
-            model=model_of(model),  # last: it may take long
+            model=model_of(model),  # last, because it may take long
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
-        """Work until there is an answer.
+        """Run until there is an answer.
 
-        Failures of tools are told to the model. What is raised is :class:`~toolsemble.AgentExecutionError` when the
-        run failed, :class:`~toolsemble.MaxIterationsExceededError` when a budget is used up and the model gives no
-        answer even then, :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`; each has
-        what was done in ``partial``, from which another run can go on with ``history=error.partial.messages``.
+        Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
+        whose budget is used up without a final answer, :class:`~toolsemble.MaxIterationsExceededError`. It can also
+        raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
+        far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: text, a list of texts and images, or messages
-        :param settings: ``history``: what was said before, in place of what is remembered; ``memory_id``: the
-            conversation or user that the run belongs to (the agent's own); ``parameters``: what the tools of the run
-            share, and the model never sees; ``run_id``: the name of the run, the same again after a crash
+        :param prompt: a text, a list of texts and images, or messages
+        :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
+            conversation or user (the agent's by default); ``parameters``: a mapping that the tools of the run share and
+            the model never sees; ``run_id``: the id of the run, to be reused after a crash
         """
-        return await Loop(self._plan, self._account(prompt, settings)).run()
+        return await Loop(self._config, self._start_state(prompt, settings)).run()
 
     def run_sync(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
-        """Work until there is an answer, as :meth:`run` does, for code that cannot await."""
-        account = self._account(prompt, settings)
+        """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
+        state = self._start_state(prompt, settings)
         try:
-            return finish(Loop(self._plan, account).run())
+            return finish(Loop(self._config, state).run())
         except KeyboardInterrupt as error:
-            # The event loop makes a new one of the cancellation, and would lose what that carries.
-            error.partial = account.result("cancelled")  # type: ignore[attr-defined]  # as other errors
+            # The event loop replaces the cancellation by a new exception, which would lose its attributes.
+            error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
     def stream(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[Event, None]:
-        """Work as :meth:`run` does, and give what happens as it happens; the last event has the result.
+        """Run as :meth:`run` does, and yield events as they happen; the last one has the result.
 
-        Who stops listening stops the run: leave the loop by way of ``contextlib.aclosing``, so that it stops at once.
+        The run ends when the consumer stops: leave the loop through ``contextlib.aclosing`` to end it at once.
 
         >>> from toolsemble.testing import ScriptedModel
-        >>> async def told():
+        >>> async def kinds():
         ...     agent = Agent(ScriptedModel(["Hello, Ada"]))
         ...     return [event.kind async for event in agent.stream("I am Ada.")]
-        >>> finish(told())
+        >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        return self._followed(prompt, settings, Channel(), streaming=True)
+        return self._follow(prompt, settings, Channel(), streaming=True)
 
     def iterate(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[TurnEnded | Final, None]:
-        """Work as :meth:`run` does, turn by turn: the run waits until the next turn is asked for.
+        """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
 
         >>> from toolsemble import ToolCall
         >>> from toolsemble.testing import ScriptedModel
@@ -170,25 +169,25 @@ class Agent:
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        return self._followed(prompt, settings, Channel(TurnEnded, Final), streaming=False)
+        return self._follow(prompt, settings, Channel(TurnEnded, Final), streaming=False)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until the agent's sinks have seen all events, for some seconds or any number; whether they have.
+        """Wait until the agent's sinks have processed all events; return False after ``timeout`` seconds.
 
         >>> from toolsemble.testing import ScriptedModel
         >>> Agent(ScriptedModel([]), sinks=[print]).flush(5)
         True
         """
-        return self._plan.sinks is None or self._plan.sinks.flush(timeout)
+        return self._config.sinks is None or self._config.sinks.flush(timeout)
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
-        """Give the agent as a tool of another: it takes one text, ``input``, and gives the answer.
+        """Return the agent as a tool for another agent; it takes one text, ``input``, and returns the answer.
 
-        What it spends counts for the budgets of the run around it; the reviewer, the shared parameters and the
-        ``memory_id`` of that run are its own, too, unless it has others. If it has a memory, it remembers its
-        conversation under that id and the tool's name: ``ada/poet``.
+        Its spending counts against the budgets of the enclosing run. It inherits the reviewer, the shared parameters
+        and the ``memory_id`` of that run, unless it has its own. If it has a memory, its conversation is stored under
+        that id and the tool's name: ``ada/poet``.
 
-        :param settings: what can be said of a tool, such as ``requires_approval``
+        :param settings: the settings of any tool, such as ``requires_approval``
 
         >>> from toolsemble import ToolCall
         >>> from toolsemble.testing import ScriptedModel
@@ -196,25 +195,25 @@ class Agent:
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        return Delegate(self, name, description, settings, self._names_inside)
+        return AgentAsTool(self, name, description, settings, self._names_inside)
 
     def _names_inside(self) -> Names:
-        """Return the names of the tools that a run can call; those that a function gives are not known beforehand."""
-        tools = self._plan.tools
+        """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
+        tools = self._config.tools
         return names_inside(tools) if isinstance(tools, Toolbox) else Names((), all_known=False)
 
     def __repr__(self) -> str:
-        plan = self._plan
-        tools = ", ".join(plan.tools.names) if isinstance(plan.tools, Toolbox) else "a function of the run"
-        return f"Agent({type(plan.model).__name__}, tools: {tools or 'none'})"
+        config = self._config
+        tools = ", ".join(config.tools.names) if isinstance(config.tools, Toolbox) else "a function of the run"
+        return f"Agent({type(config.model).__name__}, tools: {tools or 'none'})"
 
-    def _account(self, prompt: Prompt, settings: RunSettings) -> Account:
+    def _start_state(self, prompt: Prompt, settings: RunSettings) -> RunState:
         check_keywords(settings, RunSettings.__annotations__)
-        return Account(self._plan, messages_of(prompt), **settings)
+        return RunState(self._config, to_messages(prompt), **settings)
 
-    def _followed(
+    def _follow(
         self, prompt: Prompt, settings: RunSettings, channel: Channel, *, streaming: bool
     ) -> AsyncGenerator[Any, None]:
-        account = self._account(prompt, settings)
-        loop = Loop(self._plan, account, channel, streaming=streaming)
-        return channel.follow(loop.final, lambda: account.result("cancelled"))
+        state = self._start_state(prompt, settings)
+        loop = Loop(self._config, state, channel, streaming=streaming)
+        return channel.follow(loop.run_as_event, lambda: state.result("cancelled"))

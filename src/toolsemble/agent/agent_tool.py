@@ -1,4 +1,4 @@
-"""An agent as a tool of another."""
+"""An agent as a tool of another agent."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
 
 
-class Runs(Protocol):
-    """Whatever can do a run: an agent."""
+class Runnable(Protocol):
+    """An object with a method ``run``: an agent."""
 
     async def run(self, prompt: str) -> AgentResult:
-        """Work until there is an answer."""
+        """Run until there is an answer."""
         ...
 
 
-class Delegate(Tool):
-    """A tool that hands its input to an agent, and gives the agent's answer.
+class AgentAsTool(Tool):
+    """A tool that passes its input to an agent and returns the agent's answer.
 
-    The answer's object, the whole result and the reason why it ended are for programs.
+    Its structured output is the answer's object; its attributes have the agent's result and stop reason.
 
     >>> from toolsemble import Agent
     >>> from toolsemble.testing import ScriptedModel
@@ -34,7 +34,7 @@ class Delegate(Tool):
     """
 
     def __init__(
-        self, agent: Runs, name: str, description: str, settings: ToolSettings, inside: Callable[[], Names]
+        self, agent: Runnable, name: str, description: str, settings: ToolSettings, inside: Callable[[], Names]
     ) -> None:
         self.name = name
         self.description = description
@@ -46,9 +46,9 @@ class Delegate(Tool):
         return replace(super()._define(), inside=self._inside)
 
     async def run(self, input: str) -> ToolResult:
-        """Let the agent work on the input, inside the context of this call."""
+        """Run the agent on the input, inside the context of this call."""
         if not input.strip():
-            return ToolResult.failure("The input is blank; say what is to be done")
+            return ToolResult.failure("The input is blank; describe the task")
         result = await self._agent.run(input)
         return ToolResult.success(
             result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}

@@ -1,4 +1,4 @@
-"""Asking a model: as a whole or in pieces, again when it is worth it."""
+"""Model requests: complete or streamed, with retries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.shape import described, sendable
 
 LOGGER = logging.getLogger("toolsemble.agent")
-LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """The time of the run was up before the model had answered.
+    """The run's time was up before the model had answered.
 
     >>> raise OutOfTimeError
     Traceback (most recent call last):
@@ -33,14 +33,14 @@ class OutOfTimeError(Exception):
     """
 
 
-async def in_time(work: Awaitable[T], deadline: float | None) -> T:
-    """Return what a work gives, or raise an :class:`OutOfTimeError` when it is not there in time.
+async def wait_until(work: Awaitable[T], deadline: float | None) -> T:
+    """Return the result of an awaitable, or raise :class:`OutOfTimeError` at the deadline.
 
-    :param deadline: when nobody waits for it any more, on the clock of ``time.monotonic``; None for never
+    :param deadline: a time on the clock of ``time.monotonic``; None: no deadline
 
     >>> async def answer():
     ...     return 42
-    >>> asyncio.run(in_time(answer(), None))
+    >>> asyncio.run(wait_until(answer(), None))
     42
     """
     if deadline is None:
@@ -49,70 +49,70 @@ async def in_time(work: Awaitable[T], deadline: float | None) -> T:
         async with asyncio.timeout(deadline - time.monotonic()) as limit:
             return await work
     except Exception as error:
-        # A model may make an exception of its own of being stopped; one that it had before is its own.
+        # A model may turn the cancellation into its own exception; an exception before the deadline is its own failure.
         if limit.expired():
             raise OutOfTimeError from error
         raise
 
 
-async def asked(
+async def ask_model(
     model: ChatModel,
     request: ChatRequest,
     retry: Retry,
     channel: Channel | None,
-    retried: Callable[[ModelRetried], None],
+    on_retry: Callable[[ModelRetried], None],
     deadline: float | None,
 ) -> ChatReply:
-    """Return the model's reply, in pieces to a channel if there is one; ask again when that is worth it.
+    """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
 
-    :param retried: is told before each further time that the model is asked
-    :param deadline: after which the model is not asked again
+    :param on_retry: called before each retry
+    :param deadline: no retry starts after it
     """
     tried = 0
     while True:
         try:
-            return _checked(await (model.reply(request) if channel is None else _streamed(model, request, channel)))
+            return _check_reply(await (model.reply(request) if channel is None else _stream(model, request, channel)))
         except Exception as error:
             pause = retry.pause(error, tried)
             if pause is None or (deadline is not None and time.monotonic() + pause > deadline):
                 raise
             tried += 1
             event = ModelRetried(described(error), pause)
-        LOGGER.warning("The model failed and is asked again in %.1f s: %s", event.seconds, event.reason)
-        retried(event)
+        LOGGER.warning("The model failed (%s); retry %d in %.1f s", event.reason, tried, event.seconds)
+        on_retry(event)
         await asyncio.sleep(event.seconds)
 
 
-async def _streamed(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
+async def _stream(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
     assembly = Assembly(getattr(model, "max_reply", MAX_REPLY))
     async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
             if not isinstance(chunk, StreamEnd):
-                channel.tell(chunk)
-                await channel.told()
+                channel.send(chunk)
+                await channel.wait_ready()
     return assembly.reply()
 
 
-def _checked(reply: Any) -> ChatReply:
-    """Give a reply that can be sent back to any model, with calls that can be told apart."""
-    if not (isinstance(reply, ChatReply) and _is_whole(reply.text, reply.calls)):
-        raise TypeError(f"The model gave {reply!r:.80} in place of a ChatReply with a text and a tuple of ToolCalls")
+def _check_reply(reply: Any) -> ChatReply:
+    """Return the reply with texts that any model accepts and with unique call ids; raise if it is not valid."""
+    if not (isinstance(reply, ChatReply) and _has_valid_parts(reply.text, reply.calls)):
+        raise TypeError(f"The model returned {reply!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls")
     if not _is_usage(reply.usage):
         raise TypeError(
-            f"The model gave {reply.usage!r:.80} as the usage of its reply, in place of a TokenUsage of whole numbers "
-            "from 0 on; leave it out when nobody counts"
+            f"The model returned {reply.usage!r:.80} as the usage of its reply; it must be a TokenUsage of ints >= 0, "
+            "or left out"
         )
     text, calls = sendable(reply.text), tuple([_sendable_call(call) for call in reply.calls])
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
-        calls = _distinct(calls)
+        calls = _make_ids_unique(calls)
     if text is reply.text and calls == reply.calls:
         return reply
     return replace(reply, text=text, calls=calls)
 
 
-def _is_whole(text: Any, calls: Any) -> bool:
-    """Whether the parts of a reply are what they must be: anybody can write a model."""
+def _has_valid_parts(text: Any, calls: Any) -> bool:
+    """Whether the parts of a reply have the right types: a custom model may return anything."""
     if not isinstance(text, str) or not isinstance(calls, (tuple, list)):
         return False
     return all(isinstance(call, ToolCall) for call in calls)
@@ -133,12 +133,12 @@ def _sendable_call(call: ToolCall) -> ToolCall:
     return call if sent == (name, arguments) else ToolCall(*sent, call.id)
 
 
-def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Give the calls with new ids where one id was given twice: a provider would refuse the conversation for ever."""
+def _make_ids_unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls with new ids for duplicates, because providers refuse a conversation with duplicate ids."""
     seen: set[str] = set()
-    told: list[ToolCall] = []
+    unique: list[ToolCall] = []
     for call in calls:
         twice = call.id is not None and call.id in seen
-        told.append(ToolCall(call.name, call.json, new_id()) if twice else call)
+        unique.append(ToolCall(call.name, call.json, new_id()) if twice else call)
         seen.update([call.id] if call.id is not None else [])
-    return tuple(told)
+    return tuple(unique)

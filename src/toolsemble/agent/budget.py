@@ -1,4 +1,4 @@
-"""What a run may spend, what it has spent, and what a model is told when nothing is left."""
+"""Budgets of a run: prices, limits and usage, and the message to the model when a budget is used up."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a million tokens cost, in any currency.
+    """The prices of a million tokens, in any currency.
 
     >>> Prices(input=2, output=8).cost(TokenUsage(input=500_000, output=250_000))
     3.0
     """
 
     input: float
-    """Of the request."""
+    """The price of request tokens."""
     output: float
-    """Of the reply."""
+    """The price of reply tokens."""
     cached: float | None = None
-    """Of the part of the request that the provider had kept; None for the same as the rest."""
+    """The price of request tokens that the provider had cached; None: the same as ``input``."""
 
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached"):
             value = getattr(self, name)
             if not (_is_number(value) and value >= 0) and not (name == "cached" and value is None):
-                raise ToolDefinitionError(f"Prices {name} must be a number from 0 on, not {value!r:.80}")
+                raise ToolDefinitionError(f"Prices {name} must be a number >= 0, not {value!r:.80}")
 
     def cost(self, usage: TokenUsage) -> float:
-        """Give the price of these tokens."""
+        """Return the price of these tokens."""
         cached = self.input if self.cached is None else self.cached
         fresh = (usage.input - usage.cached) * self.input
         return (fresh + usage.cached * cached + usage.output * self.output) / _MILLION
@@ -43,28 +43,28 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run has spent, with what agents spent that it used as tools.
+    """The usage of a run, including that of nested agents.
 
     >>> Usage(input_tokens=100, output_tokens=20).total_tokens
     120
     """
 
     input_tokens: int = 0
-    """Tokens of the requests, the cached ones among them."""
+    """Tokens of the requests, including cached ones."""
     output_tokens: int = 0
     """Tokens of the replies."""
     cached_tokens: int = 0
-    """Tokens of the requests that the provider had kept from before."""
+    """Tokens of the requests that the provider had cached."""
     model_calls: int = 0
-    """How many times a model was asked."""
+    """The number of model requests that were answered."""
     tool_calls: int = 0
-    """How many calls of tools were executed."""
+    """The number of tool calls that were executed."""
     cost: float = 0.0
-    """What the tokens cost, where prices are known."""
+    """The price of the tokens, where prices are known."""
     model_seconds: float = 0.0
-    """How long the run's own model took, waiting for another try included."""
+    """The seconds that the run's own model took, including the waits before retries."""
     tool_seconds: float = 0.0
-    """How long the run's own turns of tool calls took, reviews included."""
+    """The seconds that the run's own tool calls took, including reviews."""
 
     @property
     def total_tokens(self) -> int:
@@ -74,7 +74,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may spend; None is for no limit.
+    """The limits of a run; None: no limit.
 
     >>> Limits(max_tokens=0)
     Traceback (most recent call last):
@@ -83,9 +83,9 @@ class Limits:
     """
 
     max_iterations: int = 25
-    """Calls of tools."""
+    """Tool calls."""
     max_turns: int | None = None
-    """Replies of the model, and of the models of agents inside."""
+    """Replies of the model, including those of nested agents."""
     max_tokens: int | None = None
     """Tokens of requests and replies."""
     max_seconds: float | None = None
@@ -93,9 +93,9 @@ class Limits:
     max_cost: float | None = None
     """The price of the tokens."""
     max_depth: int = 5
-    """How deep agents may use agents as tools."""
+    """How deep agents may be nested as tools."""
     output_retries: int = 2
-    """Further times that an answer is asked for which does not fit."""
+    """How many times the model may correct an invalid answer."""
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "max_depth", "output_retries"):
@@ -108,7 +108,7 @@ class Limits:
             check_seconds("Agent max_seconds", self.max_seconds)
         cost = self.max_cost
         if cost is not None and not (_is_number(cost) and cost > 0):
-            raise ToolDefinitionError(f"Agent max_cost must be a number above 0, not {cost!r:.80}")
+            raise ToolDefinitionError(f"Agent max_cost must be a number > 0, not {cost!r:.80}")
 
 
 def _is_number(value: object) -> bool:
@@ -119,14 +119,14 @@ class Stop(NamedTuple):
     """A budget that is used up."""
 
     name: str
-    """The setting that says how much there was."""
-    said: str
-    """What it was, in words."""
+    """The name of the setting."""
+    summary: str
+    """The limit, in words."""
 
     @property
     def text(self) -> str:
-        """What the model is told in place of a result."""
+        """The message to the model in place of a result."""
         return (
-            f"STOP: {self.said} reached. You must provide your best final answer now based on information "
+            f"STOP: {self.summary} reached. You must provide your best final answer now based on information "
             "gathered so far."
         )

@@ -1,4 +1,4 @@
-"""What the settings of an agent must be; anything else is refused when the agent is made, not during a run."""
+"""Checks of the settings of agents and runs, made when an agent is created, not during a run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolDefinitionError
 
 
-def check_kinds(**settings: object) -> None:
-    """Refuse settings of an agent that are of a wrong kind.
+def check_types(**settings: object) -> None:
+    """Raise :class:`ToolDefinitionError` if a setting of an agent has the wrong type.
 
-    >>> check_kinds(role="a librarian", retry=3)
+    >>> check_types(role="a librarian", retry=3)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Agent retry must be a Retry, such as Retry(attempts=3), not 3
     """
     for name, value in settings.items():
-        expected, fits = _KINDS[name]
+        expected, fits = _SETTINGS[name]
         if not fits(value):
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
 
 
 def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse what cannot be said of a run.
+    """Raise TypeError if a setting of a run is unknown.
 
     >>> check_keywords(["memory"], ["history", "memory_id"])
     Traceback (most recent call last):
@@ -40,21 +40,21 @@ def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
-    """Refuse what is said about one run and is of a wrong kind; None is for nothing said."""
+    """Raise TypeError if a setting of a run has the wrong type; None is always allowed."""
     for name, value, kind, expected in (
         ("history", history, Iterable, "messages"),
-        ("memory_id", memory_id, str, "a text"),
-        ("run_id", run_id, str, "a text"),
-        ("parameters", parameters, MutableMapping, "a mapping that can be changed, such as {'user': 'ada'}"),
+        ("memory_id", memory_id, str, "a str"),
+        ("run_id", run_id, str, "a str"),
+        ("parameters", parameters, MutableMapping, "a mutable mapping, such as {'user': 'ada'}"),
     ):
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"The {name} of a run must be {expected}, not {value!r:.80}")
 
 
 def check_prices(max_cost: float | None, prices: Prices | None) -> None:
-    """Refuse a limit to the cost of tokens of which nobody knows what they cost."""
+    """Raise :class:`ToolDefinitionError` if there is a cost limit but no prices."""
     if max_cost is not None and prices is None:
-        raise ToolDefinitionError("Agent max_cost needs prices: say what tokens cost, such as prices=Prices(2, 8)")
+        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
 
 
 def _is_text(value: object) -> bool:
@@ -65,11 +65,11 @@ def _is_reviewer(value: Any) -> bool:
     return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
 
 
-_KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    "role": ("a text", _is_text),
-    "goal": ("a text", _is_text),
-    "background": ("a text", _is_text),
-    "memory_id": ("a text", _is_text),
+_SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "role": ("a str", _is_text),
+    "goal": ("a str", _is_text),
+    "background": ("a str", _is_text),
+    "memory_id": ("a str", _is_text),
     "prices": ("Prices, such as Prices(2, 8)", lambda value: value is None or isinstance(value, Prices)),
     "review": ("a ReviewHandler: an object with a method review(request)", _is_reviewer),
     "memory": (

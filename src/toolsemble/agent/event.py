@@ -1,4 +1,4 @@
-"""What those who follow a run are told, as it happens."""
+"""The events of a run, as :meth:`Agent.stream` yields them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from toolsemble.models.message import AssistantMessage
 
 @dataclass(frozen=True, slots=True)
 class CallRequested:
-    """The model has asked for a call, which is run next.
+    """The model has requested a call, which runs next.
 
     >>> CallRequested(ToolCall("now")).call.name
     'now'
     """
 
     call: ToolCall
-    """The whole call."""
+    """The complete call."""
     kind: ClassVar[str] = "call_requested"
 
 
 @dataclass(frozen=True, slots=True)
 class CallReplied:
-    """A call has its reply; calls that run side by side are told of in the order in which they end.
+    """A call has its reply; the events of parallel calls come in the order in which the calls end.
 
     >>> from toolsemble import ToolReply, ToolResult
     >>> reply = ToolReply(ToolCall("now"), ToolResult.success("noon"))
@@ -42,44 +42,44 @@ class CallReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelRetried:
-    """The model failed, or the time of the run was up, and it is asked again; what it sent before does not count.
+    """The model failed, or the run's time was up, and the request is repeated; discard what the model sent before.
 
     >>> ModelRetried("Too many requests", 2.5).seconds
     2.5
     """
 
     reason: str
-    """What went wrong."""
+    """The error."""
     seconds: float
-    """How long the run waits before it asks again."""
+    """Seconds until the retry."""
     kind: ClassVar[str] = "model_retried"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The model has spoken, and its calls have their replies.
+    """The model has replied, and its calls have their replies.
 
     >>> TurnEnded(AssistantMessage("Rome")).tool_calls
     ()
     """
 
     message: AssistantMessage
-    """What the model said."""
+    """The model's reply."""
     tool_calls: tuple[ToolCallRecord, ...] = ()
-    """Its calls, in the order in which it asked for them."""
+    """Its calls, in request order."""
     kind: ClassVar[str] = "turn_ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The run has ended well; always the last event.
+    """The run has ended with a result; always the last event.
 
     >>> Final(AgentResult("Rome")).result.text
     'Rome'
     """
 
     result: AgentResult
-    """What came of it."""
+    """The result of the run."""
     kind: ClassVar[str] = "final"
 
 
@@ -94,7 +94,7 @@ Event: TypeAlias = (
     | Final
     | events.Event
 )
-"""Anything that a stream gives; each has a ``kind``, for those who write it down.
+"""Any event of a stream; each has a ``kind``, for serialization.
 
-A call that the model asked for is requested and replied to; only calls inside of it are started and finished.
+A call that the model makes is reported as requested and replied to; only calls inside it as started and finished.
 """

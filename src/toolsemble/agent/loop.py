@@ -1,4 +1,4 @@
-"""The loop: ask the model, run the calls it asks for, tell it what came of them, until it answers."""
+"""The agent loop: ask the model, run the calls it requests, send it the results, until it answers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
-from toolsemble.agent.ask import OutOfTimeError, asked, in_time
+from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
-from toolsemble.agent.loop_guard import Lookout
-from toolsemble.agent.otel import model_facts, reply_facts, run_facts, spent_facts
+from toolsemble.agent.loop_guard import LoopDetector
+from toolsemble.agent.otel import model_attributes, reply_attributes, run_attributes, usage_attributes
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.result import AgentResult, ToolCallRecord
-from toolsemble.agent.settings import Offer, Plan
-from toolsemble.agent.state import Account
+from toolsemble.agent.settings import AgentConfig, ToolSource
+from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import (
@@ -34,12 +34,12 @@ from toolsemble.result import ToolResult
 from toolsemble.shape import described
 from toolsemble.toolbox.toolbox import Toolbox
 
-_SILENT = "Your answer was empty. Answer in words, or call a tool."
+_EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
 _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
 
 
 class _Answer(NamedTuple):
-    """What came by the tool for answers: an answer, or what is wrong with it."""
+    """An answer through the final-answer tool: its value, or its problem."""
 
     text: str = ""
     output: Any = None
@@ -47,205 +47,207 @@ class _Answer(NamedTuple):
 
 
 class Loop:
-    """One run of an agent, from its account's first message to its result."""
+    """One run of an agent, from the first message to the result."""
 
     def __init__(
-        self, plan: Plan, account: Account, channel: Channel | None = None, *, streaming: bool = False
+        self, config: AgentConfig, state: RunState, channel: Channel | None = None, *, streaming: bool = False
     ) -> None:
-        self._plan = plan
-        self._account = account
+        self._config = config
+        self._state = state
         self._channel = channel
-        self._pieces = channel if streaming else None
-        self._offer = Offer(plan)
-        self._lookout = None if plan.loop_guard is None else Lookout(plan.loop_guard)
-        self._misfits = 0
-        self._silences = 0
+        self._stream_channel = channel if streaming else None
+        self._tool_source = ToolSource(config)
+        self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
+        self._invalid_answers = 0
+        self._empty_answers = 0
 
-    async def final(self) -> Final:
-        """Go on until there is an answer, and give it as the last event."""
+    async def run_as_event(self) -> Final:
+        """Run until there is an answer; return it as the last event."""
         return Final(await self.run())
 
     async def run(self) -> AgentResult:
-        """Go on until there is an answer; what is raised carries away what was done."""
-        sinks, context = self._plan.sinks, self._account.context
+        """Run until there is an answer; every exception carries the work so far."""
+        sinks, context = self._config.sinks, self._state.context
         if sinks is None:
             return await self._run()
-        with sinks.enter("invoke_agent", run_facts(self._plan, context)) as told:
+        with sinks.enter("invoke_agent", run_attributes(self._config, context)) as attributes:
             try:
                 return await self._run()
             finally:
-                told.update(spent_facts(self._account.spending.usage()))
+                attributes.update(usage_attributes(self._state.spending.usage()))
 
     async def _run(self) -> AgentResult:
-        account = self._account
+        state = self._state
         try:
-            account.spending.check_depth()
-            account.begin()
+            state.spending.check_depth()
+            state.begin()
             while True:
                 result = await self._turn()
                 if result is not None:
                     return result
         except (ExitEarlyError, ToolConfigurationError) as error:
-            error.partial = account.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
+            error.partial = state.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
             raise
         except OuterBudgetError as used_up:
-            account.end(used_up.stop)
+            state.set_stop(used_up.stop)
             raise MaxIterationsExceededError(
-                f"{used_up} reached in the run around this agent, whose model is not asked any more",
-                partial=account.result(used_up.stop.name),
+                f"{used_up} reached in the enclosing run, so this agent's model is not called",
+                partial=state.result(used_up.stop.name),
             ) from None
         except MaxIterationsExceededError as error:
-            error.partial = account.result("error" if account.stop is None else account.stop.name)
+            error.partial = state.result("error" if state.stop is None else state.stop.name)
             raise
         except Exception as error:
-            raise AgentExecutionError(described(error), partial=account.result("error")) from error
+            raise AgentExecutionError(described(error), partial=state.result("error")) from error
         except BaseException as error:
-            with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
-                error.partial = account.result("cancelled")  # type: ignore[attr-defined]  # any kind may pass here
+            with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
+                error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
             raise
 
     async def _turn(self) -> AgentResult | None:
-        """Let the model speak once, and do what it asks for; None when it is to speak again."""
-        account = self._account
+        """Get one reply of the model, and run its calls; return None if the model has to continue."""
+        state = self._state
         if self._channel is not None:
-            await self._channel.told()
-        check_outer(account.spending.outer)
-        box = await self._offer.box(account.view)
-        account.end(account.spending.exhausted())
+            await self._channel.wait_ready()
+        check_outer(state.spending.outer)
+        box = await self._tool_source.box(state.view)
+        state.set_stop(state.spending.find_exhausted())
         reply = await self._reply(self._request(box))
         if reply is None:
             return None
         return await self._act(reply, box) if reply.calls else self._answer(reply)
 
     def _request(self, box: Toolbox) -> ChatRequest:
-        plan, is_open = self._plan, self._account.stop is None
-        messages, specifications = self._account.shown(), box.specifications
-        if plan.output is None or plan.native_output:
-            schema = None if plan.output is None else plan.output.schema
-            return ChatRequest(messages, specifications, "auto" if is_open else "none", schema, plan.settings)
-        # The tool for the answer stays when the others are switched off: without it the model could not answer.
-        offered = [*(specifications if is_open else ()), plan.output.specification]
-        return ChatRequest(messages, offered, "required", None, plan.settings)
+        config, is_open = self._config, self._state.stop is None
+        messages, specifications = self._state.window(), box.specifications
+        if config.output is None or config.native_output:
+            schema = None if config.output is None else config.output.schema
+            return ChatRequest(messages, specifications, "auto" if is_open else "none", schema, config.settings)
+        # The tool for the answer stays when the others are removed: without it the model could not answer.
+        offered = [*(specifications if is_open else ()), config.output.specification]
+        return ChatRequest(messages, offered, "required", None, config.settings)
 
     async def _reply(self, request: ChatRequest) -> ChatReply | None:
-        """Give what the model says; None when the time is up before that, and it is to be asked once more."""
-        account, started = self._account, time.monotonic()
+        """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
+        state, started = self._state, time.monotonic()
         try:
-            return await in_time(self._admitted(request), account.deadline)
+            return await wait_until(self._reply_when_admitted(request), state.deadline)
         except OutOfTimeError:
-            is_last = account.stop is not None
+            is_last = state.stop is not None
             self._out_of_time(started)
-            check_outer(account.spending.outer)
+            check_outer(state.spending.outer)
             if is_last:
-                raise self._unanswered() from None
+                raise self._no_answer_error() from None
             return None
 
-    async def _admitted(self, request: ChatRequest) -> ChatReply:
-        """Give what the model says, once the runs around this one have room for it; count it before others ask."""
-        spending = self._account.spending
+    async def _reply_when_admitted(self, request: ChatRequest) -> ChatReply:
+        """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
+        spending = self._state.spending
         async with Admission(spending, request):
             started = time.monotonic()
-            reply = await self._asked(request)
+            reply = await self._ask(request)
             seconds = time.monotonic() - started
             spending.add_reply(reply.usage, seconds)
-            self._account.note("model", type(self._plan.model).__name__, started, seconds, reply.stop_reason)
+            self._state.add_trace("model", type(self._config.model).__name__, started, seconds, reply.stop_reason)
         return reply
 
-    async def _asked(self, request: ChatRequest) -> ChatReply:
-        plan = self._plan
-        asking = asked(plan.model, request, plan.retry, self._pieces, self._retried, self._account.deadline)
-        if plan.sinks is None:
+    async def _ask(self, request: ChatRequest) -> ChatReply:
+        config = self._config
+        deadline, channel = self._state.deadline, self._stream_channel
+        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline)
+        if config.sinks is None:
             return await asking
-        with plan.sinks.enter("chat", model_facts(plan)) as told:
+        with config.sinks.enter("chat", model_attributes(config)) as attributes:
             reply = await asking
-            told.update(reply_facts(reply))
+            attributes.update(reply_attributes(reply))
         return reply
 
     def _out_of_time(self, started: float) -> None:
-        """Take down that the model was stopped; what it had sent until then does not count."""
-        account, seconds = self._account, time.monotonic() - started
-        account.spending.add_model_seconds(seconds)
-        account.note("model", type(self._plan.model).__name__, started, seconds, "out of time")
-        if account.stop is not None:
+        """Record that the model was cancelled; what it had sent so far is discarded."""
+        state, seconds = self._state, time.monotonic() - started
+        state.spending.add_model_seconds(seconds)
+        state.add_trace("model", type(self._config.model).__name__, started, seconds, "out of time")
+        if state.stop is not None:
             return
-        stop = account.spending.out_of_time()
-        account.end(stop)
+        stop = state.spending.out_of_time()
+        state.set_stop(stop)
         if self._channel is not None:
-            self._channel.tell(ModelRetried(f"{stop.said} reached", 0.0))
+            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0))
 
-    def _retried(self, event: ModelRetried) -> None:
-        name = type(self._plan.model).__name__
-        self._account.note("retry", name, time.monotonic(), event.seconds, event.reason)
+    def _on_retry(self, event: ModelRetried) -> None:
+        name = type(self._config.model).__name__
+        self._state.add_trace("retry", name, time.monotonic(), event.seconds, event.reason)
         if self._channel is not None:
-            self._channel.tell(event)
+            self._channel.send(event)
 
     def _answer(self, reply: ChatReply) -> AgentResult | None:
-        """Take an answer in text; None when it does not fit."""
-        account, message = self._account, AssistantMessage(reply.text, (), reply.details)
-        # Providers refuse a conversation in which somebody says nothing at all, or only blanks.
+        """Return the result of an answer in text; None if it is not valid."""
+        state, message = self._state, AssistantMessage(reply.text, (), reply.details)
+        # Providers refuse a conversation with an empty or blank message.
         if reply.text.strip() or reply.details:
-            account.say(message)
-        self._ended(message, ())
-        if not reply.text.strip() and (account.stop is not None or self._plan.output is None):
-            self._ask_for_words()
+            state.add(message)
+        self._send_turn_ended(message, ())
+        if not reply.text.strip() and (state.stop is not None or self._config.output is None):
+            self._retry_empty_answer()
             return None
         try:
-            return self._answered(reply.text)
+            return self._make_result(reply.text)
         except ToolArgumentsError as problem:
-            self._count_misfit(problem)
-            account.correct(f"{described(problem)}. Give the whole answer again.")
+            self._count_invalid_answer(problem)
+            state.add_correction(f"{described(problem)}. Give the whole answer again.")
             return None
 
-    def _ask_for_words(self) -> None:
-        """Have the model asked once more when it has said nothing; raise when that was of no use."""
-        if self._account.stop is not None:
-            raise self._unanswered()
-        self._silences += 1
-        if self._silences > 1:
-            raise ModelError("The model gave no answer, also when it was asked once more")
-        self._account.correct(_SILENT)
+    def _retry_empty_answer(self) -> None:
+        """Ask the model once more after an empty answer; raise if that is empty, too."""
+        if self._state.stop is not None:
+            raise self._no_answer_error()
+        self._empty_answers += 1
+        if self._empty_answers > 1:
+            raise ModelError("The model returned an empty answer twice")
+        self._state.add_correction(_EMPTY_ANSWER)
 
     async def _act(self, reply: ChatReply, box: Toolbox) -> AgentResult | None:
-        """Run the calls of a reply; None when the model is to go on with what came of them."""
-        account = self._account
-        self._silences = 0
-        execution = Execution(reply.calls, account, self._channel, self._lookout)
-        closing = account.stop is not None  # the tools were switched off, and it calls some all the same
-        answer = None if self._plan.output is None else self._final(self._plan.output, reply.calls, execution)
+        """Run the calls of a reply; return None if the model has to continue with their results."""
+        state = self._state
+        self._empty_answers = 0
+        execution = Execution(reply.calls, state, self._channel, self._detector)
+        closing = state.stop is not None  # the model calls tools although they were switched off
+        output = self._config.output
+        answer = None if output is None else self._read_final_answer(output, reply.calls, execution)
         if answer is None or answer.problem is not None:
-            account.end(account.spending.exhausted())
-        waiting = execution.waiting()
-        due = waiting[: account.spending.claim(len(waiting))] if account.stop is None else []
-        if len(due) < len(waiting):
-            account.end(account.spending.out_of_calls())
+            state.set_stop(state.spending.find_exhausted())
+        pending = execution.pending()
+        due = pending[: state.spending.claim(len(pending))] if state.stop is None else []
+        if len(due) < len(pending):
+            state.set_stop(state.spending.out_of_calls())
         error = await execution.run(box, due) if due else None
         made = self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
-            self._count_misfit(answer.problem)
+            self._count_invalid_answer(answer.problem)
             return None
         if answer is not None:
-            return account.result(account.stop.name if closing and account.stop else "answer", *answer[:2])
-        return self._closed(reply) if closing else self._immediate(box, made)
+            return state.result(state.stop.name if closing and state.stop else "answer", *answer[:2])
+        return self._result_beside_calls(reply) if closing else self._immediate_result(box, made)
 
     def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> list[ToolCallRecord]:
-        """Add the turn to the conversation, whole; then raise what a call raised."""
+        """Add the turn to the conversation as a whole; then raise what a call raised."""
         execution.stop()
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
-        self._account.records += [record for record in made if not self._is_final(record.call)]
+        self._state.records += [record for record in made if not self._is_final_answer(record.call)]
         try:
-            self._account.say(message, *[ToolMessage(record.reply) for record in made])
+            self._state.add(message, *[ToolMessage(record.reply) for record in made])
         finally:
             if error is not None:
                 raise error
-        self._ended(message, made)
+        self._send_turn_ended(message, made)
         return made
 
-    def _final(self, output: Output, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
-        """Give what came by the tool for answers, of several the first that fits; reply to those calls."""
+    def _read_final_answer(self, output: Output, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
+        """Return the first valid answer through the final-answer tool, or the last invalid one; reply to its calls."""
         answer: _Answer | None = None
         for index, call in enumerate(calls):
-            if not self._is_final(call):
+            if not self._is_final_answer(call):
                 continue
             if answer is not None and answer.problem is None:
                 execution.answer(index, ToolResult.failure("There is an answer already"))
@@ -259,57 +261,57 @@ class Loop:
                 execution.answer(index, ToolResult.failure(described(problem)))
         return answer
 
-    def _closed(self, reply: ChatReply) -> AgentResult:
-        """Give the text beside calls that were not run any more."""
+    def _result_beside_calls(self, reply: ChatReply) -> AgentResult:
+        """Return the text beside calls that were not run any more as the result."""
         if not reply.text.strip():
-            raise self._unanswered()
+            raise self._no_answer_error()
         try:
-            return self._answered(reply.text)
+            return self._make_result(reply.text)
         except ToolArgumentsError as problem:
-            raise self._unanswered() from problem
+            raise self._no_answer_error() from problem
 
-    def _immediate(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
-        """Give the result of the last call, when it is for the caller and not for the model."""
+    def _immediate_result(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
+        """Return the result of the last call, if it is for the caller and not for the model."""
         if box.return_behavior(made[-1].call.name) is ReturnBehavior.TO_LLM:
             return None
-        if self._account.stop is not None or any(record.reply.is_error for record in made):
+        if self._state.stop is not None or any(record.reply.is_error for record in made):
             return None
         behaviors = [box.return_behavior(record.call.name) for record in made]
         if behaviors[-1] is not ReturnBehavior.IMMEDIATE_IF_LAST and not _IMMEDIATE.issuperset(behaviors):
             return None
         result = made[-1].reply.result
-        if self._plan.output is None:
+        if self._config.output is None:
             output = result.text if result.structured_output is None else result.structured_output
         else:
             try:
-                output = self._plan.output.read_result(result)
+                output = self._config.output.read_result(result)
             except ToolArgumentsError:
-                return None  # it is not what was asked for, so the model has to make that of it
-        return self._account.result("immediate", result.text, output)
+                return None  # it is not of the output type, so the model has to convert it
+        return self._state.result("immediate", result.text, output)
 
-    def _answered(self, text: str) -> AgentResult:
-        """Give an answer in text as the result, or raise a :class:`ToolArgumentsError` when it does not fit."""
-        stop, output = self._account.stop, self._plan.output
+    def _make_result(self, text: str) -> AgentResult:
+        """Return an answer in text as the result, or raise :class:`ToolArgumentsError` if it is not valid."""
+        stop, output = self._state.stop, self._config.output
         reason = "answer" if stop is None else stop.name
         if output is None:
-            return self._account.result(reason, text, text)
+            return self._state.result(reason, text, text)
         answer = output.read_text(text)
-        return self._account.result(reason, output.text(text, answer), answer)
+        return self._state.result(reason, output.text(text, answer), answer)
 
-    def _count_misfit(self, problem: ToolArgumentsError) -> None:
-        self._misfits += 1
-        if self._misfits > self._plan.limits.output_retries:
-            times = "once" if self._misfits == 1 else f"{self._misfits} times"
+    def _count_invalid_answer(self, problem: ToolArgumentsError) -> None:
+        self._invalid_answers += 1
+        if self._invalid_answers > self._config.limits.output_retries:
+            times = "once" if self._invalid_answers == 1 else f"{self._invalid_answers} times"
             raise ToolArgumentsError(f"The answer did not fit {times}: {described(problem)}")
 
-    def _unanswered(self) -> MaxIterationsExceededError:
-        stop = self._account.stop
-        assert stop is not None  # noqa: S101 - asked for an answer only when one is
-        return MaxIterationsExceededError(f"{stop.said} reached, and the model gave no answer even then")
+    def _no_answer_error(self) -> MaxIterationsExceededError:
+        stop = self._state.stop
+        assert stop is not None  # noqa: S101 - only called when a budget is used up
+        return MaxIterationsExceededError(f"{stop.summary} reached, and the model returned no final answer")
 
-    def _ended(self, message: AssistantMessage, made: Sequence[ToolCallRecord]) -> None:
+    def _send_turn_ended(self, message: AssistantMessage, made: Sequence[ToolCallRecord]) -> None:
         if self._channel is not None:
-            self._channel.tell(TurnEnded(message, tuple(made)))
+            self._channel.send(TurnEnded(message, tuple(made)))
 
-    def _is_final(self, call: ToolCall) -> bool:
-        return self._plan.output is not None and call.name == FINAL_ANSWER
+    def _is_final_answer(self, call: ToolCall) -> bool:
+        return self._config.output is not None and call.name == FINAL_ANSWER

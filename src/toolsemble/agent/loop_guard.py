@@ -1,4 +1,4 @@
-"""What notices that a run goes in circles, tells the model, and ends it when that does not help."""
+"""Loop detection: notice that a run repeats itself, warn the model, and end the run if it goes on."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from toolsemble.agent.budget import Stop
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.runtime.checks import check_count
 
-_ROUNDS = 2  # how often a pattern of several turns must come to be one
+_ROUNDS = 2  # how often a sequence of turns must occur to count as a pattern
 _ADVICE = "try something else, or answer with what you know."
 
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """When a run counts as going in circles; the model is told then, and the run ends if it goes on.
+    """The limits of repetition in a run; the model is warned at the first, and the run ends if it goes on.
 
-    Only turns are compared, each call with its result: the calls of one reply were made without knowing of each other.
-    Tools that are declared ``polling=True`` are exempt.
+    Only different turns are compared, each call with its result: the calls of one reply do not know of each other.
+    Tools with ``polling=True`` are exempt.
 
     >>> LoopGuard(repeats=1)
     Traceback (most recent call last):
@@ -29,11 +29,11 @@ class LoopGuard:
     """
 
     repeats: int = 3
-    """How many turns in a row have the same call with the same result, or the same error of one tool."""
+    """The number of consecutive turns with the same call and result, or with the same error of one tool."""
     longest: int = 4
-    """How many turns a pattern may have that comes twice, such as 2 for A-B-A-B; 1 for no patterns."""
+    """The longest pattern to detect, in turns, such as 2 for A-B-A-B; 1: no patterns."""
     patience: int = 2
-    """How many more turns without anything new there may be until the run ends."""
+    """The number of further turns without anything new before the run ends."""
 
     def __post_init__(self) -> None:
         for name, least in (("repeats", 2), ("longest", 1), ("patience", 0)):
@@ -41,14 +41,14 @@ class LoopGuard:
 
     @property
     def stop(self) -> Stop:
-        """What ends the run."""
+        """The stop that ends the run."""
         return Stop("loop", f"Maximum turns without progress ({self.patience + 1})")
 
 
-class _Alike:
-    """The calls of one turn that had one result, with how often each has come until now.
+class _SameResult:
+    """The calls of one turn that had the same result, each with its counts so far.
 
-    Their arguments are compared only when another turn has the same result, which few have: it takes a while.
+    Their arguments are only compared if another turn has the same result, which is rare, because it is slow.
     """
 
     __slots__ = ("_known", "_new")
@@ -58,14 +58,14 @@ class _Alike:
         self._known: dict[str, list[int]] = {}
 
     def add(self, call: ToolCall, canonical: str | None, counts: list[int]) -> None:
-        """Take down a call, with its arguments where they were compared already."""
+        """Add a call, with its canonical arguments if they are known already."""
         if canonical is None:
             self._new.append((call, counts))
         else:
             self._known[canonical] = counts
 
-    def of(self, canonical: str) -> list[int] | None:
-        """Give the numbers of the call with these arguments, if there was one."""
+    def find(self, canonical: str) -> list[int] | None:
+        """Return the counts of the call with these arguments, or None."""
         for call, counts in self._new:
             self._known[call.canonical] = counts
         self._new.clear()
@@ -75,14 +75,14 @@ class _Alike:
         return chain(self._known.values(), (counts for _, counts in self._new))
 
 
-class Lookout:
-    """Watches the turns of one run; it keeps the calls of the last turns, with some numbers for each.
+class LoopDetector:
+    """A detector of repetition in the turns of one run; it keeps the calls of the last turns, with counts.
 
     >>> from toolsemble import ToolCall, ToolResult
-    >>> lookout = Lookout(LoopGuard(repeats=2))
+    >>> detector = LoopDetector(LoopGuard(repeats=2))
     >>> for turn in range(2):
-    ...     lookout.begin(1)
-    ...     reply = lookout.judged(ToolReply(ToolCall("now"), ToolResult.success("noon")))
+    ...     detector.begin(1)
+    ...     reply = detector.check(ToolReply(ToolCall("now"), ToolResult.success("noon")))
     >>> print(reply.text)
     noon
     <BLANKLINE>
@@ -91,18 +91,18 @@ class Lookout:
 
     def __init__(self, guard: LoopGuard) -> None:
         self.stop: Stop | None = None
-        """Why the run has to end; None while it need not."""
+        """Why the run has to end; None if it need not."""
         self._guard = guard
         self._periods = range(2, guard.longest + 1)
-        # Of each turn, by tool and result, how often a call has come every turn, every second turn, and so on.
-        self._turns: deque[dict[int, _Alike]] = deque(maxlen=guard.longest)
-        self._turn: dict[int, _Alike] = {}
+        # For each turn, by tool and result: how often a call occurred every turn, every second turn, and so on.
+        self._turns: deque[dict[int, _SameResult]] = deque(maxlen=guard.longest)
+        self._turn: dict[int, _SameResult] = {}
         self._errors: dict[int, int] = {}
         self._errors_before: dict[int, int] = {}
         self._waiting = 0
         self._is_stale = False
         self._stale = 0
-        self._unlike = count()
+        self._unique_keys = count()
 
     def begin(self, calls: int) -> None:
         """Begin a turn with a number of calls."""
@@ -112,9 +112,9 @@ class Lookout:
         self._waiting = calls
         self._is_stale = True
 
-    def judged(self, reply: ToolReply, *, exempt: bool = False) -> ToolReply:
-        """Give the reply to a call of the turn, with a note when the run goes in circles."""
-        note = "" if exempt else self._noticed(reply)
+    def check(self, reply: ToolReply, *, exempt: bool = False) -> ToolReply:
+        """Return the reply to a call of the turn, with a note if the run repeats itself."""
+        note = "" if exempt else self._find_note(reply)
         self._waiting -= 1
         self._is_stale = self._is_stale and bool(note)
         if not self._waiting:
@@ -124,8 +124,8 @@ class Lookout:
                 note = self.stop.text
         return replace(reply, note=note) if note else reply
 
-    def _noticed(self, reply: ToolReply) -> str:
-        """Give what the model is to be told about a call; empty when there is something new in it."""
+    def _find_note(self, reply: ToolReply) -> str:
+        """Return the note to the model about a call; "" if the call is new."""
         failed = self._count_error(reply)
         counts = self._count(reply)
         if failed >= self._guard.repeats:
@@ -137,42 +137,42 @@ class Lookout:
         return ""
 
     def _count(self, reply: ToolReply) -> list[int]:
-        """Give how often a call has come with its result, for each number of turns between."""
+        """Return how often a call occurred with its result, for each distance in turns."""
         key, counts, canonical = self._key(reply), [1] * self._guard.longest, None
         for place, turn in enumerate(reversed(self._turns)):
             if key in turn:
                 canonical = reply.call.canonical if canonical is None else canonical
-                before = turn[key].of(canonical)
+                before = turn[key].find(canonical)
                 counts[place] += 0 if before is None else before[place]
         if key not in self._turn:
-            self._turn[key] = _Alike()
+            self._turn[key] = _SameResult()
         self._turn[key].add(reply.call, canonical, counts)
         return counts
 
     def _count_error(self, reply: ToolReply) -> int:
         if not reply.is_error:
             return 0
-        error = hash((reply.name, _said(reply)))
+        error = hash((reply.name, _comparable_text(reply)))
         times = self._errors[error] = self._errors_before.get(error, 0) + 1
         return times
 
     def _is_pattern(self, counts: list[int], period: int) -> bool:
-        """Whether a call belongs to a pattern of so many turns; one that never changes is none."""
+        """Whether a call belongs to a pattern of ``period`` turns; a call that never changes is not a pattern."""
         place = period - 1
         if counts[place] < _ROUNDS or counts[0] >= period:
             return False
         between = list(self._turns)[-place:]
-        return all(any(each[place] >= _ROUNDS for alike in turn.values() for each in alike) for turn in between)
+        return all(any(each[place] >= _ROUNDS for same in turn.values() for each in same) for turn in between)
 
     def _key(self, reply: ToolReply) -> int:
         try:
-            return hash((reply.name, _said(reply), reply.contents))
+            return hash((reply.name, _comparable_text(reply), reply.contents))
         except TypeError:
-            return next(self._unlike)  # contents of somebody's own, which cannot be compared
+            return next(self._unique_keys)  # custom contents that cannot be hashed
 
 
-def _said(reply: ToolReply) -> str:
-    """Give what a result says, without the reference under which the log has the cause: each has its own."""
+def _comparable_text(reply: ToolReply) -> str:
+    """Return the text of a result without its log reference, which is always different."""
     result = reply.result
     reference = result.attributes.get("reference") if result.attributes else None
     text = result.text

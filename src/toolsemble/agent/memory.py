@@ -1,4 +1,4 @@
-"""Conversations that outlast a run, in memory or in a file, and how much of one a model is shown."""
+"""Conversation memory: conversations that outlast a run, and the window of messages that a model sees."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from toolsemble.agent.memory_store import InMemory, Shelf
-from toolsemble.agent.window import estimated_tokens, windowed
+from toolsemble.agent.memory_store import InMemoryStore, MemoryStore
+from toolsemble.agent.window import estimate_tokens, trim_messages
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.message import Message
 from toolsemble.models.transcript import Transcript
@@ -15,11 +15,11 @@ from toolsemble.runtime.checks import check_count
 
 
 class ConversationMemory:
-    """Keeps conversations by the id that a run is given; in memory, or in a SQLite file that programs can share.
+    """A store of conversations by id; in memory, or in a SQLite file that several programs can share.
 
-    A run adds what was said turn by turn, each call together with its reply, so that a conversation can go on after
-    any exception, also after the end of the process. Everything is kept; the window only says how much of it a model
-    is shown.
+    A run stores its messages turn by turn, each call together with its reply, so that a conversation can continue after
+    any exception, also after the end of the process. All messages are stored; the limits only apply to the part that a
+    model sees.
 
     >>> from toolsemble import Agent
     >>> from toolsemble.models import ScriptedModel
@@ -40,14 +40,14 @@ class ConversationMemory:
         *,
         max_messages: int | None = None,
         max_tokens: int | None = None,
-        count_tokens: Callable[[Message], int] = estimated_tokens,
+        count_tokens: Callable[[Message], int] = estimate_tokens,
     ) -> None:
-        """Open the file, if there is to be one.
+        """Open the file, if there is one.
 
-        :param path: the file, which is made when it is missing; None for memory
-        :param max_messages: how many messages a model is shown, beside the system message
-        :param max_tokens: how many tokens of messages a model is shown
-        :param count_tokens: how many tokens a message takes; by default, a guess
+        :param path: the file, created if it does not exist; None: conversations are kept in memory
+        :param max_messages: the most messages that a model sees, not counting the system message
+        :param max_tokens: the most tokens of messages that a model sees
+        :param count_tokens: returns the number of tokens of a message; an estimate by default
         """
         for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
             if value is not None:
@@ -59,55 +59,55 @@ class ConversationMemory:
         self._max_messages = max_messages
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
-        self._shelf: Shelf = InMemory() if path is None else _in_file(_checked(path))
+        self._store: MemoryStore = InMemoryStore() if path is None else _open_file(_check_path(path))
 
     def load(self, memory_id: str) -> Transcript:
-        """Give a whole conversation; an empty one when there is none yet."""
-        return self._shelf.load(memory_id)
+        """Return a whole conversation; an empty one if the id is unknown."""
+        return self._store.load(memory_id)
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
-        """Add to a conversation.
+        """Add messages to a conversation.
 
-        :param before: the conversation as it was when it was loaded or last extended here; None for another one
-        :param after: that conversation with what is new
-        :param count: how many messages are new
+        :param before: the conversation as it was loaded or last extended here; None for another one
+        :param after: that conversation with the new messages
+        :param count: the number of new messages
         """
-        self._shelf.extend(memory_id, before, after, count)
+        self._store.extend(memory_id, before, after, count)
 
     def window(self, messages: Transcript, question: int) -> Sequence[Message]:
-        """Give the part of a conversation that a model is shown; the question at this index is in it."""
+        """Return the part of a conversation that a model sees; it contains the question at this index."""
         shown: Sequence[Message] = messages
         if self._max_messages is not None:
-            shown = windowed(messages, self._max_messages, lambda _: 1, question)
+            shown = trim_messages(messages, self._max_messages, lambda _: 1, question)
         if self._max_tokens is not None:
-            fewer = windowed(messages, self._max_tokens, self._count_tokens, question)
+            fewer = trim_messages(messages, self._max_tokens, self._count_tokens, question)
             shown = fewer if len(fewer) < len(shown) else shown
         return shown
 
     def clear(self, memory_id: str) -> None:
-        """Forget a conversation."""
-        self._shelf.clear(memory_id)
+        """Delete a conversation."""
+        self._store.clear(memory_id)
 
     def ids(self) -> list[str]:
-        """Give the ids of the conversations, in the order of their beginning."""
-        return self._shelf.ids()
+        """Return the ids of the conversations, in the order of their creation."""
+        return self._store.ids()
 
     def close(self) -> None:
-        """Close the file; whoever uses the memory afterwards opens it again."""
-        self._shelf.close()
+        """Close the file; the next use opens it again."""
+        self._store.close()
 
 
-def _checked(path: object) -> Path:
+def _check_path(path: object) -> Path:
     place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(place, str) or place in {"", ":memory:"}:
         raise ToolDefinitionError(
-            f"ConversationMemory path must be the path of a file, or None for memory, not {path!r:.80}"
+            f"ConversationMemory path must be the path of a file, or None to use memory, not {path!r:.80}"
         )
-    # A program may change its folder before the file is opened again.
+    # The program may change its working directory before the file is opened again.
     return Path(place).absolute()
 
 
-def _in_file(path: Path) -> Shelf:
-    from toolsemble.agent.memory_sqlite import Archive  # noqa: PLC0415 - who keeps nothing in files needs no database
+def _open_file(path: Path) -> MemoryStore:
+    from toolsemble.agent.memory_sqlite import SQLiteMemoryStore  # noqa: PLC0415 - only needed with a file
 
-    return Archive(path)
+    return SQLiteMemoryStore(path)

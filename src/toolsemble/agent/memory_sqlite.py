@@ -1,4 +1,4 @@
-"""Conversations in a SQLite file."""
+"""Storage of conversations in a SQLite file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from toolsemble.agent.memory_store import continued, new_messages
+from toolsemble.agent.memory_store import append_messages, new_messages
 from toolsemble.models.message import message_from_json, message_to_json
 from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.sqlite import Database, Kind, told
 
-_BUSY = 5.0
-_AT_HAND = 64
+_BUSY_TIMEOUT = 5.0
+_CACHE_SIZE = 64
 _TABLES = """
     CREATE TABLE messages (
         number INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, message TEXT NOT NULL
@@ -24,64 +24,64 @@ _TABLES = """
 _KIND = Kind("conversation memory", 0x746F6F6F, 1, _TABLES, "NORMAL")
 
 
-class Archive:
-    """Conversations in a file, one row for each message; the latest ones are kept at hand, and only news is read.
+class SQLiteMemoryStore:
+    """Conversations in a file, one row for each message; recent ones are cached, and only new rows are read.
 
-    System messages belong to the agent, not to the conversation, and are not written down. Writing takes so little
-    time that it is done in place, where no cancellation can come in between.
+    System messages belong to the agent, not to the conversation, and are not stored. Writing is so fast that it is done
+    directly, where it cannot be cancelled halfway.
 
     >>> import tempfile
     >>> from toolsemble.models import UserMessage
-    >>> archive = Archive(Path(tempfile.mkdtemp()) / "conversations.db")
-    >>> archive.extend("ada", Transcript(), Transcript([UserMessage("hello")]), 1)
-    >>> archive.load("ada")
+    >>> store = SQLiteMemoryStore(Path(tempfile.mkdtemp()) / "conversations.db")
+    >>> store.extend("ada", Transcript(), Transcript([UserMessage("hello")]), 1)
+    >>> store.load("ada")
     [UserMessage(text='hello', images=())]
-    >>> archive.close()
+    >>> store.close()
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._at_hand: OrderedDict[str, tuple[int, Transcript]] = OrderedDict()
-        self._database = Database(path, _KIND, _BUSY)
+        self._cache: OrderedDict[str, tuple[int, Transcript]] = OrderedDict()
+        self._database = Database(path, _KIND, _BUSY_TIMEOUT)
 
     def load(self, memory_id: str) -> Transcript:
-        """Give a conversation, reading what is new in it."""
-        with self._alone(self._database.reading()) as rows:
-            return self._known(rows, memory_id)[1]
+        """Return a conversation, after reading its new messages."""
+        with self._connect(self._database.reading()) as rows:
+            return self._read(rows, memory_id)[1]
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
         """Write the last messages of a conversation, all or none."""
         values = [(memory_id, message_to_json(message)) for message in new_messages(after, count)]
         with self._database.lock:
-            with self._alone(self._database.writing()) as rows:
-                _, known = self._known(rows, memory_id)
+            with self._connect(self._database.writing()) as rows:
+                _, known = self._read(rows, memory_id)
                 rows.executemany("INSERT INTO messages (memory_id, message) VALUES (?, ?)", values)
-                # Before others can write: what they add is not in what is kept at hand here.
+                # In the same transaction: rows that others add later are not in the cache.
                 number = _last_number(rows, memory_id)
-            self._keep(memory_id, number, continued(known, before, after, count))
+            self._keep(memory_id, number, append_messages(known, before, after, count))
 
     def clear(self, memory_id: str) -> None:
         """Delete a conversation."""
-        with self._alone(self._database.writing()) as rows:
+        with self._connect(self._database.writing()) as rows:
             rows.execute("DELETE FROM messages WHERE memory_id = ?", (memory_id,))
-            self._at_hand.pop(memory_id, None)
+            self._cache.pop(memory_id, None)
 
     def ids(self) -> list[str]:
-        """Give the ids of the conversations, in the order of their beginning."""
-        with self._alone(self._database.reading()) as rows:
+        """Return the ids of the conversations, in the order of their creation."""
+        with self._connect(self._database.reading()) as rows:
             found = rows.execute("SELECT memory_id FROM messages GROUP BY memory_id ORDER BY min(number)")
             return [memory_id for (memory_id,) in found]
 
     def close(self) -> None:
-        """Close the file, until it is needed again."""
+        """Close the file; the next use opens it again."""
         with self._database.lock:
             self._database.disconnect()
 
-    def _known(self, rows: sqlite3.Connection, memory_id: str) -> tuple[int, Transcript]:
-        """Give a conversation as it stands in the file, and the number of its last row."""
-        number, transcript = self._at_hand.get(memory_id, (0, Transcript()))
-        if number and not _is_there(rows, memory_id, number):
-            number, transcript = 0, Transcript()  # somebody has cleared it
+    def _read(self, rows: sqlite3.Connection, memory_id: str) -> tuple[int, Transcript]:
+        """Return a conversation as stored in the file, and the number of its last row."""
+        number, transcript = self._cache.get(memory_id, (0, Transcript()))
+        if number and not _has_row(rows, memory_id, number):
+            number, transcript = 0, Transcript()  # another program has deleted it
         new = rows.execute(
             "SELECT number, message FROM messages WHERE memory_id = ? AND number > ? ORDER BY number",
             (memory_id, number),
@@ -92,19 +92,19 @@ class Archive:
         return number, transcript
 
     def _keep(self, memory_id: str, number: int, transcript: Transcript) -> None:
-        self._at_hand[memory_id] = number, transcript
-        self._at_hand.move_to_end(memory_id)
-        if len(self._at_hand) > _AT_HAND:
-            self._at_hand.popitem(last=False)
+        self._cache[memory_id] = number, transcript
+        self._cache.move_to_end(memory_id)
+        if len(self._cache) > _CACHE_SIZE:
+            self._cache.popitem(last=False)
 
     @contextmanager
-    def _alone(self, connected: AbstractContextManager[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
-        """Give the connection, and say which file it is that cannot be used."""
+    def _connect(self, connected: AbstractContextManager[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+        """Open the connection; errors name the file."""
         with told(self._path, _KIND.what), connected as rows:
             yield rows
 
 
-def _is_there(rows: sqlite3.Connection, memory_id: str, number: int) -> bool:
+def _has_row(rows: sqlite3.Connection, memory_id: str, number: int) -> bool:
     return (
         rows.execute("SELECT 1 FROM messages WHERE number = ? AND memory_id = ?", (number, memory_id)).fetchone()
         is not None

@@ -1,4 +1,4 @@
-"""Where conversations are kept: what a place must do, and the one in memory."""
+"""The protocol of conversation stores, and the store in memory."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.fork_locks import lock_of
 
 
-def continued(kept: Transcript, before: Transcript | None, after: Transcript, count: int) -> Transcript:
-    """Give a conversation that is kept with what is new in another form of it.
+def append_messages(kept: Transcript, before: Transcript | None, after: Transcript, count: int) -> Transcript:
+    """Return a stored conversation with the new messages of another copy of it.
 
     >>> from toolsemble.models import UserMessage
     >>> kept = Transcript([UserMessage("a")])
-    >>> continued(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
+    >>> append_messages(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
     [UserMessage(text='a', images=()), UserMessage(text='c', images=())]
     """
     new = new_messages(after, count)
-    # Most often nobody else has written, and the longer form of what is here already stands ready.
+    # Usually nobody else has written, and the other copy already is the result.
     if before is not None and kept.is_same(before) and len(new) == count:
         return after.under(None)
     return kept.plus(*new)
 
 
 def new_messages(after: Transcript, count: int) -> list[Message]:
-    """Give the last messages, without a system message: that is the agent's, not the conversation's."""
+    """Return the last messages, without a system message, which belongs to the agent and not to the conversation."""
     return [message for message in after[len(after) - count :] if not isinstance(message, SystemMessage)]
 
 
-class Shelf(Protocol):
-    """Where conversations are kept."""
+class MemoryStore(Protocol):
+    """A store of conversations."""
 
     def load(self, memory_id: str) -> Transcript:
-        """Give a conversation; an empty one when there is none yet."""
+        """Return a conversation; an empty one if the id is unknown."""
         ...
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
-        """Keep the last messages of a conversation; they stand together, whoever else writes."""
+        """Store the last messages of a conversation, without messages of other writers between them."""
         ...
 
     def clear(self, memory_id: str) -> None:
-        """Forget a conversation."""
+        """Delete a conversation."""
         ...
 
     def ids(self) -> list[str]:
-        """Give the ids of the conversations, in the order of their beginning."""
+        """Return the ids of the conversations, in the order of their creation."""
         ...
 
     def close(self) -> None:
-        """Leave what is open."""
+        """Release open resources."""
         ...
 
 
-class InMemory:
+class InMemoryStore:
     """Conversations in a dict.
 
-    >>> InMemory().ids()
+    >>> InMemoryStore().ids()
     []
     """
 
@@ -65,22 +65,22 @@ class InMemory:
         self._lock = lock_of(self)
 
     def load(self, memory_id: str) -> Transcript:
-        """Give a conversation."""
+        """Return a conversation."""
         return self._kept.get(memory_id) or Transcript()
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
-        """Add to a conversation."""
+        """Add messages to a conversation."""
         with self._lock:
-            self._kept[memory_id] = continued(self.load(memory_id), before, after, count)
+            self._kept[memory_id] = append_messages(self.load(memory_id), before, after, count)
 
     def clear(self, memory_id: str) -> None:
-        """Forget a conversation."""
+        """Delete a conversation."""
         with self._lock:
             self._kept.pop(memory_id, None)
 
     def ids(self) -> list[str]:
-        """Give the ids of the conversations."""
+        """Return the ids of the conversations."""
         return list(self._kept)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no open resources."""

@@ -1,15 +1,15 @@
-"""What sinks that go along are told of runs and of models, in the words of OpenTelemetry."""
+"""Attributes of runs and model requests for tracing, by OpenTelemetry's semantic conventions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from toolsemble.agent.budget import Usage
-from toolsemble.agent.settings import Plan
+from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
 from toolsemble.models.chat import ChatReply
 
-# The names that OpenTelemetry has for them.
+# OpenTelemetry's names of the providers.
 _PROVIDERS = {
     "toolsemble.models.anthropic.model": "anthropic",
     "toolsemble.models.bedrock.model": "aws.bedrock",
@@ -19,36 +19,36 @@ _PROVIDERS = {
 }
 
 
-def run_facts(plan: Plan, context: ToolContext) -> dict[str, Any]:
-    """Give what is known of a run when it begins."""
-    facts = {"gen_ai.agent.name": plan.role} if plan.role else {}
+def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
+    """Return the attributes of a run that are known at its start."""
+    attributes = {"gen_ai.agent.name": config.role} if config.role else {}
     if context.memory_id != ToolContext.memory_id:
-        facts["gen_ai.conversation.id"] = context.memory_id
-    return facts | model_facts(plan)
+        attributes["gen_ai.conversation.id"] = context.memory_id
+    return attributes | model_attributes(config)
 
 
-def model_facts(plan: Plan) -> dict[str, Any]:
-    """Give what is known of a model: its name, or its class where it has none, and its provider."""
-    kind, name = type(plan.model), getattr(plan.model, "name", None)
-    facts = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
+def model_attributes(config: AgentConfig) -> dict[str, Any]:
+    """Return the attributes of a model: its name, or its class if it has none, and its provider."""
+    kind, name = type(config.model), getattr(config.model, "name", None)
+    attributes = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
     provider = _PROVIDERS.get(kind.__module__)
-    return facts if provider is None else facts | {"gen_ai.provider.name": provider}
+    return attributes if provider is None else attributes | {"gen_ai.provider.name": provider}
 
 
-def reply_facts(reply: ChatReply) -> dict[str, Any]:
-    """Give what is known of a reply.
+def reply_attributes(reply: ChatReply) -> dict[str, Any]:
+    """Return the attributes of a reply.
 
-    >>> reply_facts(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
+    >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
     ('stop',)
     """
     usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
-    return {"gen_ai.response.finish_reasons": (reply.stop_reason,), **spent_facts(usage)}
+    return {"gen_ai.response.finish_reasons": (reply.stop_reason,), **usage_attributes(usage)}
 
 
-def spent_facts(usage: Usage) -> dict[str, Any]:
-    """Give the tokens that something took.
+def usage_attributes(usage: Usage) -> dict[str, Any]:
+    """Return the attributes of the used tokens.
 
-    >>> spent_facts(Usage(input_tokens=100))["gen_ai.usage.input_tokens"]
+    >>> usage_attributes(Usage(input_tokens=100))["gen_ai.usage.input_tokens"]
     100
     """
     return {

@@ -1,4 +1,4 @@
-"""Answers of a declared type: what the model is told to give, and how what it gave is read."""
+"""Typed answers: the schema that a model's answer must fit, and how the answer is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsemble.shape import shaped
 from toolsemble.specification import ToolSpecification
 
 FINAL_ANSWER = "final_answer"
-"""The name of the tool by which a model without a native way gives its answer."""
+"""The name of the tool with which a model without native structured output returns its answer."""
 
 _KEY = "answer"
 _NOTHING = '{"answer":null}'
@@ -27,7 +27,7 @@ _FENCE = "```"
 
 
 class Output:
-    """How answers of one type are asked for and read; refuses a type that cannot be.
+    """The schema and the reader of answers of one type; raises :class:`ToolDefinitionError` for an unsupported type.
 
     >>> Output(list[int]).read("[1, 2, 3]")
     [1, 2, 3]
@@ -36,53 +36,53 @@ class Output:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
         origin = get_origin(kind) or kind
-        # An object is asked for as it is; of anything else, one is made, as tools and providers insist on objects.
-        self._bare = not (
+        # Tools and providers require objects, so that any other type is wrapped in one.
+        self._is_wrapped = not (
             isinstance(origin, type) and (members_reader(origin) or hasattr(origin, "__pydantic_fields__"))
         )
         try:
-            self._arguments = _wrapped(kind) if self._bare else TypedArguments.of_type(kind, {})
+            self._arguments = _wrap_type(kind) if self._is_wrapped else TypedArguments.of_type(kind, {})
             self._arguments.check()
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"Agent output_type: {problem}") from None
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema that answers fit, always of an object, as a fresh dict."""
+        """The JSON Schema of answers, always an object, as a new dict."""
         return self.specification.parameters
 
     @cached_property
     def specification(self) -> ToolSpecification:
-        """The tool by which a model gives its answer."""
+        """The tool with which a model returns its answer."""
         schema = {"type": "object", **make_portable(self._arguments.schema)[0]}
         return ToolSpecification(FINAL_ANSWER, "Give the final answer, once everything is known.", schema)
 
     def read(self, text: str) -> Any:
-        """Give the answer that JSON text holds, or raise a :class:`ToolArgumentsError` that says what is wrong."""
-        if not self._bare:
-            return self._decoded(text)
+        """Return the answer in a JSON text, or raise :class:`ToolArgumentsError`."""
+        if not self._is_wrapped:
+            return self._decode(text)
         try:
-            return self._decoded(_whole(text))[_KEY]
+            return self._decode(_wrap_answer(text))[_KEY]
         except ToolArgumentsError:
-            # What stands in a fence, or is nearly JSON; text that was asked for as it is never comes here.
-            for inner in (text, _whole(_unfenced(text))):
+            # The text may be in a fence, or be almost JSON; a str answer never comes here.
+            for inner in (text, _wrap_answer(_strip_fence(text))):
                 with suppress(ToolArgumentsError):
-                    return self._decoded(inner)[_KEY]
+                    return self._decode(inner)[_KEY]
             raise
 
     def read_text(self, text: str) -> Any:
-        """Give the answer that a model wrote as plain text; nothing at all is none."""
+        """Return the answer in plain text; raise :class:`ToolArgumentsError` if it is blank."""
         if not text.strip():
             raise ToolArgumentsError("The answer is empty")
         return self.read(text)
 
     def text(self, given: str, answer: Any) -> str:
-        """Give an answer as text: an object as the model gave it, any other value without the object around it.
+        """Return an answer as text: an object as the model wrote it, any other value without the wrapping object.
 
         >>> Output(str).text('{"answer": "Rome"}', "Rome"), Output(int | None).text('{"answer": null}', None)
         ('Rome', 'null')
         """
-        if not self._bare:
+        if not self._is_wrapped:
             return given
         try:
             return "null" if answer is None else shaped(answer).output
@@ -90,36 +90,36 @@ class Output:
             return given  # a value that JSON cannot hold
 
     def read_result(self, result: ToolResult) -> Any:
-        """Give the answer that a tool's result is: its object if that fits, else its text; nothing at all is None."""
+        """Return a tool's result as the answer: its payload if it fits, else its text; None if both are empty."""
         given = result.structured_output
         if type(given) is self._kind:
             return given
         if given is not None:
             with suppress(ToolArgumentsError, ToolExecutionError):
                 return self.read(shaped(given).output)
-        elif self._bare and not result.output and not result.contents:
+        elif self._is_wrapped and not result.output and not result.contents:
             with suppress(ToolArgumentsError):
-                return self._decoded(_NOTHING)[_KEY]
+                return self._decode(_NOTHING)[_KEY]
         return self.read_text(result.output)
 
-    def _decoded(self, text: str) -> Any:
+    def _decode(self, text: str) -> Any:
         return decode_arguments(self._arguments, text, STEPS)[0]
 
 
-def _wrapped(kind: Any) -> TypedArguments:
+def _wrap_type(kind: Any) -> TypedArguments:
     return TypedArguments.of_fields(FINAL_ANSWER, [resolve_field(Field(_KEY, kind), {})], {}, frozenset())
 
 
-def _unfenced(text: str) -> str:
-    """Give what stands in a Markdown fence that is all of a text; the first line names a language."""
+def _strip_fence(text: str) -> str:
+    """Return the content of a Markdown fence that is the whole text, without its first line."""
     stripped = text.strip()
     if not (stripped.startswith(_FENCE) and stripped.endswith(_FENCE)):
         return text
     return stripped.removesuffix(_FENCE).partition("\n")[2]
 
 
-def _whole(text: str) -> str:
-    """Give the object that was asked for; a model may send only what stands inside."""
+def _wrap_answer(text: str) -> str:
+    """Return the wrapping object as JSON; a model may send only the value inside."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""From what a run is given to the conversation that it starts with."""
+"""The prompt of a run, and the conversation that it starts with."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from toolsemble.result import ImageContent
 from toolsemble.shape import sendable
 
 Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
-"""What a run is given: text, text with images, or messages."""
+"""The prompt of a run: a text, texts with images, or messages."""
 
 _MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
 
-def messages_of(prompt: Prompt) -> list[Message]:
-    """Give a prompt as messages, or refuse it.
+def to_messages(prompt: Prompt) -> list[Message]:
+    """Return a prompt as messages; raise TypeError if it is not valid.
 
-    >>> messages_of(["What is this?", ImageContent(b"...", "image/png")])
+    >>> to_messages(["What is this?", ImageContent(b"...", "image/png")])
     [UserMessage(text='What is this?', images=(ImageContent(<3 bytes>, mime_type='image/png'),))]
     """
     if isinstance(prompt, _MESSAGES):
@@ -33,13 +33,13 @@ def messages_of(prompt: Prompt) -> list[Message]:
         images = tuple(part for part in parts if isinstance(part, ImageContent))
         if len(texts) + len(images) == len(parts):
             return [UserMessage(sendable("\n".join(texts)), images)]
-    raise TypeError(f"A prompt is a text, a list of texts and images, or messages, not {prompt!r:.80}")
+    raise TypeError(f"A prompt must be a str, a list of str and images, or messages, not {prompt!r:.80}")
 
 
-def system_message(role: str, goal: str, background: str) -> SystemMessage | None:
-    """Give what an agent is told of itself; None when there is nothing to tell.
+def build_system_message(role: str, goal: str, background: str) -> SystemMessage | None:
+    """Return the system message of an agent; None if it has no role, goal or background.
 
-    >>> print(system_message("a librarian", "find the book", "").text)
+    >>> print(build_system_message("a librarian", "find the book", "").text)
     You are a librarian.
     Your goal: find the book
     """
@@ -52,10 +52,12 @@ def system_message(role: str, goal: str, background: str) -> SystemMessage | Non
     return SystemMessage(text) if text else None
 
 
-def parted(system: SystemMessage | None, prompt: Sequence[Message]) -> tuple[SystemMessage | None, Sequence[Message]]:
-    """Give the system message of a run, the agent's own before that of the prompt, and the prompt without it.
+def split_system_message(
+    system: SystemMessage | None, prompt: Sequence[Message]
+) -> tuple[SystemMessage | None, Sequence[Message]]:
+    """Return the system message of a run, the agent's or else the prompt's, and the prompt without it.
 
-    >>> parted(None, [SystemMessage("You are wordy."), UserMessage("hello")])
+    >>> split_system_message(None, [SystemMessage("You are wordy."), UserMessage("hello")])
     (SystemMessage(text='You are wordy.'), [UserMessage(text='hello', images=())])
     """
     if not prompt or not isinstance(prompt[0], SystemMessage):
@@ -64,7 +66,7 @@ def parted(system: SystemMessage | None, prompt: Sequence[Message]) -> tuple[Sys
 
 
 def is_blank(message: Message) -> bool:
-    """Whether a person is made to say nothing at all, which providers refuse.
+    """Whether a user message is empty, which providers refuse.
 
     >>> is_blank(UserMessage(" ")), is_blank(UserMessage("hello"))
     (True, False)
@@ -72,10 +74,10 @@ def is_blank(message: Message) -> bool:
     return isinstance(message, UserMessage) and not message.text.strip() and not message.images
 
 
-def opening(system: SystemMessage | None, history: Iterable[Message]) -> Transcript:
-    """Give a conversation as it was, with the agent's own system message at its beginning.
+def start_transcript(system: SystemMessage | None, history: Iterable[Message]) -> Transcript:
+    """Return a conversation with the agent's own system message at its start.
 
-    >>> opening(SystemMessage("You are brief."), [SystemMessage("You are wordy."), UserMessage("hello")])
+    >>> start_transcript(SystemMessage("You are brief."), [SystemMessage("You are wordy."), UserMessage("hello")])
     [SystemMessage(text='You are brief.'), UserMessage(text='hello', images=())]
     """
     transcript = history if isinstance(history, Transcript) else Transcript(history)

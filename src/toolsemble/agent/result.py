@@ -1,4 +1,4 @@
-"""What a run gives back: the answer, and everything that led to it."""
+"""The result of a run: the answer, the calls, the messages and the usage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsemble.models.transcript import Transcript
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRecord:
-    """One call that the model asked for, and what became of it.
+    """A call that the model requested, and its reply.
 
     >>> from toolsemble import ToolResult
     >>> ToolCallRecord(ToolCall("now"), ToolReply(ToolCall("now"), ToolResult.success("noon")), 0.1).name
@@ -20,13 +20,13 @@ class ToolCallRecord:
     """
 
     call: ToolCall
-    """What the model asked for."""
+    """The requested call."""
     reply: ToolReply
-    """What it was told."""
+    """The reply to the model."""
     duration: float = 0.0
-    """How many seconds the call took, a review included; 0 when it was not run."""
+    """The seconds that the call took, including a review; 0 if it was not run."""
     started: float = 0.0
-    """How many seconds after the beginning of the run it started."""
+    """The seconds from the start of the run to the start of the call."""
 
     @property
     def name(self) -> str:
@@ -36,49 +36,49 @@ class ToolCallRecord:
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened in a run.
+    """One event in the trace of a run.
 
     >>> TraceStep("model", "ScriptedModel", 0.0, 0.2).kind
     'model'
     """
 
     kind: Literal["model", "tool", "retry", "stop"]
-    """What happened: the model answered, a call was replied to, the model is tried again, a budget was used up."""
+    """What happened: the model replied, a call was replied to, the model is retried, or a budget was used up."""
     name: str
     """The model's class, the tool's name, or the budget's."""
     started: float
-    """How many seconds after the beginning of the run it started."""
+    """The seconds from the start of the run to the start of this event."""
     duration: float = 0.0
-    """How many seconds it took."""
+    """The seconds that it took."""
     detail: str = ""
-    """Why the model stopped, how the call ended, or what went wrong."""
+    """The model's stop reason, the outcome of the call, or the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """What came of a run; of one that failed, what was done until then.
+    """The result of a run; for a failed run, the work so far.
 
     >>> AgentResult("Rome").stop_reason
     'answer'
     """
 
     text: str = ""
-    """The answer; of an ``output_type`` that is no object, the value: a text as it is, anything else as JSON."""
+    """The answer; if ``output_type`` is not an object, the value: a str as it is, anything else as JSON."""
     output: Any = None
     """The answer as an object: of ``output_type``, of the tool whose result ended the run, or else the text."""
     tool_calls: list[ToolCallRecord] = field(default_factory=list)
-    """Every call that the model asked for, with its reply."""
+    """All calls that the model requested, with their replies."""
     messages: Transcript = field(default_factory=Transcript)
-    """The whole conversation, from which the next run can go on."""
+    """The whole conversation, with which another run can continue."""
     usage: Usage = field(default_factory=Usage)
-    """What was spent."""
+    """The usage of the run."""
     stop_reason: str = "answer"
-    """Why it ended: "answer", "immediate", the budget that was used up, or "loop" for going in circles; of a run that
-    failed, "exit_early", "configuration_error", "error" or "cancelled"."""
+    """Why the run ended: "answer", "immediate", the name of a used-up budget, or "loop" for repetition; for a failed
+    run, "exit_early", "configuration_error", "error" or "cancelled"."""
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""
-    """The id that the calls of the run shared."""
+    """The id that the calls of the run share."""
 
     @property
     def calls(self) -> list[ToolCallRecord]:

@@ -1,6 +1,6 @@
-"""When a model that failed is asked again, and after how long.
+"""When and after what delay a failed model request is retried.
 
-A loop of our own: what decides is the provider's word about this one error, and the wait is an event of the run.
+Not a generic retry library: the provider's word about the single error decides, and the delay is an event of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from toolsemble.runtime.checks import check_count, check_seconds
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often, and after how long.
+    """The number of retries of a model request, and their delays.
 
     >>> Retry(attempts=1, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
     0.0
@@ -23,11 +23,11 @@ class Retry:
     """
 
     attempts: int = 3
-    """How many times the model is asked again."""
+    """The most retries, an int >= 0."""
     wait: float = 0.5
-    """About how many seconds pass before the first time; twice as many before each further one."""
+    """The approximate seconds before the first retry; doubled before each further one."""
     longest: float = 60.0
-    """The longest that is waited; a provider that asks for more is not asked again."""
+    """The longest delay in seconds; if a provider asks for a longer one, there is no retry."""
 
     def __post_init__(self) -> None:
         check_count("Retry attempts", self.attempts, least=0)
@@ -35,17 +35,17 @@ class Retry:
         check_seconds("Retry longest", self.longest, zero=True)
 
     def pause(self, error: Exception, tried: int) -> float | None:
-        """Give how long to wait before the model is asked again; None for not at all."""
-        if tried >= self.attempts or not _worth(error):
+        """Return the seconds to wait before the next retry; None if there is none."""
+        if tried >= self.attempts or not _is_retryable(error):
             return None
-        asked = error.retry_after if isinstance(error, ModelError) else None
-        if asked is not None:
-            return asked if asked <= self.longest else None
-        # Not all at once: those who failed together would fail together again.
-        spread = random.uniform(0.5, 1)  # noqa: S311 - nobody gains by guessing it
+        requested = error.retry_after if isinstance(error, ModelError) else None
+        if requested is not None:
+            return requested if requested <= self.longest else None
+        # With jitter: requests that failed together would fail together again.
+        spread = random.uniform(0.5, 1)  # noqa: S311 - not used for security
         return min(self.wait * 2.0**tried * spread, self.longest)
 
 
-def _worth(error: Exception) -> bool:
-    """Whether the same request may be answered the next time."""
+def _is_retryable(error: Exception) -> bool:
+    """Whether the same request may succeed the next time."""
     return error.retryable if isinstance(error, ModelError) else isinstance(error, (ConnectionError, TimeoutError))

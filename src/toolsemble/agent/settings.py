@@ -1,4 +1,4 @@
-"""What an agent is, as its runs see it; and what a run is, as dynamic tools see it."""
+"""The settings of agents and runs, and the tools that an agent offers to its model."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from toolsemble.tools.base import Tool
 
 
 class RunSettings(TypedDict, total=False):
-    """What can be said about one run, by keyword."""
+    """The keyword arguments of one run."""
 
     history: Sequence[Message] | None
-    """What was said before, in place of what is remembered."""
+    """Earlier messages, instead of the stored conversation."""
     memory_id: str | None
-    """The conversation or user that the run belongs to; the agent's own by default."""
+    """The id of the conversation or user; the agent's own by default."""
     parameters: MutableMapping[str, Any] | None
-    """What the tools of the run share; the model never sees it."""
+    """A mapping that the tools of the run share; the model never sees it."""
     run_id: str | None
-    """The name of the run: the same again after a crash finds what was done and approved; a new one by default."""
+    """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a function that gives an agent's tools can know of the run.
+    """The state of a run, as passed to a function that returns the agent's tools.
 
     >>> RunView("r1", "ada", InvocationParameters(), [], Usage(), 0).memory_id
     'ada'
@@ -47,135 +47,137 @@ class RunView:
     run_id: str
     """The id that the calls of the run share."""
     memory_id: str
-    """The conversation or user that the run belongs to."""
+    """The id of the conversation or user."""
     parameters: InvocationParameters
-    """What the tools of the run share."""
+    """The parameters that the tools of the run share."""
     messages: Sequence[Message]
     """The conversation so far."""
     usage: Usage
-    """What was spent so far."""
+    """The usage so far."""
     turn: int
-    """How many times the model has answered."""
+    """The number of the model's replies so far."""
 
 
 DynamicTools: TypeAlias = Callable[[RunView], Iterable[object] | Awaitable[Iterable[object]]]
-"""Gives the tools that a run offers, before each time that the model is asked."""
+"""Returns the tools of a run; called before each model request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that the runs of one agent share; none of it changes."""
+class AgentConfig:
+    """The settings of one agent, shared by its runs; immutable."""
 
     model: ChatModel
-    """Who is asked."""
+    """The model."""
     tools: Toolbox | DynamicTools
-    """What is offered."""
+    """Its tools."""
     system: SystemMessage | None
-    """What the model is told of itself."""
+    """The system message."""
     role: str
-    """The agent's role, for its tools."""
+    """The agent's role, for the context of its calls."""
     limits: Limits
-    """What a run may spend."""
+    """The limits of a run."""
     prices: Prices | None
-    """What tokens cost."""
+    """The prices of tokens."""
     review: ReviewHandler | None
-    """Who approves calls."""
+    """The reviewer of calls."""
     memory: ConversationMemory | None
-    """Where conversations are kept."""
+    """Stores conversations."""
     memory_id: str
-    """The conversation that a run belongs to, unless it says otherwise."""
+    """The default id of the conversation of a run."""
     output: Output | None
-    """What answers must be."""
+    """The type of the answer."""
     retry: Retry
-    """When a model that failed is asked again."""
+    """When a failed model request is retried."""
     settings: Mapping[str, Any]
-    """What else the model is told with each request."""
+    """Further settings of each model request."""
     sinks: Sinks | None
-    """Who is told of the events of its calls; None for nobody."""
+    """The sinks of the events of its calls; None: no sinks."""
     loop_guard: LoopGuard | None
-    """When a run counts as going in circles; None for never."""
+    """When a run counts as repeating itself; None: never."""
 
     @property
     def native_output(self) -> bool:
-        """Whether the model can hold its answers to a schema by itself."""
+        """Whether the model supports structured output natively."""
         return bool(getattr(self.model, "native_output", False))
 
 
-class Offer:
-    """The tools of one run: always the same, or asked for before each time that the model is asked."""
+class ToolSource:
+    """The tools of one run: always the same, or requested before each model request."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
         self._last: tuple[tuple[object, ...], Toolbox] | None = None
 
     async def box(self, view: Callable[[], RunView]) -> Toolbox:
-        """Give the tools that are offered now."""
-        tools = self._plan.tools
+        """Return the current tools."""
+        tools = self._config.tools
         if isinstance(tools, Toolbox):
             return tools
         given = tools(view())
         found = await given if awaitable(given) else given
         if isinstance(found, Toolbox):
-            return self._box_of(found)
-        # Kept as long as the very same tools are given: a new box would mean new threads and new schemas.
-        offered = _listed(found)
-        if self._last is None or not _same(self._last[0], offered):
-            self._last = offered, self._box_of(offered)
+            return self._build_toolbox(found)
+        # Reused while the function returns the same tools: a new box would need new threads and new schemas.
+        offered = _check_list(found)
+        if self._last is None or not _are_same(self._last[0], offered):
+            self._last = offered, self._build_toolbox(offered)
         return self._last[1]
 
-    def _box_of(self, tools: Iterable[object]) -> Toolbox:
-        return box_of(tools, self._plan.review, self._plan.role, self._plan.output)
+    def _build_toolbox(self, tools: Iterable[object]) -> Toolbox:
+        return build_toolbox(tools, self._config.review, self._config.role, self._config.output)
 
 
-def offered(
+def build_tools(
     tools: Iterable[object] | DynamicTools, review: ReviewHandler | None, role: str, output: Output | None
 ) -> Toolbox | DynamicTools:
-    """Give what an agent offers: a function of the run as it is, anything else as a toolbox."""
+    """Return the tools of an agent: a function as it is, anything else as a toolbox."""
     if isinstance(tools, type):
-        raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; give an object of it")
+        raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; pass an instance")
     if callable(tools) and not isinstance(tools, (Tool, Iterable)):
         _check_function(tools)
         return tools
-    return box_of(tools, review, role, output)
+    return build_toolbox(tools, review, role, output)
 
 
-def box_of(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
-    """Give the toolbox of an agent: one that was given stays as it is, unless it takes the name of the answer."""
+def build_toolbox(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
+    """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
     if not isinstance(tools, Toolbox):
         _check_each(tools)
     box = tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
     if output is not None and FINAL_ANSWER in box:
-        raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is needed for answers of output_type; rename the tool")
+        raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
     return box
 
 
 def _check_function(tools: Callable[..., object]) -> None:
-    """Refuse a function that cannot be given a view of the run, such as one that was meant as a tool."""
+    """Raise if a function does not take a view of the run, such as one that was meant as a tool."""
     try:
         inspect.signature(tools).bind(None)
     except TypeError:
         raise ToolDefinitionError(
-            f"Agent tools must be tools, or a function with one parameter, the view of the run, that gives some; "
-            f"{tools!r:.80} takes something else. To make a tool of it, decorate it with @tool and give [it]"
+            f"Agent tools must be tools, or a function that takes a RunView and returns tools; {tools!r:.80} takes "
+            "something else. To use it as a tool, decorate it with @tool and pass [it]"
         ) from None
     except ValueError:
-        return  # nobody knows what it takes
+        return  # its signature is unknown
 
 
 def _check_each(tools: object) -> None:
-    """Say what to write in place of agents and boxes that stand where tools have to."""
+    """Raise if an agent or a toolbox is among the tools, and say what to pass instead."""
     for each in tools if isinstance(tools, (list, tuple)) else [tools]:
         if callable(getattr(each, "as_tool", None)):
-            raise ToolDefinitionError("An Agent is no tool: give agent.as_tool(name, description) in its place")
+            raise ToolDefinitionError("An Agent is not a tool; pass agent.as_tool(name, description) instead")
         if isinstance(each, Toolbox):
-            raise ToolDefinitionError("A Toolbox is no tool: give the box itself, Agent(model, box), not a list of it")
+            raise ToolDefinitionError(
+                "A Toolbox is not a tool; pass the box itself, Agent(model, box), not a list of it"
+            )
 
 
-def _listed(found: object) -> tuple[object, ...]:
+def _check_list(found: object) -> tuple[object, ...]:
     if not isinstance(found, Iterable):
-        raise TypeError(f"The function for an agent's tools must give a list of tools, not {found!r:.80}")
+        raise TypeError(f"The function for an agent's tools must return a list of tools, not {found!r:.80}")
     return tuple(found)
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+def _are_same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return len(one) == len(other) and all(first is second for first, second in zip(one, other, strict=True))

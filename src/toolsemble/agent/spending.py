@@ -1,4 +1,4 @@
-"""What a run has spent, with what agents inside it have."""
+"""The spending of a run, including that of nested agents, and its limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from toolsemble.models.chat import TokenUsage
 from toolsemble.runtime.fork_locks import lock_of
 
 LAST_ANSWER = 5.0
-"""How many seconds the last answer of a run has at least whose time, or another budget, is used up."""
+"""The least seconds for the final answer of a run whose time, or another budget, is used up."""
 
 
 class Tally:
-    """The limits of one run, and what counts against them."""
+    """The limits of one run, and the counters against them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -25,7 +25,7 @@ class Tally:
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.cost = 0.0
-        # Of requests that agents inside have sent and that are not answered yet, and of the longest reply so far.
+        # Reserved by unanswered requests of nested agents, and used by the longest reply so far.
         self.in_flight = self.reserved_tokens = self.most_tokens = 0
         self.reserved_cost = self.most_cost = 0.0
         self.waiting: deque[Any] = deque()
@@ -38,15 +38,15 @@ class Tally:
 
     @property
     def lock(self) -> threading.RLock:
-        """For those who count here, in several threads."""
+        """The lock of the counters."""
         return self._lock
 
     def calls_left(self) -> int:
-        """How many calls may still be made."""
+        """Return how many calls may still be made."""
         return self.limits.max_iterations - self.calls
 
-    def over(self) -> Stop | None:
-        """Give the first budget that is used up, of those that agents inside share."""
+    def find_exhausted(self) -> Stop | None:
+        """Return the first used-up budget of those that nested agents share; None if there is none."""
         limits = self.limits
         if limits.max_turns is not None and self.replies >= limits.max_turns:
             return Stop("max_turns", f"Maximum turns ({limits.max_turns})")
@@ -60,7 +60,7 @@ class Tally:
 
     @property
     def has_limits(self) -> bool:
-        """Whether something is limited that each request takes of."""
+        """Whether there is a limit that model requests count against."""
         limits = self.limits
         return not (limits.max_turns is limits.max_tokens is limits.max_cost is limits.max_seconds is None)
 
@@ -74,12 +74,12 @@ class Tally:
         self.most_tokens = max(self.most_tokens, usage.total)
         self.most_cost = max(self.most_cost, cost)
 
-    def needed(self, tokens: int, cost: float) -> tuple[int, float]:
-        """Return what to reserve for a request: what it may take, and no less than the longest reply so far took."""
+    def compute_reserve(self, tokens: int, cost: float) -> tuple[int, float]:
+        """Return the amount to reserve for a request: its estimate, but at least what the longest reply so far took."""
         return max(tokens, self.most_tokens), max(cost, self.most_cost)
 
     def has_room(self, tokens: int, cost: float) -> bool:
-        """Whether a request fits beside those in flight; one that is alone does, whatever it takes."""
+        """Whether a request fits beside those in flight; a single request always does."""
         if not self.in_flight:
             return True
         limits, spent = self.limits, self.input + self.output + self.reserved_tokens
@@ -90,64 +90,64 @@ class Tally:
         )
 
     def reserve(self, tokens: int, cost: float) -> None:
-        """Count a request that is sent now."""
+        """Reserve this much for a request that is sent now."""
         self.in_flight += 1
         self.reserved_tokens += tokens
         self.reserved_cost += cost
 
-    def give_back(self, tokens: int, cost: float) -> None:
-        """Count a request as answered or given up, which had reserved this much."""
+    def release(self, tokens: int, cost: float) -> None:
+        """Release the reserve of a request that was answered or cancelled."""
         self.in_flight -= 1
         self.reserved_tokens -= tokens
         self.reserved_cost = self.reserved_cost - cost if self.in_flight else 0.0  # sums of floats drift
 
     def out_of_time(self) -> Stop:
-        """Give the time as used up."""
+        """Return the stop for the time limit."""
         return Stop("max_seconds", f"Maximum time ({self.limits.max_seconds:g} s)")
 
 
 class Spending:
-    """What one run has spent; what an agent inside spends counts for the runs around it, too.
+    """The spending of one run; it also counts for the enclosing runs.
 
     >>> spending = Spending(Limits(max_iterations=3), None, None)
     >>> spending.claim(2), spending.claim(2)
     (2, 1)
-    >>> spending.out_of_calls().said
+    >>> spending.out_of_calls().summary
     'Maximum tool iterations (3)'
     """
 
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
         self._own = Tally(limits)
-        self.line: tuple[Tally, ...] = (self._own,) if parent is None else (self._own, *parent.line)
+        self.tallies: tuple[Tally, ...] = (self._own,) if parent is None else (self._own, *parent.tallies)
         self.deadline: float | None
-        """When the time is up, here or around it, on the clock of ``time.monotonic``."""
-        # One lock for all that count together: agents inside may run side by side, in other threads.
-        self._shared = self.line[-1]
+        """The earliest deadline of this run and the enclosing ones, on the clock of ``time.monotonic``."""
+        # One lock for all nested runs: they may run in parallel, in other threads.
+        self._shared = self.tallies[-1]
         self.begin()
         self._turns = 0
         self._model_seconds = self._tool_seconds = 0.0
 
     def begin(self) -> None:
-        """Start the clock of the run: it may have been asked for long before somebody wanted its first event."""
+        """Start the clock of the run, which may have been created long before its first event was requested."""
         self._own.begin()
-        self.deadline = min((each.ends for each in self.line if each.ends is not None), default=None)
+        self.deadline = min((each.ends for each in self.tallies if each.ends is not None), default=None)
 
     @property
     def started(self) -> float:
-        """When the run began, on the clock of ``time.monotonic``."""
+        """The start of the run, on the clock of ``time.monotonic``."""
         return self._own.started
 
     @property
     def turns(self) -> int:
-        """How many times the model has answered."""
+        """The number of the model's replies."""
         return self._turns
 
     def check_depth(self) -> None:
-        """Refuse a run that is too deep inside others."""
-        deepest = min(each.limits.max_depth for each in self.line)
-        if len(self.line) - 1 > deepest:
-            raise RecursionError(f"Agents use agents as tools more than {deepest} deep")
+        """Raise RecursionError if the run is nested too deep."""
+        deepest = min(each.limits.max_depth for each in self.tallies)
+        if len(self.tallies) - 1 > deepest:
+            raise RecursionError(f"Agents are nested more than {deepest} deep (max_depth)")
 
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
@@ -155,69 +155,69 @@ class Spending:
         self._turns += 1
         self.add_model_seconds(seconds)
         with self._shared.lock:
-            for each in self.line:
+            for each in self.tallies:
                 each.count(usage, cost)
 
     def claim(self, count: int) -> int:
-        """Count calls that are about to be made, as many as may still be; give how many those are."""
+        """Count calls that are about to be made, up to the limit; return their number."""
         with self._shared.lock:
-            granted = max(min(count, *[each.calls_left() for each in self.line]), 0)
-            for each in self.line:
+            granted = max(min(count, *[each.calls_left() for each in self.tallies]), 0)
+            for each in self.tallies:
                 each.calls += granted
         return granted
 
     def add_model_seconds(self, seconds: float) -> None:
-        """Count the time that the run's own model took."""
+        """Add seconds of the run's own model."""
         self._model_seconds += seconds
 
     def add_tool_seconds(self, seconds: float) -> None:
-        """Count the time that calls side by side took."""
+        """Add seconds of a turn of tool calls."""
         self._tool_seconds += seconds
 
     @property
     def outer(self) -> tuple[Tally, ...]:
-        """The tallies of the runs around this one, the nearest first."""
-        return self.line[1:]
+        """The tallies of the enclosing runs, the nearest first."""
+        return self.tallies[1:]
 
     @property
     def waiting(self) -> deque[Any]:
-        """The requests of agents inside the outermost run that wait for room, the first one in front."""
+        """The queue of requests of nested agents that wait for room, shared by all runs inside the outermost one."""
         return self._shared.waiting
 
     @property
     def lock(self) -> threading.RLock:
-        """What those hold who look at what has been spent, or change it."""
+        """The lock to hold when reading or changing the spending."""
         return self._shared.lock
 
     def last_deadline(self) -> float | None:
-        """Return when the last answer must be there, which begins now: as long as the run had, at least some seconds.
+        """Return the deadline of the final answer: now plus ``max_seconds``, or at least :data:`LAST_ANSWER`.
 
-        None when the time is not limited, here or around it.
+        None if neither this run nor an enclosing one has a time limit.
         """
         most = self._own.limits.max_seconds
         own = None if most is None else time.monotonic() + max(most, LAST_ANSWER)
         ends = [end for end in (own, *(each.ends for each in self.outer)) if end is not None]
         return min(ends, default=None)
 
-    def exhausted(self) -> Stop | None:
-        """Give the first budget that is used up, other than that of calls."""
-        for each in self.line:
-            stop = each.over()
+    def find_exhausted(self) -> Stop | None:
+        """Return the first used-up budget, other than that of calls; None if there is none."""
+        for each in self.tallies:
+            stop = each.find_exhausted()
             if stop is not None:
                 return stop
         return None
 
     def out_of_calls(self) -> Stop:
-        """Give the budget of calls as used up, whoever's it is."""
-        most = min(self.line, key=Tally.calls_left).limits.max_iterations
+        """Return the stop for the limit of calls of this run or an enclosing one."""
+        most = min(self.tallies, key=Tally.calls_left).limits.max_iterations
         return Stop("max_iterations", f"Maximum tool iterations ({most})")
 
     def out_of_time(self) -> Stop:
-        """Give the time as used up, whoever's it is."""
-        return next(each for each in self.line if each.ends == self.deadline).out_of_time()
+        """Return the stop for the time limit of this run or an enclosing one."""
+        return next(each for each in self.tallies if each.ends == self.deadline).out_of_time()
 
     def usage(self) -> Usage:
-        """Give what has been spent so far."""
+        """Return the usage so far."""
         own = self._own
         with self._shared.lock:
             return Usage(
@@ -233,4 +233,4 @@ class Spending:
 
 
 current_spending: ContextVar[Spending | None] = ContextVar("toolsemble.spending", default=None)
-"""What the run around this code spends; None outside of one."""
+"""The spending of the current run; None outside of a run."""

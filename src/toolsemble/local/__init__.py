@@ -1,1 +1,1 @@
-"""The embedded model: llama.cpp in this process, and the files of its weights."""
+"""The embedded model: llama.cpp in this process, and the download of its weights."""

@@ -1,6 +1,6 @@
-"""Examples for models so small that they do what they are shown, rather than what they are told.
+"""Example dialogues in the prompt, for small models that follow examples better than instructions.
 
-Tools that are offered stand in them by their own names where it is known how they are called; others are made up.
+An example uses the name of an offered tool if its parameters are known; other tools are invented.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolsemble.local.grammar import opening, written
-from toolsemble.local.history import Next, Said, Turn, call_turn
+from toolsemble.local.grammar import dump_json, format_opening
+from toolsemble.local.history import NextStep, PromptMessage, Turn, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
-_OFFERED = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
+_BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
 class _Step(NamedTuple):
@@ -25,15 +25,15 @@ class _Step(NamedTuple):
 
 
 class Demonstrations:
-    """Makes the examples.
+    """The example dialogues of a prompt.
 
     >>> for turn in Demonstrations({}, "answer").turns()[2:4]:
     ...     print(turn[0].text)
     Name two birds that cannot fly.
     {"plan": ["answer"], "name": "answer", "arguments": {"text": "The ostrich and the penguin."}}
 
-    :param offered: for each tool that is offered, the names of the arguments that it needs
-    :param final: the name by which the model answers
+    :param offered: for each offered tool, the names of its required arguments
+    :param final: the name of the call that answers
     """
 
     def __init__(self, offered: Mapping[str, Collection[str]], final: str) -> None:
@@ -41,20 +41,20 @@ class Demonstrations:
         self._final = final
 
     def turns(self) -> list[Turn]:
-        """Give eight: twice no tool, one, no tool again, and four times two of which the second needs the first.
+        """Return eight dialogues: two without a tool, one with one, one without, four with two dependent calls.
 
-        Where those without a tool stood only at the beginning, what everybody knows was looked up or computed.
+        When all dialogues without a tool came first, the model used tools for general knowledge.
         """
         return [
-            *self._talk("Hello!", [], "Hello! How can I help you?"),
-            *self._talk("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
-            *self._talk(
+            *self._make_dialogue("Hello!", [], "Hello! How can I help you?"),
+            *self._make_dialogue("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
+            *self._make_dialogue(
                 "On which day of the week was 2023-08-06?",
                 [_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
                 "2023-08-06 was a Sunday.",
             ),
-            *self._talk("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
-            *self._talk(
+            *self._make_dialogue("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
+            *self._make_dialogue(
                 "Mail Tom which date is 10 days after today.",
                 [
                     _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
@@ -62,7 +62,7 @@ class Demonstrations:
                 ],
                 "I mailed Tom that it is 2023-08-19.",
             ),
-            *self._talk(
+            *self._make_dialogue(
                 "How many days lie between the start and the end in fair.txt?",
                 [
                     _Step("open_file", {"path": "fair.txt"}, _FAIR),
@@ -75,7 +75,7 @@ class Demonstrations:
                 ],
                 "16 days lie between the start and the end.",
             ),
-            *self._talk(
+            *self._make_dialogue(
                 "Mail Ida the name of the host in party.txt.",
                 [
                     _Step("open_file", {"path": "party.txt"}, _PARTY),
@@ -83,7 +83,7 @@ class Demonstrations:
                 ],
                 "I mailed Ida that the host is Otto Lind.",
             ),
-            *self._talk(
+            *self._make_dialogue(
                 "What do one S and two L of the lamps in lamps.json cost?",
                 [
                     _Step("open_file", {"path": "lamps.json"}, _LAMPS),
@@ -93,16 +93,16 @@ class Demonstrations:
             ),
         ]
 
-    def _talk(self, question: str, steps: Sequence[_Step], answer: str) -> list[Turn]:
-        names = [self._name(step.name) for step in steps]
-        turns: list[Turn] = [(Said("user", question),)]
+    def _make_dialogue(self, question: str, steps: Sequence[_Step], answer: str) -> list[Turn]:
+        names = [self._choose_name(step.name) for step in steps]
+        turns: list[Turn] = [(PromptMessage("user", question),)]
         for index, step in enumerate(steps):
-            begin = opening(names[index], None if index else [*names, self._final], step.note)
-            following = Next(question, names[index + 1 :])
-            turns.append(call_turn(f"{begin}{written(step.arguments)}}}", names[index], step.result, following))
-        begin = opening(self._final, None if steps else [self._final])
-        return [*turns, (Said("assistant", f"{begin}{written({'text': answer})}}}"),)]
+            begin = format_opening(names[index], None if index else [*names, self._final], step.note)
+            following = NextStep(question, names[index + 1 :])
+            turns.append(make_call_turn(f"{begin}{dump_json(step.arguments)}}}", names[index], step.result, following))
+        begin = format_opening(self._final, None if steps else [self._final])
+        return [*turns, (PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),)]
 
-    def _name(self, made_up: str) -> str:
-        name, argument = _OFFERED.get(made_up, ("", ""))
+    def _choose_name(self, made_up: str) -> str:
+        name, argument = _BUILTIN.get(made_up, ("", ""))
         return name if list(self._offered.get(name, ())) == [argument] else made_up

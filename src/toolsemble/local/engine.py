@@ -1,4 +1,4 @@
-"""llama.cpp with one model loaded, for everybody in this process who wants that model."""
+"""llama.cpp with one loaded model, shared by all users of that model in this process."""
 
 from __future__ import annotations
 
@@ -15,98 +15,99 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from toolsemble.errors import ModelError
-from toolsemble.local.prefix import Prefixes
-from toolsemble.local.server import started
-from toolsemble.local.wire import Wire
+from toolsemble.local.client import ServerClient
+from toolsemble.local.prefix import PrefixCache
+from toolsemble.local.server import start_server
 from toolsemble.locks.claims import Claim
 from toolsemble.locks.table import Table
 
-_LOOK = 1.0
-_KEPT_TEXTS = 512
-_LONGEST_KEPT = 100_000
-_BATCH = 256  # between two of them llama.cpp looks whether anybody still wants the answer
-_MEMORY_FOR_PROMPTS = 512  # MiB
+_SWEEP_INTERVAL = 1.0
+_MAX_CACHED_TEXTS = 512
+_MAX_CACHED_LENGTH = 100_000
+_BATCH = 256  # tokens; between two batches llama.cpp checks whether the request was cancelled
+_PROMPT_CACHE_MIB = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What an engine is made from; equal ones share an engine."""
+    """The settings of an engine; equal settings share an engine."""
 
     path: Path
     """The weights, as a GGUF file."""
     context: int
-    """How many tokens of context there are room for."""
+    """The context size in tokens."""
     threads: int
-    """How many threads compute; 0 for as many as llama.cpp thinks best."""
+    """The number of threads; 0: llama.cpp's default."""
     cache: Path | None
-    """Where beginnings of prompts are kept; None for nowhere."""
+    """The directory of cached prompt prefixes; None: no cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of generated text."""
+    """A piece of generate text."""
 
     text: str
     """The text; empty at the end."""
     end: dict[str, Any] | None = None
-    """At the end, what llama.cpp says of all of it."""
+    """llama.cpp's summary, in the last piece only."""
 
 
 class Engine:
-    """A loaded model; generates one text after the other, and everybody else waits for their turn."""
+    """A loaded model; it generates one text at a time, and other requests wait."""
 
     def __init__(self, setup: Setup, library: ModuleType) -> None:
         self.setup = setup
         self._turns = Table()
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
-        self._prefixes = Prefixes.at(setup.cache, f"{setup.path} {_stamp(setup.path)} {library.__version__}")
+        version = f"{_file_version(setup.path)} {library.__version__}"
+        self._prefixes = PrefixCache.open(setup.cache, f"{setup.path} {version}")
         key = secrets.token_urlsafe(32)
         settings = {
             "n_ctx": setup.context,
             "n_batch": _BATCH,
             "n_ubatch": _BATCH,
-            "cache_ram_mib": _MEMORY_FOR_PROMPTS,
+            "cache_ram_mib": _PROMPT_CACHE_MIB,
             "slot_save_path": self._prefixes.folder,
         }
         try:
-            self._server = started(library, str(setup.path), key, settings, setup.threads)
+            self._server = start_server(library, str(setup.path), key, settings, setup.threads)
         except RuntimeError as problem:
             raise ModelError(
-                f"llama.cpp cannot load {setup.path}: it is damaged, of a kind that llama.cpp does not know, "
+                f"llama.cpp cannot load {setup.path}: it is damaged or not supported, "
                 f"or there is not enough memory ({problem})"
             ) from problem
-        self._wire = Wire(self._server.listening_address, key)
+        self._client = ServerClient(self._server.listening_address, key)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until nobody else generates, and keep it that way."""
+        """Wait until no other request generates, and hold the engine exclusively."""
         claim = Claim(["the context"])
         try:
             if not self._turns.ask(claim):
-                await self._waited(claim)
+                await self._wait_turn(claim)
             yield
         finally:
             self._turns.give_back(claim)
 
-    async def _waited(self, claim: Claim) -> None:
-        assert claim.turn is not None  # noqa: S101 - it was not served at once
-        while not await claim.turn.await_(_LOOK):
-            self._turns.sweep()  # the event loop of whoever generates may have been closed
+    async def _wait_turn(self, claim: Claim) -> None:
+        assert claim.turn is not None  # noqa: S101 - the claim was not granted at once
+        while not await claim.turn.await_(_SWEEP_INTERVAL):
+            self._turns.sweep()  # the event loop of the current holder may have been closed
 
-    async def room(self) -> int:
-        """Give how many tokens fit into the context; a model made for less than was asked for has less."""
-        said = await self._wire.asked("/props")
-        return int(said["default_generation_settings"]["n_ctx"])
+    async def context_size(self) -> int:
+        """Return the size of the context in tokens; it is less than requested if the model was made for less."""
+        properties = await self._client.request("/props")
+        return int(properties["default_generation_settings"]["n_ctx"])
 
-    async def templated(self, messages: Sequence[dict[str, str]]) -> str:
-        """Give messages as one text, by the chat template of the model."""
+    async def apply_template(self, messages: Sequence[dict[str, str]]) -> str:
+        """Return messages as one text, formatted by the model's chat template."""
         body = {"messages": list(messages), "chat_template_kwargs": {"enable_thinking": False}}
-        return str((await self._wire.asked("/apply-template", body))["prompt"])
+        return str((await self._client.request("/apply-template", body))["prompt"])
 
-    async def tokens(self, text: str, *, special: bool = False, first: bool = False) -> tuple[int, ...]:
-        """Give the tokens of a text.
+    async def tokenize(self, text: str, *, special: bool = False, first: bool = False) -> tuple[int, ...]:
+        """Return the tokens of a text.
 
-        :param special: whether ``<|im_end|>`` and the like mean what they say; else they are letters like any other
+        :param special: whether special tokens such as ``<|im_end|>`` are recognized; else they are plain text
         :param first: whether the text begins a prompt
         """
         key = text, special, first
@@ -115,32 +116,32 @@ class Engine:
             self._tokens.move_to_end(key)
             return known
         body = {"content": text, "parse_special": special, "add_special": first}
-        tokens = tuple((await self._wire.asked("/tokenize", body))["tokens"])
-        if len(text) <= _LONGEST_KEPT:
+        tokens = tuple((await self._client.request("/tokenize", body))["tokens"])
+        if len(text) <= _MAX_CACHED_LENGTH:
             self._tokens[key] = tokens
-        while len(self._tokens) > _KEPT_TEXTS:
+        while len(self._tokens) > _MAX_CACHED_TEXTS:
             self._tokens.popitem(last=False)
         return tokens
 
-    async def text(self, tokens: Sequence[int]) -> str:
-        """Give the text of tokens."""
-        return str((await self._wire.asked("/detokenize", {"tokens": list(tokens)}))["content"])
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str((await self._client.request("/detokenize", {"tokens": list(tokens)}))["content"])
 
     async def prepare(self, prefix: Sequence[int]) -> None:
-        """See to it that the beginning of a prompt is computed, or read from where an earlier process kept it.
+        """Compute the prefix of a prompt, or load it from the cache.
 
-        To be called in one's turn.
+        Only call this inside :meth:`turn`.
         """
-        await self._prefixes.prepare(self._wire, prefix)
+        await self._prefixes.prepare(self._client, prefix)
 
-    async def generated(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        """Give the text that follows a prompt, in pieces; closing this in the middle stops the computation.
+    async def generate(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        """Yield the text that follows a prompt, in pieces; closing the generator stops the computation.
 
-        To be called in one's turn.
+        Only call this inside :meth:`turn`.
         """
-        # Word of its progress is sent while a long prompt is read: where nobody takes it, llama.cpp stops.
+        # Progress is sent while a long prompt is processed, so that llama.cpp notices a closed connection.
         body = {"prompt": list(prompt), "cache_prompt": True, "stream": True, "return_progress": True, **settings}
-        async with aclosing(self._wire.streamed("/completion", body)) as events:
+        async with aclosing(self._client.stream("/completion", body)) as events:
             async for event in events:
                 yield Piece(event["content"], event if event["stop"] else None)
 
@@ -150,9 +151,9 @@ _loading = threading.Lock()
 
 
 def shared_engine(setup: Setup, library: ModuleType) -> Engine:
-    """Give the engine of a setup; it is loaded when nobody in this process has it.
+    """Return the engine of a setup; load it if it is not loaded in this process.
 
-    It goes when nobody holds it any more. A forked process loads its own: threads do not come along.
+    It is unloaded when the last reference is gone. A forked process loads its own: threads do not survive a fork.
     """
     with _loading:
         engine = _engines.get((setup, os.getpid()))
@@ -161,6 +162,6 @@ def shared_engine(setup: Setup, library: ModuleType) -> Engine:
         return engine
 
 
-def _stamp(path: Path) -> str:
+def _file_version(path: Path) -> str:
     known = path.stat()
     return f"{known.st_size} {known.st_mtime_ns}"

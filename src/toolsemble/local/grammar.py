@@ -1,7 +1,7 @@
-"""What the model may write: a grammar, in llama.cpp's notation, made from the tools' JSON Schemas.
+"""The grammar of a step, in llama.cpp's notation (GBNF), built from the tools' JSON Schemas.
 
-The separators are those of ``json.dumps``, as in everything that the model is shown: a small model that is held to
-other ones than it sees writes worse arguments. There is no line break anywhere in it.
+The separators are those of ``json.dumps``, as in the rest of the prompt: a small model that is forced to use other ones
+writes worse arguments. A step has no line breaks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 Schema = Mapping[str, Any] | bool
 
-LONGEST = 60_000
-"""How many characters a grammar may have; llama.cpp reads one for every reply."""
+MAX_LENGTH = 60_000
+"""The most characters of a grammar; llama.cpp parses it for every reply."""
 
-_MOST_RULES = 800
-_MOST_ITEMS = 16
-_DEEPEST = 24
-_MOST_PLANNED = 4
-_LONGEST_NOTE = 160
+_MAX_RULES = 800
+_MAX_ITEMS = 16
+_MAX_DEPTH = 24
+_MAX_PLANNED = 4
+_MAX_NOTE = 160
 
 _ANY: dict[str, str] = {
     "value": "object | array | string | number | boolean | null",
@@ -29,7 +29,7 @@ _ANY: dict[str, str] = {
     "array": '"[" (value (", " value)*)? "]"',
     "string": '"\\"" char* "\\""',
     "text": '"\\"" char+ "\\""',
-    # Half a surrogate pair is no text: what stands outside of the first plane is written as it is.
+    # A lone surrogate is not valid text; characters outside the basic plane are written unescaped.
     "char": '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" (["\\\\/bfnrt] | "u" code)',
     "code": "[0-9a-cA-Ce-fE-F] hex hex hex | [dD] [0-7] hex hex",
     "hex": "[0-9a-fA-F]",
@@ -48,9 +48,9 @@ _JSON_TEXT = re.compile(r"\bJSON (?:text|document|object|value|string|array)\b")
 
 
 def holds_json(schema: Mapping[str, Any]) -> bool:
-    """Whether a string is meant to hold JSON, which a small model gets right only where it need not escape it.
+    """Whether a string is meant to contain JSON, which a small model writes correctly only without escapes.
 
-    The value is written as it is, and made a text again where arguments are read.
+    The model writes the JSON value itself; it is converted to text when the arguments are read.
 
     >>> holds_json({"type": "string", "description": "The JSON document, as text"})
     True
@@ -61,11 +61,11 @@ def holds_json(schema: Mapping[str, Any]) -> bool:
 _NOT_FIRST = "x-not-first"
 
 
-def begun_otherwise(schema: Mapping[str, Any] | None, before: Any) -> Mapping[str, Any] | None:
-    """Give the schema of a tool that takes one text, such that it begins with another letter than the one before.
+def forbid_same_start(schema: Mapping[str, Any] | None, before: Any) -> Mapping[str, Any] | None:
+    """Return the schema of a tool with one text parameter, changed so that the text starts with another character.
 
     >>> schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-    >>> begun_otherwise(schema, {"input": "total * 2"})["properties"]
+    >>> forbid_same_start(schema, {"input": "total * 2"})["properties"]
     {'input': {'type': 'string', 'x-not-first': 'tT'}}
     """
     required = list((schema or {}).get("required") or ())
@@ -77,70 +77,70 @@ def begun_otherwise(schema: Mapping[str, Any] | None, before: Any) -> Mapping[st
         return schema
     if not text[:1].isalnum() or not text[:1].isascii():
         return schema
-    changed = {**part, _NOT_FIRST: text[0].lower() + text[0].upper() * text[0].isalpha()}
-    return {**schema, "properties": {**schema["properties"], name: changed}}
+    restricted = {**part, _NOT_FIRST: text[0].lower() + text[0].upper() * text[0].isalpha()}
+    return {**schema, "properties": {**schema["properties"], name: restricted}}
 
 
 class _NotExpressibleError(Exception):
-    """A schema says more than a grammar can, or takes too much room."""
+    """The schema cannot be expressed as a grammar of bounded size."""
 
 
-def written(value: Any) -> str:
-    """Give a value as JSON text with the separators of the grammar.
+def dump_json(value: Any) -> str:
+    """Return a value as JSON text with the separators of the grammar.
 
-    >>> written({"city": "Zürich", "days": 3})
+    >>> dump_json({"city": "Zürich", "days": 3})
     '{"city": "Zürich", "days": 3}'
     """
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no tokenizer takes
+    except UnicodeEncodeError:  # a lone surrogate, which cannot be tokenized
         return json.dumps(value)
     return text
 
 
-def opening(name: str, plan: Sequence[str] | None = None, note: str | None = None) -> str:
-    """Give what stands before the arguments of a call: for a question the first has a plan, the others have a note.
+def format_opening(name: str, plan: Sequence[str] | None = None, note: str | None = None) -> str:
+    """Return the text before the arguments of a call: the first call for a question has a plan, the others a note.
 
-    >>> opening("weather", ["weather", "final_answer"])
+    >>> format_opening("weather", ["weather", "final_answer"])
     '{"plan": ["weather", "final_answer"], "name": "weather", "arguments": '
     """
-    planned = "" if plan is None else f'"plan": {written(list(plan))}, '
-    noted = "" if note is None else f'"note": {written(note)}, '
-    return f'{{{planned}{noted}"name": {written(name)}, "arguments": '
+    planned = "" if plan is None else f'"plan": {dump_json(list(plan))}, '
+    noted = "" if note is None else f'"note": {dump_json(note)}, '
+    return f'{{{planned}{noted}"name": {dump_json(name)}, "arguments": '
 
 
 def step_grammar(
     arguments: Mapping[str, Schema | None], final: str = "", thought: Literal["plan", "note"] | None = None
 ) -> str:
-    r"""Give the grammar of one step: a call of one of the tools, with arguments that fit its schema.
+    r"""Return the grammar of one step: a call of one of the tools, with arguments that fit its schema.
 
-    A schema that a grammar cannot express, or not in a bounded size, leaves that tool's arguments free: an object.
+    If a schema cannot be expressed as a grammar of bounded size, the tool's arguments can be any object.
 
     >>> print(step_grammar({"now": None}).splitlines()[0])
     root ::= "{\"name\": \"now\", \"arguments\": " "{}" "}"
 
-    :param arguments: for each tool, the schema of its arguments; None when it takes none
-    :param final: the name that is an answer, and no tool
-    :param thought: what stands before a call: the plan, which names this tool first and then all others, or a note of
-        what the results say that the call needs
+    :param arguments: for each tool, the schema of its arguments; None if it takes none
+    :param final: the name of the call that answers
+    :param thought: what comes before a call: a plan, which lists this tool first and then all others, or a note with
+        the values from the results that the call needs
     """
-    grammar = _Grammar(LONGEST // max(1, len(arguments)))
-    tools = [_literal(written(name)) for name in arguments if name != final]
+    grammar = _Grammar(MAX_LENGTH // max(1, len(arguments)))
+    tools = [_literal(dump_json(name)) for name in arguments if name != final]
     if thought == "plan" and tools:
         grammar.add("tool", " | ".join(tools))
     if thought == "note":
-        # No equation: a note copies values, and a small model computes wrongly.
-        grammar.add("note", f'[^"=\\\\\\x00-\\x1F\\x7F]{{1,{_LONGEST_NOTE}}}')
+        # No "=": a note copies values, and a small model calculates wrongly.
+        grammar.add("note", f'[^"=\\\\\\x00-\\x1F\\x7F]{{1,{_MAX_NOTE}}}')
 
     def begin(name: str) -> str:
         if thought is None or name == final:
-            return _literal(opening(name, [final] if thought == "plan" else None))
-        rest = opening(name)[1:]
+            return _literal(format_opening(name, [final] if thought == "plan" else None))
+        rest = format_opening(name)[1:]
         if thought == "note":
             return f"{_literal(_NOTE)} note {_literal(_AFTER_NOTE + rest)}"
-        head, tail = f'{{"plan": [{written(name)}', f", {written(final)}], {rest}"
-        return f'{_literal(head)} (", " tool){{0,{_MOST_PLANNED - 1}}} {_literal(tail)}'
+        head, tail = f'{{"plan": [{dump_json(name)}', f", {dump_json(final)}], {rest}"
+        return f'{_literal(head)} (", " tool){{0,{_MAX_PLANNED - 1}}} {_literal(tail)}'
 
     heads = [f'{begin(name)} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]
     return grammar.text(" | ".join(heads))
@@ -150,7 +150,7 @@ _NOTE, _AFTER_NOTE = '{"note": "', '", '
 
 
 class _Grammar:
-    """Collects the rules; those that are common to all JSON are there already."""
+    """A collection of rules, in addition to those of JSON."""
 
     def __init__(self, room: int) -> None:
         self._rules: dict[str, str] = {}
@@ -163,33 +163,33 @@ class _Grammar:
         self._rules[name] = body
 
     def arguments(self, schema: Schema | None) -> str:
-        """Give the expression for the arguments of one tool."""
+        """Return the expression for the arguments of one tool."""
         if schema is None:
             return '"{}"'
         before = dict(self._rules)
         try:
             return _Rules(schema, self._rules, self._room).expression(schema)
         except (_NotExpressibleError, TypeError, ValueError, AttributeError, RecursionError):
-            # Whatever is strange about a schema, the call path checks the arguments in the end.
+            # The call path validates the arguments in any case.
             self._rules = before
             return "object"
 
 
 class _Rules:
-    """Makes the rules of one schema."""
+    """A builder of the rules of one schema."""
 
     def __init__(self, root: Schema, rules: dict[str, str], room: int) -> None:
         self._root = root
         self._rules = rules
         self._room = room
-        self._named: dict[str, str] = {}
-        self._begun: set[str] = set()  # references that are nothing but themselves so far
+        self._rule_names: dict[str, str] = {}
+        self._unfinished: set[str] = set()  # references that are being resolved, without an object or array around them
         self._depth = 0
 
     def expression(self, schema: Schema) -> str:
-        """Give an expression for the values that fit a schema."""
+        """Return the expression for the values of a schema."""
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             raise _NotExpressibleError
         try:
             return self._expression(schema)
@@ -204,15 +204,15 @@ class _Rules:
         if "$ref" in schema:
             return self._reference(schema["$ref"])
         if "const" in schema:
-            return _literal(written(schema["const"]))
+            return _literal(dump_json(schema["const"]))
         if "enum" in schema:
-            return self._rule(" | ".join(_literal(written(value)) for value in schema["enum"]))
+            return self._rule(" | ".join(_literal(dump_json(value)) for value in schema["enum"]))
         for several in ("anyOf", "oneOf"):
             if several in schema:
                 return self._rule(" | ".join(self.expression(part) for part in schema[several]))
         if "allOf" in schema:
             return self._all_of(schema)
-        return self._typed(schema)
+        return self._from_type(schema)
 
     def _all_of(self, schema: Mapping[str, Any]) -> str:
         parts = schema["allOf"]
@@ -220,23 +220,23 @@ class _Rules:
             raise _NotExpressibleError
         return self.expression(parts[0])
 
-    def _typed(self, schema: Mapping[str, Any]) -> str:
+    def _from_type(self, schema: Mapping[str, Any]) -> str:
         kind = schema.get("type", "object" if "properties" in schema else None)
         if kind is None:
             return "value"
         if isinstance(kind, list):
-            return self._rule(" | ".join(self._of_type(each, schema) for each in kind))
-        return self._of_type(kind, schema)
+            return self._rule(" | ".join(self._from_single_type(each, schema) for each in kind))
+        return self._from_single_type(kind, schema)
 
-    def _of_type(self, kind: str, schema: Mapping[str, Any]) -> str:
+    def _from_single_type(self, kind: str, schema: Mapping[str, Any]) -> str:
         if kind not in _PLAIN:
             raise _NotExpressibleError
         if kind in {"object", "array"}:
-            begun, self._begun = self._begun, set()
+            unfinished, self._unfinished = self._unfinished, set()
             try:
                 return self._object(schema) if kind == "object" else self._array(schema)
             finally:
-                self._begun = begun
+                self._unfinished = unfinished
         if kind == "string":
             if _NOT_FIRST in schema:
                 return self._rule(f'"\\"" [^{schema[_NOT_FIRST]}"\\\\\\x00-\\x1F\\x7F] char* "\\""')
@@ -250,18 +250,18 @@ class _Rules:
         return kind
 
     def _reference(self, reference: str) -> str:
-        if reference in self._begun:  # a type that is itself, or something else: llama.cpp would look for ever
+        if reference in self._unfinished:  # left recursion, which llama.cpp would follow forever
             raise _NotExpressibleError
-        name = self._named.get(reference)
+        name = self._rule_names.get(reference)
         if name is None:
-            # Named before it is made: a type may hold itself.
-            name = self._named[reference] = self._new_name()
-            self._begun.add(reference)
-            self._put(name, self.expression(self._resolved(reference)))
-            self._begun.discard(reference)
+            # Named before it is built, because a type may contain itself.
+            name = self._rule_names[reference] = self._new_name()
+            self._unfinished.add(reference)
+            self._put(name, self.expression(self._resolve(reference)))
+            self._unfinished.discard(reference)
         return name
 
-    def _resolved(self, reference: str) -> Schema:
+    def _resolve(self, reference: str) -> Schema:
         if not reference.startswith("#"):
             raise _NotExpressibleError
         found: Any = self._root
@@ -270,7 +270,7 @@ class _Rules:
             if not isinstance(found, Mapping) or key not in found:
                 raise _NotExpressibleError
             found = found[key]
-        return found  # type: ignore[no-any-return]  # what stands there is a schema, or fails as one
+        return found  # type: ignore[no-any-return]  # if it is not a schema, it is not expressible
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         properties: Mapping[str, Schema] = schema.get("properties") or {}
@@ -282,12 +282,12 @@ class _Rules:
         members = {name: self._member(name, part) for name, part in properties.items()}
         optional = [members[name] for name in properties if name not in required]
         if not required:
-            return self._rule(f'"{{" ({self._first_of(optional)})? "}}"')
+            return self._rule(f'"{{" ({self._choose_in_order(optional)})? "}}"')
         begin = ' ", " '.join(members[name] for name in properties if name in required)
         return self._rule(" ".join(['"{"', begin, *(f'(", " {member})?' for member in optional), '"}"']))
 
-    def _first_of(self, optional: Sequence[str]) -> str:
-        """Give any choice of members, in order; a rule for the rest of each keeps it linear in size."""
+    def _choose_in_order(self, optional: Sequence[str]) -> str:
+        """Return a choice of any members, in order; one rule for each rest keeps the size linear."""
         rest, choices = "", []
         for member in reversed(optional):
             choices.append(f"{member} {rest}".strip())
@@ -303,7 +303,7 @@ class _Rules:
         return self._rule(f'"{{" ({member} (", " {member})*)? "}}"')
 
     def _member(self, name: str, schema: Schema) -> str:
-        return self._rule(f"{_literal(written(name) + ': ')} {self.expression(schema)}")
+        return self._rule(f"{_literal(dump_json(name) + ': ')} {self.expression(schema)}")
 
     def _array(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems")
@@ -313,10 +313,10 @@ class _Rules:
         item = self.expression(schema.get("items", True))
         if most is not None and most <= 0:
             return '"[]"'
-        if least > _MOST_ITEMS or (most is not None and most < least):
+        if least > _MAX_ITEMS or (most is not None and most < least):
             raise _NotExpressibleError
         least_more = max(0, least - 1)
-        more = f"{{{least_more},{most - 1}}}" if most is not None and most <= _MOST_ITEMS else f"{{{least_more},}}"
+        more = f"{{{least_more},{most - 1}}}" if most is not None and most <= _MAX_ITEMS else f"{{{least_more},}}"
         items = f'{item} (", " {item}){more}'
         return self._rule(f'"[" {items} "]"' if least else f'"[" ({items})? "]"')
 
@@ -335,17 +335,17 @@ class _Rules:
             raise _NotExpressibleError
         self._rules[name] = body
         self._room -= len(body)
-        if self._room < 0 or len(self._rules) > _MOST_RULES:
+        if self._room < 0 or len(self._rules) > _MAX_RULES:
             raise _NotExpressibleError
 
 
 def _literal(text: str) -> str:
-    """Give a text as something that the grammar takes letter by letter; nothing in it can end it early."""
-    return '"' + "".join(_ESCAPES.get(letter) or _shown(letter) for letter in text) + '"'
+    """Return a text as a quoted literal of the grammar."""
+    return '"' + "".join(_ESCAPES.get(character) or _escape(character) for character in text) + '"'
 
 
-def _shown(letter: str) -> str:
-    return letter if letter.isprintable() else f"\\U{ord(letter):08X}"
+def _escape(character: str) -> str:
+    return character if character.isprintable() else f"\\U{ord(character):08X}"
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

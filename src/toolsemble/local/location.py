@@ -1,4 +1,4 @@
-"""The weights of a local model, and what to do when they are not on this machine."""
+"""The location of a local model's weights."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from toolsemble.local.weights.catalogue import entry
 _MAGIC = b"GGUF"
 
 
-def weights(name: str = "") -> Path:
-    """Give the file of a model by its name or path; refuse, saying what to do, when it is not there.
+def find_weights(name: str = "") -> Path:
+    """Return the file of a model by its name or path; raise :class:`ToolConfigurationError` if it does not exist.
 
-    Nothing is ever downloaded here. Without a name, ``TOOLSEMBLE_MODEL`` may say which file is meant.
+    This never downloads anything. Without a name, ``TOOLSEMBLE_MODEL`` may contain the path of a file.
 
-    >>> weights("/nowhere/model.gguf")
+    >>> find_weights("/nowhere/model.gguf")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; give the path of a .gguf file
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; pass the path of a .gguf file
     """
     path = located(name or None)
     if path is None:
         known = entry(name or None)
         command = f"toolsemble models pull {name}".rstrip()
         raise ToolConfigurationError(
-            f"The weights of the local model are not here ({known.file}): run `{command}` once, which downloads "
-            f"{known.size / 1e9:.1f} GB; the model takes about {known.memory / 1e9:.1f} GB of memory. Or name a file: "
-            "'local:/path/to/x.gguf'"
+            f"The weights of the local model ({known.file}) are not on this machine: run `{command}` once, which "
+            f"downloads {known.size / 1e9:.1f} GB; the model takes about {known.memory / 1e9:.1f} GB of memory. "
+            "Or pass a file: 'local:/path/to/x.gguf'"
         )
-    return _checked(path)
+    return _check_format(path)
 
 
-def _checked(path: Path) -> Path:
+def _check_format(path: Path) -> Path:
     with path.open("rb") as file:
         begin = file.read(len(_MAGIC))
     if begin != _MAGIC:
-        raise ToolConfigurationError(f"{str(path)!r} is no GGUF file: it begins with {begin!r}")
+        raise ToolConfigurationError(f"{str(path)!r} is not a GGUF file: it begins with {begin!r}")
     return path.resolve()

@@ -1,4 +1,4 @@
-"""The model that needs no key and no network: llama.cpp, in this process."""
+"""The embedded model: llama.cpp in this process, without an API key or a network."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from toolsemble.errors import ToolDefinitionError
 from toolsemble.local.engine import Engine, Setup, shared_engine
 from toolsemble.local.history import NOTE, PLAN
-from toolsemble.local.layout import Prompt, laid_out
-from toolsemble.local.location import weights
-from toolsemble.local.prompt import Offer
-from toolsemble.local.reading import PlainReading, StepReading
-from toolsemble.local.server import library
+from toolsemble.local.layout import Prompt, build_prompt
+from toolsemble.local.location import find_weights
+from toolsemble.local.prompt import LocalRequest
+from toolsemble.local.reply_reader import PlainReader, StepReader
+from toolsemble.local.server import load_library
 from toolsemble.local.weights.cache import cache_directory
 from toolsemble.models.chat import (
     Assembly,
@@ -28,27 +27,28 @@ from toolsemble.models.chat import (
     StreamEnd,
     TokenUsage,
 )
+from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.runtime.extras import required
 
-_SHORTEST_CONTEXT = 256
+_MIN_CONTEXT = 256
 
 
 class LocalModel(ChatModel):
     """A model in this process, by the name of its weights or the path of a GGUF file.
 
-    Models of the same weights share one engine, which is loaded with the first request and goes with the last of the
-    models. It works for one request at a time; others wait for their turn.
+    Models with the same weights and settings share one engine, which is loaded by the first request and unloaded with
+    the last of the models. It handles one request at a time; others wait.
 
     :param name: ``""`` for the default, ``"small"``, or a path
-    :param context: how many tokens of prompt and answer there is room for
-    :param threads: how many threads compute; as many as there are cores by default
-    :param max_tokens: how long an answer can get
+    :param context: the context size in tokens, for the prompt and the answer
+    :param threads: the number of threads; the number of cores by default
+    :param max_tokens: the most tokens of an answer
 
     >>> LocalModel("/nowhere/model.gguf")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; give the path of a .gguf file
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; pass the path of a .gguf file
     """
 
     native_output = True
@@ -61,11 +61,12 @@ class LocalModel(ChatModel):
         threads: int | None = None,
         max_tokens: int = 1024,
     ) -> None:
-        for number, least in (("context", _SHORTEST_CONTEXT), ("max_tokens", 1), ("threads", 1)):
-            _check(number, {"context": context, "max_tokens": max_tokens, "threads": threads or 1}[number], least)
-        self._library = library(type(self).__name__)
+        for setting, value, least in (("context", context, _MIN_CONTEXT), ("max_tokens", max_tokens, 1)):
+            check_count(f"LocalModel {setting}", value, least=least)
+        check_count("LocalModel threads", threads or 1, least=1)
+        self._library = load_library(type(self).__name__)
         required("httpcore2", extra="local", user=type(self).__name__)
-        self._setup = Setup(weights(str(name)), context, threads or 0, cache_directory() / "prefixes")
+        self._setup = Setup(find_weights(str(name)), context, threads or 0, cache_directory() / "prefixes")
         self._max_tokens = max_tokens
         self._engine: Engine | None = None
 
@@ -74,11 +75,11 @@ class LocalModel(ChatModel):
 
     @property
     def path(self) -> Path:
-        """The weights."""
+        """The file of the weights."""
         return self._setup.path
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Give the whole reply."""
+        """Return the complete reply."""
         assembly = Assembly()
         async with aclosing(self.stream(request)) as chunks:
             async for chunk in chunks:
@@ -86,67 +87,62 @@ class LocalModel(ChatModel):
         return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        """Give the reply piece by piece; closing it in the middle stops the computation."""
-        offer = Offer(request)
-        turns = offer.opening(), offer.history.turns
-        engine = await self._loaded()
+        """Yield the reply in pieces; closing the generator stops the computation."""
+        local = LocalRequest(request)
+        turns = local.opening_turns(), local.history.turns
+        engine = await self._load_engine()
         async with engine.turn():
-            room = min(self._setup.context, await engine.room())
-            prompt = await laid_out(engine, *turns, room - min(self._max_tokens, room // 4))
+            room = min(self._setup.context, await engine.context_size())
+            prompt = await build_prompt(engine, *turns, room - min(self._max_tokens, room // 4))
             await engine.prepare(prompt.tokens[: prompt.prefix])
             settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
             settings["n_predict"] = min(settings.pop("max_tokens"), room - len(prompt.tokens))
-            ways, repeated, spent = iter(offer.ways()), True, 0
+            attempts, repeated, spent = iter(local.attempts()), True, 0
             while repeated:
-                way = next(ways)
-                reading, told = offer.reading(way), {**settings, **offer.settings(way)}
-                async with aclosing(_read(engine, prompt, told, reading, spent)) as chunks:
+                attempt = next(attempts)
+                reader, options = local.make_reader(attempt), {**settings, **local.settings(attempt)}
+                async with aclosing(_generate(engine, prompt, options, reader, spent)) as chunks:
                     async for chunk in chunks:
                         yield chunk
-                repeated = reading.repeated
-                spent += reading.tokens
+                repeated = reader.repeated
+                spent += reader.tokens
 
-    async def _loaded(self) -> Engine:
+    async def _load_engine(self) -> Engine:
         if self._engine is None:
-            # In a thread of its own, as it may take a while to read the file.
+            # In a thread, because reading the file may take long.
             self._engine = await asyncio.wrap_future(THREADS.submit(shared_engine, self._setup, self._library))
         return self._engine
 
 
 def named(_provider: str, rest: str) -> ChatModel:
-    """Give the model of a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
+    """Return the model with a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
     return LocalModel(rest)
 
 
-async def _read(
-    engine: Engine, prompt: Prompt, settings: dict[str, Any], reading: PlainReading | StepReading, spent: int
+async def _generate(
+    engine: Engine, prompt: Prompt, settings: dict[str, Any], reader: PlainReader | StepReader, spent: int
 ) -> AsyncGenerator[Chunk, None]:
-    async with aclosing(engine.generated(prompt.tokens, settings)) as pieces:
+    async with aclosing(engine.generate(prompt.tokens, settings)) as pieces:
         async for piece in pieces:
-            for chunk in reading.add(piece.text):
+            for chunk in reader.add(piece.text):
                 yield chunk
             if piece.end is not None:
-                for chunk in _ended(reading, piece.end, spent):
+                for chunk in _end_chunks(reader, piece.end, spent):
                     yield chunk
 
 
-def _ended(reading: PlainReading | StepReading, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:
-    reading.tokens = end["tokens_predicted"]
-    if reading.repeated:
+def _end_chunks(reader: PlainReader | StepReader, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:
+    reader.tokens = end["tokens_predicted"]
+    if reader.repeated:
         return
-    yield from reading.end()
+    yield from reader.end()
     cut = end["stop_type"] == "limit"
-    reason: StopReason = "length" if cut else "calls" if reading.called else "stop"
-    usage = TokenUsage(end["tokens_evaluated"], spent + reading.tokens, end["timings"]["cache_n"])
-    yield StreamEnd(usage, reason, _details(reading) if reading.called else None)
+    reason: StopReason = "length" if cut else "calls" if reader.called else "stop"
+    usage = TokenUsage(end["tokens_evaluated"], spent + reader.tokens, end["timings"]["cache_n"])
+    yield StreamEnd(usage, reason, _details(reader) if reader.called else None)
 
 
-def _details(reading: PlainReading | StepReading) -> dict[str, Any] | None:
-    """Give what the model thought before a call; the last of a plan is the answer, which need not be kept."""
-    thoughts = {PLAN: list(reading.plan[:-1]), NOTE: reading.note}
+def _details(reader: PlainReader | StepReader) -> dict[str, Any] | None:
+    """Return the model's plan and note before a call; the last entry of a plan is the answer, which is omitted."""
+    thoughts = {PLAN: list(reader.plan[:-1]), NOTE: reader.note}
     return {name: thought for name, thought in thoughts.items() if thought} or None
-
-
-def _check(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ToolDefinitionError(f"LocalModel {name} must be a whole number from {least} on, not {value!r:.80}")

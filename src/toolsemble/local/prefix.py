@@ -1,7 +1,7 @@
-"""Beginnings of prompts, computed once for this machine.
+"""The cache of prompt prefixes on disk.
 
-Whoever offers the same tools begins with the same thousand tokens, and computing them takes most of the time of a
-first answer. What comes of it is kept in files, which a later process reads in a fraction of a second.
+Prompts with the same tools begin with the same thousand tokens, whose computation takes most of the time of a first
+answer. The result is stored in files, which a later process loads in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from toolsemble.errors import ModelError
-from toolsemble.local.wire import Wire
+from toolsemble.local.client import ServerClient
 from toolsemble.runtime.concurrency import THREADS
 
-_SHORTEST = 128  # tokens that are computed faster than a file is worth
-_MOST_BYTES = 512 * 2**20
-_ENDING = ".kv"
+_MIN_TOKENS = 128  # fewer are computed faster than a file is loaded
+_MAX_BYTES = 512 * 2**20
+_SUFFIX = ".kv"
 
 
-class Prefixes:
-    """The files of one model."""
+class PrefixCache:
+    """The cached prefixes of one model."""
 
     def __init__(self, folder: Path | None, model: str) -> None:
         self._folder = folder
@@ -33,8 +33,8 @@ class Prefixes:
         self._seen: set[str] = set()
 
     @classmethod
-    def at(cls, folder: Path | None, model: str) -> Prefixes:
-        """Give the files in a folder, which is made; where that is not possible, nothing is kept."""
+    def open(cls, folder: Path | None, model: str) -> PrefixCache:
+        """Return the cache in a folder, which is created; without a cache if that fails."""
         try:
             if folder is not None:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,60 +44,60 @@ class Prefixes:
 
     @property
     def folder(self) -> str:
-        """The folder as llama.cpp wants it; empty for none."""
+        """The folder in llama.cpp's notation; "" if there is no cache."""
         return "" if self._folder is None else f"{self._folder}{os.sep}"
 
-    async def prepare(self, wire: Wire, prefix: Sequence[int]) -> None:
-        """Have a prefix computed or read; a second time there is nothing to do, as llama.cpp keeps it itself."""
+    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> None:
+        """Compute or load a prefix, once for each process: then llama.cpp has it in memory."""
         name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
-        if self._folder is None or name in self._seen or len(prefix) < _SHORTEST:
+        if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
             return
-        found = await asyncio.wrap_future(THREADS.submit(_found, self._folder, name))
-        if found is None or not await _moved(wire, "restore", found):
-            await wire.asked("/completion", {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True})
-            await self._write(wire, self._folder, name)
+        found = await asyncio.wrap_future(THREADS.submit(_find, self._folder, name))
+        if found is None or not await _transfer(client, "restore", found):
+            await client.request("/completion", {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True})
+            await self._write(client, self._folder, name)
         self._seen.add(name)
 
-    async def _write(self, wire: Wire, folder: Path, name: str) -> None:
-        # Another process may read it at any time: it is there as a whole, or not at all.
-        begun = folder / f"{secrets.token_hex(8)}.part"
-        if await _moved(wire, "save", begun):
-            await asyncio.wrap_future(THREADS.submit(_finish, begun, name))
+    async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
+        # Another process may read the file at any time, so it must appear as a whole.
+        partial = folder / f"{secrets.token_hex(8)}.part"
+        if await _transfer(client, "save", partial):
+            await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
 
 
-def _found(folder: Path, name: str) -> Path | None:
-    """Give the file of a prefix, if there is one and it is as it was written: llama.cpp would end the process.
+def _find(folder: Path, name: str) -> Path | None:
+    """Return the file of a prefix if it exists and is intact: llama.cpp would end the process on a damaged file.
 
-    It counts as used now, as what was not used for longest goes first.
+    Its modification time is updated, because the least recently used files are deleted first.
     """
-    for path in folder.glob(f"{name}-*{_ENDING}"):
+    for path in folder.glob(f"{name}-*{_SUFFIX}"):
         with suppress(OSError):
-            if path.name == _whole_name(path, name):
+            if path.name == _digest_name(path, name):
                 os.utime(path)
                 return path
     return None
 
 
-def _finish(begun: Path, name: str) -> None:
-    """Give a file its name, and delete others down to a bounded size; a full disk costs time, not the answer."""
+def _finish(partial: Path, name: str) -> None:
+    """Rename a file to its final name, and delete old files down to a maximum size; errors of the disk are ignored."""
     with suppress(OSError):
-        path = begun.replace(begun.with_name(_whole_name(begun, name)))
+        path = partial.replace(partial.with_name(_digest_name(partial, name)))
         size = 0
-        for other in sorted(path.parent.glob(f"*{_ENDING}"), key=lambda each: each.stat().st_mtime, reverse=True):
+        for other in sorted(path.parent.glob(f"*{_SUFFIX}"), key=lambda each: each.stat().st_mtime, reverse=True):
             size += other.stat().st_size
-            if size > _MOST_BYTES and other != path:
+            if size > _MAX_BYTES and other != path:
                 other.unlink()
 
 
-def _whole_name(path: Path, name: str) -> str:
+def _digest_name(path: Path, name: str) -> str:
     with path.open("rb") as file:
-        return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_ENDING}"
+        return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_SUFFIX}"
 
 
-async def _moved(wire: Wire, action: str, path: Path) -> bool:
-    """Whether llama.cpp could save what it has computed, or read what it had saved."""
+async def _transfer(client: ServerClient, action: str, path: Path) -> bool:
+    """Save or restore the state of llama.cpp; return whether it succeeded."""
     try:
-        said: Any = await wire.asked(f"/slots/0?action={action}", {"filename": path.name})
+        response: Any = await client.request(f"/slots/0?action={action}", {"filename": path.name})
     except ModelError:
         return False
-    return bool(said)
+    return bool(response)

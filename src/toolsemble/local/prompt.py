@@ -1,6 +1,6 @@
-"""What the model is shown: the tools as lines, eight examples, and the conversation as steps.
+"""The prompt of the local model: tools as lines, eight example dialogues, and the conversation as steps.
 
-Made for models so small that they are lost in the JSON Schemas that larger ones are given.
+Made for small models, which cannot follow the JSON Schemas that larger models get.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.local.demonstration import Demonstrations
-from toolsemble.local.grammar import begun_otherwise, holds_json, step_grammar, written
-from toolsemble.local.history import History, Said, Turn, parsed
-from toolsemble.local.reading import PlainReading, StepReading
+from toolsemble.local.grammar import dump_json, forbid_same_start, holds_json, step_grammar
+from toolsemble.local.history import History, PromptMessage, Turn, parse_json
+from toolsemble.local.reply_reader import PlainReader, StepReader
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import SystemMessage, ToolMessage
 
 FINAL = "final_answer"
-"""The name by which the model answers, in place of calling a tool."""
+"""The name of the call with which the model answers."""
 
-Way: TypeAlias = Literal["as it likes", "begun otherwise", "otherwise", "answer"]
-"""How a step is asked for."""
+Attempt: TypeAlias = Literal["first", "other start", "sampled", "answer"]
+"""The way a step is requested; see :meth:`LocalRequest.attempts`."""
 
-_UNSURE = {"temperature": 0.8, "seed": 7}  # the same each time
-_LONGEST_DESCRIPTION = 2000
+_SAMPLING = {"temperature": 0.8, "seed": 7}  # a fixed seed, for reproducible replies
+_MAX_DESCRIPTION = 2000
 _TEXT: dict[str, Any] = {
     "type": "object",
     "properties": {"text": {"type": "string", "minLength": 1}},
@@ -31,8 +31,8 @@ _TEXT: dict[str, Any] = {
 }
 
 
-class Offer:
-    """What a model can do in one request."""
+class LocalRequest:
+    """A request to the local model: its prompt, and the grammar and the reader of the next step."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
@@ -48,82 +48,81 @@ class Offer:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tools that may be called."""
+        """The names of the tools that can be called."""
         return [] if self._request.tool_choice == "none" else [each.name for each in self._specifications]
 
     @property
     def can_answer(self) -> bool:
-        """Whether the model may answer at all."""
+        """Whether the model may answer without a call."""
         return self._request.tool_choice != "required" or not self._specifications
 
     @property
-    def plans(self) -> bool:
+    def begins_with_plan(self) -> bool:
         """Whether the next step begins with a plan."""
         return self.history.is_new and not self.is_chat
 
     @property
     def may_answer(self) -> bool:
-        """Whether the next step may be the answer: not while the model has planned to do more."""
+        """Whether the next step may be the answer: not before all planned tools were used."""
         return self.can_answer and not set(self.history.left).intersection(self.names)
 
-    def ways(self) -> list[Way]:
-        """Give how the next step is asked for, each in case that the one before gave a call that was made before.
+    def attempts(self) -> list[Attempt]:
+        """Return the attempts for the next step; each is used if the one before repeated an earlier call.
 
-        A small model that does not know how to go on says the same again, for ever. After a call that failed it finds
-        another one when it must begin with another letter, or is less sure of itself; in the end it has to answer.
+        A small model that cannot continue repeats itself forever. After a failed call it finds another one if the first
+        character must differ, or if tokens are sampled; at last it has to answer.
         """
         if self.is_chat or not self.can_answer:
-            return ["as it likes"]
+            return ["first"]
         if self.history.failed is None:
-            return ["as it likes", "answer"]
-        return ["as it likes", "begun otherwise", "otherwise", "answer"]
+            return ["first", "answer"]
+        return ["first", "other start", "sampled", "answer"]
 
-    def settings(self, way: Way) -> dict[str, Any]:
-        """Give what llama.cpp is told."""
+    def settings(self, attempt: Attempt) -> dict[str, Any]:
+        """Return the settings for llama.cpp."""
         if self.is_chat:
             return {}
-        return {"grammar": self.grammar(way), **(_UNSURE if way == "otherwise" else {})}
+        return {"grammar": self.grammar(attempt), **(_SAMPLING if attempt == "sampled" else {})}
 
-    def reading(self, way: Way) -> PlainReading | StepReading:
-        """Give how the step is read."""
+    def make_reader(self, attempt: Attempt) -> PlainReader | StepReader:
+        """Return the reader of the step."""
         if self.is_chat:
-            return PlainReading()
-        made = self.history.made if self.can_answer and way != "answer" else ()
-        return StepReading(self.names, self.final, structured=self.structured, made=made)
+            return PlainReader()
+        made = self.history.made if self.can_answer and attempt != "answer" else ()
+        return StepReader(self.names, self.final, structured=self.structured, made=made)
 
-    def grammar(self, way: Way = "as it likes") -> str:
-        """Give the grammar of the next step."""
+    def grammar(self, attempt: Attempt = "first") -> str:
+        """Return the grammar of the next step."""
         arguments: dict[str, Mapping[str, Any] | None] = {}
-        if self.names and way != "answer":
+        if self.names and attempt != "answer":
             arguments |= {each.name: each.parameters for each in self._specifications}
         failed = self.history.failed
-        if way == "begun otherwise" and failed is not None and failed.name in arguments:
-            arguments[failed.name] = begun_otherwise(arguments[failed.name], parsed(failed.json))
-        if way == "answer" or self.may_answer:
+        if attempt == "other start" and failed is not None and failed.name in arguments:
+            arguments[failed.name] = forbid_same_start(arguments[failed.name], parse_json(failed.json))
+        if attempt == "answer" or self.may_answer:
             arguments[self.final] = self._answer_schema
-        return step_grammar(arguments, self.final, "plan" if self.plans else "note")
+        return step_grammar(arguments, self.final, "plan" if self.begins_with_plan else "note")
 
-    def opening(self) -> list[Turn]:
-        """Give what the model is shown before the conversation."""
+    def opening_turns(self) -> list[Turn]:
+        """Return the turns before the conversation: the system message and the examples."""
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
-            return [(Said("system", own or "You are a helpful assistant."),)]
-        needed = {each.name: _members(each.parameters)[1] for each in self._specifications}
-        return [(Said("system", self._system(own)),), *Demonstrations(needed, self.final).turns()]
+            return [(PromptMessage("system", own or "You are a helpful assistant."),)]
+        needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications}
+        return [(PromptMessage("system", self._system(own)),), *Demonstrations(needed, self.final).turns()]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
         return self._request.output_schema or _TEXT
 
     def _system(self, own: str) -> str:
-        """Give what the model is told: at length what each tool can do, and at the end, in short, what there is."""
-        details = [_details(each.name, each.description, each.parameters) for each in self._specifications]
-        tools = [_line(each.name, each.description, each.parameters) for each in self._specifications]
-        answer = _line(self.final, _ANSWERS, self._answer_schema if self.structured else _SHOWN_TEXT)
+        """Return the system message: the details of each tool, the rules, and a line for each tool at the end."""
+        details = [_format_details(each.name, each.description, each.parameters) for each in self._specifications]
+        tools = [_format_line(each.name, each.description, each.parameters) for each in self._specifications]
+        answer = _format_line(self.final, _ANSWERS, self._answer_schema)
         return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
 
 
-_SHOWN_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "
@@ -135,48 +134,48 @@ _RULES = (
 )
 
 
-def _details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
-    """Give all that there is to say about a tool, beside the line that has the most important of it."""
-    _, more = _sentences(description)
-    properties, required = _members(schema)
-    other = ", ".join(f"{key}: {_kind(part)}" for key, part in properties.items() if key not in required)
-    said = " ".join(filter(None, [more, f"Optional: {other}." if other else ""]))
-    return f"{name}: {said}" if said else ""
+def _format_details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
+    """Return the rest of a tool's description and its optional parameters, which are not in its line."""
+    _, more = _split_first_sentence(description)
+    properties, required = _parameters(schema)
+    other = ", ".join(f"{key}: {_type_name(part)}" for key, part in properties.items() if key not in required)
+    text = " ".join(filter(None, [more, f"Optional: {other}." if other else ""]))
+    return f"{name}: {text}" if text else ""
 
 
-def _line(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
-    """Give a tool as a line, without what may be left out: small models fill in whatever they see."""
-    properties, required = _members(schema)
-    needed = ", ".join(f"{key}: {_kind(part)}" for key, part in properties.items() if key in required)
-    return f"- {name}({needed}): {_sentences(description)[0]}"
+def _format_line(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
+    """Return a tool as one line, without optional parameters: small models fill in whatever they see."""
+    properties, required = _parameters(schema)
+    needed = ", ".join(f"{key}: {_type_name(part)}" for key, part in properties.items() if key in required)
+    return f"- {name}({needed}): {_split_first_sentence(description)[0]}"
 
 
-def _members(schema: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], Sequence[str]]:
+def _parameters(schema: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], Sequence[str]]:
     return (schema or {}).get("properties") or {}, (schema or {}).get("required") or ()
 
 
-def _sentences(description: str) -> tuple[str, str]:
-    """Give the first sentence, and the rest."""
-    said = re.sub(r"\s+", " ", description).strip()[:_LONGEST_DESCRIPTION]
-    end = _SENTENCE.search(said)
-    return (said[: end.end()], said[end.end() :].strip()) if end else (said, "")
+def _split_first_sentence(description: str) -> tuple[str, str]:
+    """Return the first sentence, and the rest."""
+    text = re.sub(r"\s+", " ", description).strip()[:_MAX_DESCRIPTION]
+    end = _SENTENCE.search(text)
+    return (text[: end.end()], text[end.end() :].strip()) if end else (text, "")
 
 
 _SENTENCE = re.compile(r"[.!?](?= [A-Z])")
 
 
-def _kind(schema: Any) -> str:
-    """Give a type in a word or two."""
+def _type_name(schema: Any) -> str:
+    """Return a short name of a schema's type."""
     if not isinstance(schema, Mapping):
         return "any"
     if "enum" in schema:
-        return "|".join(written(value) for value in schema["enum"])[:200]
+        return "|".join(dump_json(value) for value in schema["enum"])[:200]
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return "|".join(_kind(part) for part in schema[several])
+            return "|".join(_type_name(part) for part in schema[several])
     if holds_json(schema):
         return "JSON"
     kind = schema.get("type", "any")
     if kind == "array":
-        return f"{_kind(schema.get('items', {}))}[]"
+        return f"{_type_name(schema.get('items', {}))}[]"
     return "|".join(kind) if isinstance(kind, list) else str(kind)

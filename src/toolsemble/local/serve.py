@@ -1,4 +1,4 @@
-"""llama.cpp's own server, which speaks the wire format of OpenAI, for other programs on this machine."""
+"""llama.cpp's own server with an OpenAI-compatible API, for other programs on this machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from os import PathLike
 
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.local.location import weights
-from toolsemble.local.server import library, started
+from toolsemble.local.location import find_weights
+from toolsemble.local.server import load_library, start_server
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A server that runs."""
+class RunningServer:
+    """A running server."""
 
     base_url: str
-    """Where it is, as clients of OpenAI want it."""
+    """The base URL for OpenAI clients."""
     api_key: str = field(repr=False)
-    """What every request has to carry."""
+    """The key that every request must have."""
 
 
 @contextmanager
@@ -31,29 +31,29 @@ def serve(
     api_key: str | None = None,
     *,
     context: int = 8192,
-) -> Iterator[Served]:
-    """Run the server for as long as the block lasts.
+) -> Iterator[RunningServer]:
+    """Run the server until the end of the block.
 
-    >>> with serve("/nowhere/model.gguf") as served:
-    ...     print(served.base_url)
+    >>> with serve("/nowhere/model.gguf") as server:
+    ...     print(server.base_url)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; give the path of a .gguf file
+    toolsemble.errors.ToolConfigurationError: There is no file '/nowhere/model.gguf'; pass the path of a .gguf file
 
     :param path: a GGUF file, or the name of weights
-    :param host: the address to listen at; the default is reached from this machine only
-    :param port: the port; 0 for any that is free
-    :param api_key: what requests have to carry; a new one by default, as anybody on this machine reaches a port
+    :param host: the address to listen on; by default only this machine can connect
+    :param port: the port; 0: any free port
+    :param api_key: the key that requests must have; a new one by default, because any user of this machine can connect
     """
-    module = library("serve")
-    file, key = weights(str(path)), api_key or secrets.token_urlsafe(32)
+    module = load_library("serve")
+    file, key = find_weights(str(path)), api_key or secrets.token_urlsafe(32)
     try:
-        server = started(module, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
+        running = start_server(module, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
     except RuntimeError as problem:
         raise ToolConfigurationError(
-            f"llama.cpp cannot serve {file.name} at {host}:{port}: the port is taken, or the file cannot be loaded"
+            f"llama.cpp cannot serve {file.name} at {host}:{port}: the port is in use, or the file cannot be loaded"
         ) from problem
     try:
-        yield Served(f"{server.listening_address}/v1", key)
+        yield RunningServer(f"{running.listening_address}/v1", key)
     finally:
-        del server  # which waits until it has stopped
+        del running  # the destructor waits until it has stopped

@@ -1,4 +1,4 @@
-"""The server of llama.cpp, inside of this process."""
+"""llama.cpp's server inside this process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from toolsemble.runtime.extras import required
 
-_WAITING = "OMP_WAIT_POLICY"
-_ALWAYS = {
+_WAIT_POLICY = "OMP_WAIT_POLICY"
+_SETTINGS = {
     "n_parallel": 1,
-    "no_extra_bufts": True,  # repacked weights would be held a second time
+    "no_extra_bufts": True,  # repacked weights would take their memory twice
     "warmup": False,
     "ui": False,
     "use_jinja": True,
@@ -23,38 +23,38 @@ _ALWAYS = {
 }
 
 
-def library(user: str) -> ModuleType:
-    """Give llama.cpp's Python module, or refuse with what to install."""
-    # Threads that wait for each other by turning round and round take several times as long on a machine where others
-    # work as well; how they wait is read from the environment when the module is loaded, and only then.
-    policy = os.environ.get(_WAITING)
-    os.environ[_WAITING] = policy or "passive"
+def load_library(user: str) -> ModuleType:
+    """Return llama.cpp's Python module; raise with the install command if it is missing."""
+    # Threads that spin while they wait are several times slower on a busy machine. The policy is read from the
+    # environment when the module is loaded, and only then.
+    policy = os.environ.get(_WAIT_POLICY)
+    os.environ[_WAIT_POLICY] = policy or "passive"
     try:
         return required("xllamacpp", extra="local", user=user)
     finally:
         if policy is None:
-            del os.environ[_WAITING]
+            del os.environ[_WAIT_POLICY]
 
 
-def started(module: ModuleType, path: str, key: str, settings: Mapping[str, Any], threads: int = 0) -> Any:
-    """Give a server that works, or raise a ``RuntimeError`` when it cannot load the file or listen at its address.
+def start_server(module: ModuleType, path: str, key: str, settings: Mapping[str, Any], threads: int = 0) -> Any:
+    """Return a running server; raise RuntimeError if it cannot load the file or listen on its address.
 
-    :param key: what every request has to carry, as a port is open to every user of this machine
+    :param key: the key that every request must have, because any user of this machine can connect to the port
     """
     parameters = module.CommonParams()
     parameters.model.path = path
     parameters.api_keys = [key]
-    for name, value in {**_ALWAYS, **settings}.items():
+    for name, value in {**_SETTINGS, **settings}.items():
         setattr(parameters, name, value)
     if threads:
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     server = module.Server(parameters)
-    _wait(server.listening_address, key)
+    _wait_ready(server.listening_address, key)
     return server
 
 
-def _wait(address: str, key: str) -> None:
-    """Wait until the server takes tasks: one that is given up before that never ends."""
+def _wait_ready(address: str, key: str) -> None:
+    """Wait until the server accepts tasks: one that is stopped earlier never ends."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc)
     try:
         connection.request("GET", "/slots", headers={"Authorization": f"Bearer {key}"})

@@ -1,1 +1,1 @@
-"""Several tools as one call, without a model in between."""
+"""Pipelines: several tools combined into one tool, without a model call between them."""

@@ -1,4 +1,4 @@
-"""The parameters that several tools take together, or a list of one tool's: what a model is shown of branches."""
+"""The arguments of combined tools: the union of several tools' parameters, or a list of one tool's arguments."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
-from toolsemble.pipeline.handoff import as_handed, items_of, shown_input
+from toolsemble.pipeline.handoff import as_handoff, read_items, unwrap_input
 from toolsemble.schema.display import to_display
 from toolsemble.schema.json_schema import SchemaArguments, hide_values
 from toolsemble.schema.portable import make_portable
 from toolsemble.schema.problem import MismatchError, Problem
 
 
-class LaterArguments(ABC):
-    """Arguments by a schema that is made when it is first needed: in the middle of a pipeline it never is."""
+class LazyArguments(ABC):
+    """Arguments whose JSON Schema is built on first use; inside a pipeline it is never needed."""
 
     ignored: frozenset[str] = frozenset()
     init_only = ""
@@ -27,50 +27,50 @@ class LaterArguments(ABC):
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema that the arguments fit."""
-        return self._given.schema
+        """The JSON Schema of the arguments."""
+        return self._arguments.schema
 
     def validate(self, text: str) -> Any:
-        """Give the values that JSON text holds, or raise :class:`MismatchError`."""
-        return self._given.validate(text)
+        """Return the values of a JSON text, or raise :class:`MismatchError`."""
+        return self._arguments.validate(text)
 
     def holds(self, _: Any) -> bool:
-        """Give False: a schema makes no type of its own."""
+        """Return False: a schema has no Python type."""
         return False
 
     def take(self, value: Any) -> Any:
-        """Give the values that a Python object holds, or raise :class:`MismatchError`."""
-        return self._given.take(value)
+        """Return the validated values of a Python object, or raise :class:`MismatchError`."""
+        return self._arguments.take(value)
 
     def wrong_keys(self, mismatch: MismatchError) -> None:
-        """Give None: whatever does not fit, any key may be to blame."""
-        return self._given.wrong_keys(mismatch)
+        """Return None: the error does not say which keys are wrong."""
+        return self._arguments.wrong_keys(mismatch)
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
-        """Give what is wrong with a value, in words, and how many problems there are beyond."""
-        return self._given.problems(text, value, mismatch)
+        """Return the problems of a value, and how many more there are."""
+        return self._arguments.problems(text, value, mismatch)
 
     @property
     @abstractmethod
     def secret_keys(self) -> frozenset[str]:
-        """The parameters that are secrets or have some inside."""
+        """The parameters that are secrets or contain secrets."""
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - as it is handed
-        """Give the input as JSON values that nobody else holds, whether a model gave it or a step before."""
-        # No tool has read it yet: what will be a secret is plain text here.
-        return hide_values(shown(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - by protocol
+        """Return the input as new JSON values, whether it comes from a model or from the previous step."""
+        # No tool has read the input yet, so secrets are still plain text.
+        return hide_values(display_input(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     @cached_property
-    def _given(self) -> SchemaArguments:
-        return SchemaArguments(self.owner, self._made())
+    def _arguments(self) -> SchemaArguments:
+        return SchemaArguments(self.owner, self._build_schema())
 
     @abstractmethod
-    def _made(self) -> dict[str, Any]:
-        """Make the schema."""
+    def _build_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
 
 
-class UnitedArguments(LaterArguments):
-    """The parameters of all branches; required is what every one of those that run needs."""
+class CombinedArguments(LazyArguments):
+    """The parameters of all branches; those that every possible run needs are required."""
 
     def __init__(self, owner: str, branches: Sequence[ToolDefinition], *, all_run: bool) -> None:
         super().__init__(owner)
@@ -79,16 +79,16 @@ class UnitedArguments(LaterArguments):
 
     @property
     def secret_keys(self) -> frozenset[str]:
-        """The parameters that are secrets for one of the branches."""
-        return frozenset(key for each in self._branches for key in secrets_of(each))
+        """The parameters that are secrets in at least one branch."""
+        return frozenset(key for each in self._branches for key in secret_parameters(each))
 
-    def _made(self) -> dict[str, Any]:
+    def _build_schema(self) -> dict[str, Any]:
         schemas = [make_portable(each.schema())[0] for each in self._branches]
         properties: dict[str, Any] = {}
         for schema in schemas:
             for name, each in schema.get("properties", {}).items():
                 known = properties.setdefault(name, each)
-                # Each branch checks for itself; the model only has to know what can be sent.
+                # Each branch validates its own input; the model only needs to know what it can send.
                 properties[name] = known if known == each else {"anyOf": [known, each]}
         required = [set(schema.get("required", ())) for schema in schemas]
         needed = set.union(*required) if self._all_run else set.intersection(*required)
@@ -98,8 +98,8 @@ class UnitedArguments(LaterArguments):
         return {**made, "additionalProperties": False} if closed else made
 
 
-class ListArguments(LaterArguments):
-    """A list of what one tool takes, under the name ``items``."""
+class ListArguments(LazyArguments):
+    """A list of the arguments of one tool, named ``items``."""
 
     def __init__(self, owner: str, item: ToolDefinition) -> None:
         super().__init__(owner)
@@ -107,50 +107,52 @@ class ListArguments(LaterArguments):
 
     @property
     def secret_keys(self) -> frozenset[str]:
-        """The list, when its items have secrets inside."""
-        return frozenset({"items"} if secrets_of(self._item) else ())
+        """``items`` if the items contain secrets."""
+        return frozenset({"items"} if secret_parameters(self._item) else ())
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - as it is handed
-        """Give the list as a model would send it, so that a reviewer can edit it; what is none, as it is."""
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - by protocol
+        """Return the list as a model would send it, so that a reviewer can edit it; another value as JSON values."""
         try:
-            hidden = frozenset() if reveal else secrets_of(self._item)
+            hidden = frozenset() if reveal else secret_parameters(self._item)
             return {
-                "items": [hide_values(to_display(each, reveal=reveal), hidden) for each in items_of(as_handed(value))]
+                "items": [
+                    hide_values(to_display(each, reveal=reveal), hidden) for each in read_items(as_handoff(value))
+                ]
             }
         except ToolExecutionError:
-            return shown(value, reveal=reveal)
+            return display_input(value, reveal=reveal)
 
-    def _made(self) -> dict[str, Any]:
+    def _build_schema(self) -> dict[str, Any]:
         item = {"type": "string"} if self._item.arguments is None else make_portable(self._item.schema())[0]
         items = {"type": "array", "items": item, "description": "The items, in order"}
         return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
 
 
-def secrets_of(definition: ToolDefinition) -> frozenset[str]:
-    """Give the parameters of a tool that are secrets or have some inside.
+def secret_parameters(definition: ToolDefinition) -> frozenset[str]:
+    """Return the parameters of a tool that are secrets or contain secrets.
 
     >>> from toolsemble.definition.definition import string_definition
-    >>> secrets_of(string_definition("shout", "Says it louder", str.upper))
+    >>> secret_parameters(string_definition("shout", "Says it louder", str.upper))
     frozenset()
     """
     return frozenset() if definition.arguments is None else definition.arguments.secret_keys
 
 
-def shown_text(value: Any, **_: bool) -> str:
-    """Give an input of text tools as the text that they get, so that a reviewer can edit it.
+def display_text(value: Any, **_: bool) -> str:
+    """Return the input of text tools as text, so that a reviewer can edit it.
 
-    >>> from toolsemble.pipeline.handoff import Handed
-    >>> shown_text(Handed("3 hits", {"hits": (1, 2, 3)}))
+    >>> from toolsemble.pipeline.handoff import Handoff
+    >>> display_text(Handoff("3 hits", {"hits": (1, 2, 3)}))
     '3 hits'
     """
-    return as_handed(value).written
+    return as_handoff(value).as_text
 
 
-def shown(value: Any, *, reveal: bool = False) -> Any:
-    """Give an input as JSON values that nobody else holds, with secrets hidden unless they are to be revealed.
+def display_input(value: Any, *, reveal: bool = False) -> Any:
+    """Return an input as new JSON values; secrets are masked unless ``reveal`` is true.
 
-    >>> from toolsemble.pipeline.handoff import Handed
-    >>> shown(Handed("3 hits", {"hits": (1, 2, 3)}))
+    >>> from toolsemble.pipeline.handoff import Handoff
+    >>> display_input(Handoff("3 hits", {"hits": (1, 2, 3)}))
     {'hits': [1, 2, 3]}
     """
-    return to_display(shown_input(value), reveal=reveal)
+    return to_display(unwrap_input(value), reveal=reveal)

@@ -1,4 +1,4 @@
-"""The flows of tools whose parts do not stand in one line: all at once, one for each item, one of two."""
+"""The flows of combined tools: run all parts in parallel, one part for each item, or one of two parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from toolsemble.definition.definition import ToolDefinition, asking_in, dried
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
-from toolsemble.pipeline.branch import Branch, handed_to
-from toolsemble.pipeline.handoff import Handed, as_handed, items_of
-from toolsemble.pipeline.join import Spread, dry_together, together
-from toolsemble.pipeline.return_types import either, given_by, named
-from toolsemble.pipeline.undo import in_time, undone, with_undone
+from toolsemble.pipeline.branch import Branch, split_input
+from toolsemble.pipeline.handoff import Handoff, as_handoff, read_items
+from toolsemble.pipeline.join import ParallelParts, join_dry_results, join_results
+from toolsemble.pipeline.return_types import dict_type, return_type, union_type
+from toolsemble.pipeline.undo import add_undone, fail_if_late, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.shape import shaped
 from toolsemble.work.body import Apply
@@ -24,185 +24,178 @@ from toolsemble.work.snapshot import copied
 
 
 @dataclass(frozen=True, slots=True)
-class Fan:
-    """All parts at the same time, on the same input."""
+class FanOut:
+    """A flow that runs all parts in parallel on the same input."""
 
     branches: tuple[Branch, ...]
     """The parts."""
     merge: Callable[[dict[str, ToolResult]], Any] | None
-    """Makes one result of theirs."""
+    """Merges the results into one; None returns them as a dict."""
     fail_fast: bool
     """Whether one failure cancels the others."""
     dry: bool = False
-    """Whether nothing is run, so that there is nothing to merge."""
+    """Whether this is a dry run: no part runs, and there is nothing to merge."""
     asking: tuple[ToolDefinition, ...] = field(init=False)
-    """The parts, at every depth, that ask a reviewer whenever their turn comes."""
+    """The parts, at every depth, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "asking", asking_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
-        """Walk the parts; give their results by name, or what a function makes of them."""
+        """Run the parts; return their results by name, or the merged result."""
         check_reviewer(self.asking, context)
-        parts = list(zip(self.branches, handed_to(self.branches, value), strict=True))
-        if walk.approved:
-            parts = _apart(parts)
-        spread = Spread(parts, fail_fast=self.fail_fast)
+        parts = list(zip(self.branches, split_input(self.branches, value), strict=True))
+        parallel = ParallelParts(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
-        return (yield from spread.walk(len(self.branches), context, walk, own, partial(self._merged, context, own)))
+        merge = partial(self._merge_results, context, own)
+        return (yield from parallel.walk(len(self.branches), context, walk, own, merge))
 
-    def _merged(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
+    def _merge_results(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
         results_by_name = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
         if self.dry:
-            return dry_together(context.tool_name, results_by_name, results)
+            return join_dry_results(context.tool_name, results_by_name, results)
         if self.merge is None:
-            return together(results_by_name, results)
+            return join_results(results_by_name, results)
         try:
             return shaped((yield Apply(self.merge, context, results_by_name)))
-        except Exception as error:  # noqa: BLE001 - it is logged with the failure
+        except Exception as error:  # noqa: BLE001 - logged with the failure
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
             trace.threw = context.tool_name
             return failed_beside(error, context, f"The merge of '{context.tool_name}'")
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Fan:
-        """Give the same with other parts."""
-        return replace(self, branches=tuple(each.changed(change) for each in self.branches))
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> FanOut:
+        """Return a copy with each part replaced by ``change(part)``."""
+        return replace(self, branches=tuple(each.map_definition(change) for each in self.branches))
 
-    def dried(self) -> Fan:
-        """Give the same for a dry run."""
+    def dried(self) -> FanOut:
+        """Return a copy for a dry run."""
         return replace(self.mapped(dried), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
-        """Give the parts."""
+        """Return the parts."""
         return tuple(each.definition for each in self.branches)
 
     tools = parts
 
     def returns(self) -> Any:
-        """Give the type of the dict of results; of what a function makes of it, nothing is known."""
+        """Return the type of the dict of results; Any if they are merged."""
         if self.merge is not None:
             return Any
-        return named({part.name: given_by(part, surely=self.fail_fast) for part in self.parts()})
+        return dict_type({part.name: return_type(part, can_fail=not self.fail_fast) for part in self.parts()})
 
     @property
     def how(self) -> str:
-        """How the parts are walked, in words."""
+        """How the parts are run, for the description of a plan."""
         return "all of these, side by side"
 
 
-def _apart(parts: Sequence[tuple[Branch, Handed]]) -> list[tuple[Branch, Handed]]:
-    """Return the parts, each with a copy of its input: what was approved for one, no other one can change."""
-    return [(branch, copied(branch.definition, handed)) for branch, handed in parts]
-
-
 @dataclass(frozen=True, slots=True)
-class Each:
-    """One part for each item of a list."""
+class ForEach:
+    """A flow that runs one part for each item of a list."""
 
     branch: Branch
     """The part."""
     limit: int
-    """How many items are in work at the same time."""
+    """The most items to process at the same time."""
     fail_fast: bool
     """Whether one failure cancels the others."""
     dry: bool = False
-    """Whether nothing is run."""
+    """Whether this is a dry run."""
     asking: tuple[ToolDefinition, ...] = field(init=False)
-    """The part, and parts of it, that ask a reviewer whenever their turn comes."""
+    """The part, and the parts inside it, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "asking", asking_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
-        """Walk the part for each item; give the results in the order of the items."""
+        """Run the part for each item; return the results in the order of the items."""
         check_reviewer(self.asking, context)
-        parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
-        if walk.approved:
-            parts = _apart(parts)
-        spread = Spread(parts, fail_fast=self.fail_fast)
-        return (yield from spread.walk(self.limit, context, walk, trace or Trace(), partial(self._listed, context)))
+        parts = [(self.branch, Handoff.from_value(item)) for item in read_items(as_handoff(value))]
+        parallel = ParallelParts(parts, fail_fast=self.fail_fast)
+        collect = partial(self._list_results, context)
+        return (yield from parallel.walk(self.limit, context, walk, trace or Trace(), collect))
 
-    def _listed(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
-        yield from ()  # a path, as where results are merged
-        return dry_together(context.tool_name, results, results) if self.dry else together(results, results)
+    def _list_results(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
+        yield from ()  # makes this a generator, like FanOut._merge_results
+        return join_dry_results(context.tool_name, results, results) if self.dry else join_results(results, results)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Each:
-        """Give the same with another part."""
-        return replace(self, branch=self.branch.changed(change))
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> ForEach:
+        """Return a copy with the part replaced by ``change(part)``."""
+        return replace(self, branch=self.branch.map_definition(change))
 
-    def dried(self) -> Each:
-        """Give the same for a dry run."""
+    def dried(self) -> ForEach:
+        """Return a copy for a dry run."""
         return replace(self.mapped(dried), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
-        """Give the part."""
+        """Return the part."""
         return (self.branch.definition,)
 
     tools = parts
 
     def returns(self) -> Any:
-        """Give the type of the list of results."""
-        item = given_by(self.branch.definition, surely=self.fail_fast)
-        return list[item]  # type: ignore[valid-type]  # it is only known here
+        """Return the type of the list of results."""
+        item = return_type(self.branch.definition, can_fail=not self.fail_fast)
+        return list[item]  # type: ignore[valid-type]  # the type is only known at run time
 
     @property
     def how(self) -> str:
-        """How the part is walked, in words."""
+        """How the part is run, for the description of a plan."""
         return "this, for each item of the list"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of two parts, as a predicate of the input says."""
+    """A flow that runs one of two parts, chosen by a predicate of the input."""
 
     predicate: Callable[[Any], Any]
-    """Tells whether the first part is walked."""
+    """Returns true to run the first part."""
     then: Branch
     """The first part."""
     otherwise: Branch
     """The second part."""
     asking: tuple[ToolDefinition, ...] = field(init=False, default=())
-    """None of the parts: which one is walked is not known before."""
+    """Empty: the part that will run is not known in advance."""
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
-        """Walk the part that the predicate says; give its result."""
+        """Run the part that the predicate chooses; return its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
-        handed = as_handed(value)
-        shown = handed.written if texts else handed.shown
+        handoff = as_handoff(value)
+        shown = handoff.as_text if texts else handoff.as_value
         chosen = yield Apply(self.predicate, context, copied(self.then.definition, shown) if walk.approved else shown)
         branch = self.then if chosen else self.otherwise
-        given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
+        given = split_input((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
         try:
             result = yield from walk.path(branch.definition, branch.read, given, context, own, 1)
-            if (timely := in_time(result, context)) is result:
+            if (timely := fail_if_late(result, context)) is result:
                 return result
             undos, own.undos = list(own.undos), ()
-            return with_undone(timely, (yield from undone(undos, walk)))
+            return add_undone(timely, (yield from run_undos(undos, walk)))
         finally:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
 
     def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
-        """Give the same with other parts."""
-        return replace(self, then=self.then.changed(change), otherwise=self.otherwise.changed(change))
+        """Return a copy with each part replaced by ``change(part)``."""
+        return replace(self, then=self.then.map_definition(change), otherwise=self.otherwise.map_definition(change))
 
     def dried(self) -> Choice:
-        """Give the same for a dry run."""
+        """Return a copy for a dry run."""
         return self.mapped(dried)
 
     def parts(self) -> tuple[ToolDefinition, ToolDefinition]:
-        """Give both parts."""
+        """Return both parts."""
         return self.then.definition, self.otherwise.definition
 
     tools = parts
 
     def returns(self) -> Any:
-        """Give the type of what one of the parts gives."""
-        return either(*self.parts())
+        """Return the union of the types that the two parts return."""
+        return union_type(*self.parts())
 
     @property
     def how(self) -> str:
-        """How the parts are walked, in words."""
+        """How the parts are run, for the description of a plan."""
         return "one of these"

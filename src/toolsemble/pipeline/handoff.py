@@ -1,4 +1,4 @@
-"""From what one step gave to what the next one takes: as text, or as values without text in between."""
+"""The handoff between two steps: how the output of one becomes the input of the next, as text or as values."""
 
 from __future__ import annotations
 
@@ -18,164 +18,164 @@ from toolsemble.schema.problem import MismatchError
 from toolsemble.shape import shaped
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
-"""From what is handed over to a body's input, with the steps of repair that are allowed."""
+"""Reads the input of a body from a handoff, with the allowed repair steps."""
 
 
-class Handed(NamedTuple):
-    """What is handed to a step: text, values, or both ways to say the same.
+class Handoff(NamedTuple):
+    """The input of a step: text, values, or both forms of the same data.
 
-    >>> Handed.result(ToolResult.success("21 °C", {"celsius": 21}))
-    Handed(text='21 °C', payload={'celsius': 21}, exact=False)
+    >>> Handoff.from_result(ToolResult.success("21 °C", {"celsius": 21}))
+    Handoff(text='21 °C', payload={'celsius': 21}, exact=False)
     """
 
     text: str | None
-    """The text; None when there are only values."""
+    """The text; None if there are only values."""
     payload: Any = None
-    """The values; None when there is only text."""
+    """The values; None if there is only text."""
     exact: bool = False
-    """Whether somebody made the values for this very step, so that none of them is left out."""
+    """Whether the values were made for exactly this step, so that none of them may be dropped."""
 
     @classmethod
-    def result(cls, result: ToolResult) -> Handed:
-        """Give what a successful step hands over."""
+    def from_result(cls, result: ToolResult) -> Handoff:
+        """Return the handoff of a successful step."""
         payload = result.structured_output
-        return cls(result.output) if payload is None else cls(result.output, unwrapped(payload))
+        return cls(result.output) if payload is None else cls(result.output, unwrap_results(payload))
 
     @classmethod
-    def value(cls, value: Any, *, exact: bool = False) -> Handed:
-        """Give what an adapter made, or one item of a list; None is the empty text."""
+    def from_value(cls, value: Any, *, exact: bool = False) -> Handoff:
+        """Return the handoff of an adapter's return value or of a list item; None becomes an empty text."""
         if value is None or isinstance(value, str):
             return cls(value or "")
-        return cls(None, unwrapped(value), exact)
+        return cls(None, unwrap_results(value), exact)
 
     @property
-    def written(self) -> str:
-        """What a tool that takes a text gets."""
+    def as_text(self) -> str:
+        """The text for a tool that takes a text."""
         return self.text if self.text is not None else shaped(self.payload).output
 
     @property
-    def shown(self) -> Any:
-        """What it is for programs: the values where there are some, else the text."""
+    def as_value(self) -> Any:
+        """The values if there are any, else the text."""
         return self.text if self.payload is None else self.payload
 
     def __str__(self) -> str:
-        return self.written
+        return self.as_text
 
 
-def unwrapped(payload: Any) -> Any:
-    """Give the payloads that results inside a mapping or a list hold: what several branches gave, as plain values.
+def unwrap_results(payload: Any) -> Any:
+    """Return a payload with the results inside it, as of parallel branches, replaced by their own payloads.
 
-    >>> unwrapped({"a": ToolResult.success("x"), "b": ToolResult.success("2", 2)})
+    >>> unwrap_results({"a": ToolResult.success("x"), "b": ToolResult.success("2", 2)})
     {'a': 'x', 'b': 2}
     """
     if isinstance(payload, Mapping) and any(isinstance(value, ToolResult) for value in payload.values()):
-        return {key: _unwrapped(value) for key, value in payload.items()}
+        return {key: _unwrap(value) for key, value in payload.items()}
     if isinstance(payload, (list, tuple)) and any(isinstance(value, ToolResult) for value in payload):
-        return [_unwrapped(value) for value in payload]
+        return [_unwrap(value) for value in payload]
     return payload
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     if not isinstance(value, ToolResult):
         return value
-    return value.text if value.structured_output is None else unwrapped(value.structured_output)
+    return value.text if value.structured_output is None else unwrap_results(value.structured_output)
 
 
-def as_handed(given: Any) -> Handed:
-    """Give what is handed over, out of a step's result or of any value.
+def as_handoff(given: Any) -> Handoff:
+    """Return the handoff of a step's result or of any value.
 
-    >>> as_handed(ToolResult.success("21")), as_handed([1])
-    (Handed(text='21', payload=None, exact=False), Handed(text=None, payload=[1], exact=False))
+    >>> as_handoff(ToolResult.success("21")), as_handoff([1])
+    (Handoff(text='21', payload=None, exact=False), Handoff(text=None, payload=[1], exact=False))
     """
-    if isinstance(given, Handed):
+    if isinstance(given, Handoff):
         return given
-    return Handed.result(given) if isinstance(given, ToolResult) else Handed.value(given)
+    return Handoff.from_result(given) if isinstance(given, ToolResult) else Handoff.from_value(given)
 
 
-def shown_input(given: Any) -> Any:
-    """Give the input of a body for programs, also where it is what was handed over.
+def unwrap_input(given: Any) -> Any:
+    """Return the plain value of a body's input, also if it is a handoff or a result.
 
-    >>> shown_input(Handed("21"))
+    >>> unwrap_input(Handoff("21"))
     '21'
     """
-    return as_handed(given).shown if isinstance(given, (Handed, ToolResult)) else given
+    return as_handoff(given).as_value if isinstance(given, (Handoff, ToolResult)) else given
 
 
-def as_it_is(value: Any, _: frozenset[str]) -> Decoded:
-    """Give the input that was read already."""
+def pass_through(value: Any, _: frozenset[str]) -> Decoded:
+    """Return an input that was read before."""
     return value, ()
 
 
-def reader(definition: ToolDefinition) -> Read:
-    """Give how a step takes what is handed to it.
+def make_reader(definition: ToolDefinition) -> Read:
+    """Return the function that reads a step's input.
 
     >>> from toolsemble.definition.definition import string_definition
-    >>> reader(string_definition("shout", "Says it louder", str.upper))(Handed("hello"), frozenset())
+    >>> make_reader(string_definition("shout", "Says it louder", str.upper))(Handoff("hello"), frozenset())
     ('hello', ())
     """
     hand, arguments = definition.hand, definition.arguments
     if hand is not None:
-        return lambda given, steps: hand(as_handed(given), steps)
+        return lambda given, steps: hand(as_handoff(given), steps)
     if arguments is not None:
-        return Intake(definition, arguments).read
-    # Most steps take the text of the step before, which was made fit to be sent already.
+        return ParameterReader(definition, arguments).read
+    # Most steps take the text of the previous step, which was sanitized already.
     return lambda given, _: (
-        given.output if type(given) is ToolResult else plain_input(as_handed(given).written, definition.name),
+        given.output if type(given) is ToolResult else plain_input(as_handoff(given).as_text, definition.name),
         (),
     )
 
 
-class Intake:
-    """How a step with named parameters takes what is handed to it."""
+class ParameterReader:
+    """A reader of the input of a step with named parameters."""
 
     def __init__(self, definition: ToolDefinition, arguments: Arguments) -> None:
         self._accept = accept = definition.accept
-        # What another tool returns may have more fields than this one takes, whatever this one does.
+        # The output of another tool may have more fields than this tool takes, even if this tool refuses extra keys.
         self._accept_values = accept.read if isinstance(accept, CautiousReader) else accept
         self._arguments = arguments
 
     def read(self, given: Any, steps: frozenset[str]) -> Decoded:
-        """Give the step's input: the values where they fit; else the text, as its one parameter or as JSON."""
-        handed = as_handed(given)
-        if not self._properties and self._closed:
-            return self._accept(None, steps)  # it takes nothing, whatever came before
-        for values in self._candidates(handed):
+        """Return the step's input: the values if they fit; else the text, as the single parameter or as JSON."""
+        handoff = as_handoff(given)
+        if not self._properties and self._is_closed:
+            return self._accept(None, steps)  # it takes no parameters
+        for values in self._candidates(handoff):
             try:
                 return self._arguments.take(values), ()
             except MismatchError:
                 continue
-        if handed.exact and isinstance(handed.payload, Mapping):
-            return self._accept_values(to_display(handed.payload, reveal=True), steps)
-        text = handed.written
+        if handoff.exact and isinstance(handoff.payload, Mapping):
+            return self._accept_values(to_display(handoff.payload, reveal=True), steps)
+        text = handoff.as_text
         if not text and not self._schema.get("required") and not self._takes_empty:
-            return self._accept(None, steps)  # nothing was given, and nothing is needed
-        # Never read for arguments where a parameter can take it: the text may be somebody else's, such as a web page.
+            return self._accept(None, steps)  # nothing was passed, and nothing is required
+        # A text is never parsed where a parameter can take it: it may be untrusted, such as a web page.
         return self._accept({self.single: text} if self.single else text, steps)
 
     @cached_property
     def single(self) -> str:
-        """The one parameter that a text goes into: the only required one, or the only one; empty when there is none."""
+        """The parameter that takes a text: the only required one, or the only one; "" if there is none."""
         required = [name for name in self._schema.get("required", ()) if name in self._properties]
         names = required or list(self._properties)
         return names[0] if len(names) == 1 else ""
 
     @cached_property
     def _takes_empty(self) -> bool:
-        """Whether the one parameter can be the empty text."""
+        """Whether the single parameter accepts an empty text."""
         try:
             self._arguments.take({self.single: ""})
         except MismatchError:
             return False
         return True
 
-    def _candidates(self, handed: Handed) -> Iterator[Any]:
-        payload = handed.payload
+    def _candidates(self, handoff: Handoff) -> Iterator[Any]:
+        payload = handoff.payload
         if payload is None:
             return
-        if handed.exact or self._arguments.holds(payload):
+        if handoff.exact or self._arguments.holds(payload):
             yield payload
-        elif fields := fields_of(payload):
-            chosen = {key: value for key, value in fields.items() if key in self._properties or not self._closed}
+        elif fields := read_fields(payload):
+            chosen = {key: value for key, value in fields.items() if key in self._properties or not self._is_closed}
             if chosen:
                 yield chosen
         if self.single:
@@ -191,22 +191,22 @@ class Intake:
         return found
 
     @cached_property
-    def _closed(self) -> bool:
+    def _is_closed(self) -> bool:
         return self._schema.get("additionalProperties") is False
 
 
-def items_of(handed: Handed) -> list[Any]:
-    """Give the list that an input is, has as its ``items``, or is as JSON text; refuse what is none.
+def read_items(handoff: Handoff) -> list[Any]:
+    """Return the list that an input is, contains as ``items``, or holds as JSON text; else raise.
 
-    >>> items_of(Handed("[1, 2]")), items_of(Handed(None, {"items": (1, 2)}))
+    >>> read_items(Handoff("[1, 2]")), read_items(Handoff(None, {"items": (1, 2)}))
     ([1, 2], [1, 2])
     """
-    found = handed.payload
+    found = handoff.payload
     if found is None:
         try:
-            found = json.loads(handed.written)
+            found = json.loads(handoff.as_text)
         except (ValueError, RecursionError):
-            found = handed.written
+            found = handoff.as_text
     if isinstance(found, dict) and isinstance(found.get("items"), (list, tuple)):
         found = found["items"]
     if isinstance(found, (list, tuple, set, frozenset)):
@@ -214,10 +214,10 @@ def items_of(handed: Handed) -> list[Any]:
     raise ToolExecutionError(f"map_over takes a list of items, not {type(found).__name__}")
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    """Give the fields of an object or a mapping, under the names that a model knows; none when it has no fields.
+def read_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of an object or a mapping by their names in the schema; {} if it has none.
 
-    >>> fields_of({"city": "Rome"}), fields_of(3)
+    >>> read_fields({"city": "Rome"}), read_fields(3)
     ({'city': 'Rome'}, {})
     """
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Parts that are walked side by side, and the one result of theirs."""
+"""Parallel parts of a combined tool, and how their results are joined into one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import dry_result
 from toolsemble.execution.path import CallPath, Trace, Walk
 from toolsemble.pipeline.branch import Branch
-from toolsemble.pipeline.handoff import Handed, unwrapped
-from toolsemble.pipeline.parallel import SideBySide
-from toolsemble.pipeline.undo import StepRecord, in_time, must_undo, undone, with_undone
+from toolsemble.pipeline.handoff import Handoff, unwrap_results
+from toolsemble.pipeline.parallel import RunParallel
+from toolsemble.pipeline.undo import StepRecord, add_undone, fail_if_late, must_undo, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.shape import shaped
 from toolsemble.work.body import Work
+from toolsemble.work.snapshot import copied
 
 _SHOWN = 3
 
 
-class Spread:
-    """Parts with their inputs, walked side by side."""
+class ParallelParts:
+    """Parts with their inputs, run in parallel."""
 
-    def __init__(self, parts: Sequence[tuple[Branch, Handed]], *, fail_fast: bool) -> None:
+    def __init__(self, parts: Sequence[tuple[Branch, Handoff]], *, fail_fast: bool) -> None:
         self._parts = parts
         self._fail_fast = fail_fast
         self._traces = [Trace() for _ in parts]
@@ -37,37 +38,42 @@ class Spread:
         trace: Trace,
         path: Callable[[list[ToolResult]], CallPath],
     ) -> CallPath:
-        """Walk the parts; give the one result that a path makes of theirs, or the failure that stands for all.
+        """Run the parts; return the result that ``path`` makes of theirs, or the failure that stands for all of them.
 
-        What was completed inside is undone when the whole fails, and handed up to be undone later when it does not.
+        Completed parts are undone if the whole fails; else their undos are passed to the caller, to be run later.
         """
+        # Each part gets its own copy of an approved input, so that no part can change what was approved for another.
+        parts = [
+            (branch, copied(branch.definition, handoff) if walk.approved else handoff)
+            for branch, handoff in self._parts
+        ]
         starts = [
-            partial(walk.path, branch.definition, branch.read, handed, context, own, number)
-            for number, ((branch, handed), own) in enumerate(zip(self._parts, self._traces, strict=True), 1)
+            partial(walk.path, branch.definition, branch.read, handoff, context, own, number)
+            for number, ((branch, handoff), own) in enumerate(zip(parts, self._traces, strict=True), 1)
         ]
         try:
-            results = yield SideBySide(starts, limit, fail_fast=self._fail_fast)
-            result = self._failure(results, trace) or (yield from path(results))
+            results = yield RunParallel(starts, limit, fail_fast=self._fail_fast)
+            result = self._find_failure(results, trace) or (yield from path(results))
         except BaseException as error:
             if must_undo(error):
-                trace.undone = yield from self._undone(walk)
+                trace.undone = yield from self._undo_all(walk)
             raise
-        result = in_time(result, context)
+        result = fail_if_late(result, context)
         if result.is_success:
             trace.undos = tuple(self._undos())
             return result
-        return with_undone(result, (yield from self._undone(walk)))
+        return add_undone(result, (yield from self._undo_all(walk)))
 
-    def _undone(self, walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
-        """Undo what was completed; tell of it, and of what parts that were cut off have undone themselves."""
+    def _undo_all(self, walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+        """Undo the completed parts; return the records, with those of cancelled parts that undid their own steps."""
         before = [record for own in self._traces for record in own.undone]
-        return (*before, *(yield from undone(self._undos(), walk)))
+        return (*before, *(yield from run_undos(self._undos(), walk)))
 
     def _undos(self) -> list[Any]:
         return [undo for own in self._traces for undo in own.undos]
 
-    def _failure(self, results: Sequence[ToolResult | None], trace: Trace) -> ToolResult | None:
-        """Give the failure that stands for all, or None when enough succeeded."""
+    def _find_failure(self, results: Sequence[ToolResult | None], trace: Trace) -> ToolResult | None:
+        """Return the failure that stands for all parts, or None if enough of them succeeded."""
         failures = [result for result in results if result is not None and not result.is_success]
         if not failures or (len(failures) < len(results) and not self._fail_fast):
             return None
@@ -79,22 +85,22 @@ class Spread:
         messages = list(dict.fromkeys(str(result.error_message) for result in failures))
         more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
         message = f"All {len(failures)} failed: {'; '.join(messages[:_SHOWN])}{more}"
-        return ToolResult.failure(message, structured_output=self._named(failures))
+        return ToolResult.failure(message, structured_output=self._name_results(failures))
 
-    def _named(self, results: Sequence[ToolResult]) -> Any:
+    def _name_results(self, results: Sequence[ToolResult]) -> Any:
         names = [branch.definition.name for branch, _ in self._parts]
         return list(results) if len(set(names)) < len(names) else dict(zip(names, results, strict=True))
 
 
-def together(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
-    """Give one result of several: their payloads or texts as JSON, and all their contents."""
+def join_results(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
+    """Return one result for several: their payloads or texts as JSON, and all their contents."""
     contents = tuple(content for result in results for content in result.contents)
-    return ToolResult(shaped(unwrapped(payload)).output, None, payload, contents)
+    return ToolResult(shaped(unwrap_results(payload)).output, None, payload, contents)
 
 
-def dry_together(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:
-    """Give what stands for the result of parts that were not run; it tells of those that would not have been."""
+def join_dry_results(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:
+    """Return the placeholder result of a dry run; if parts would have failed, with their failures."""
     dry = dry_result(name)
     if all(result.is_success for result in results):
         return dry
-    return replace(together(payload, results), attributes=dry.attributes)
+    return replace(join_results(payload, results), attributes=dry.attributes)

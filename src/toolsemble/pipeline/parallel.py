@@ -1,4 +1,4 @@
-"""Several paths walked side by side, as one piece of work."""
+"""Run several call paths in parallel, as one piece of work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class SideBySide:
-    """Walk some paths at the same time, so many at once; give their results in order.
+class RunParallel:
+    """Work that runs call paths in parallel, at most ``limit`` at once, and returns their results in order.
 
-    A path that was not walked to its end, because another one failed and that stops all, gives None.
+    The result of a path that did not finish, because another one failed under ``fail_fast``, is None.
     """
 
     __slots__ = ("_fail_fast", "_limit", "_starts")
@@ -29,30 +29,30 @@ class SideBySide:
         self._fail_fast = fail_fast
 
     def do(self) -> list[ToolResult | None]:
-        """Walk them in an event loop of their own, with blocking bodies in workers; a single path needs neither."""
+        """Run the paths in a new event loop, with blocking bodies in worker threads; run a single path directly."""
         if len(self._starts) == 1:
             return [drive(self._starts[0]())]
         return finish(self.ado()) if self._starts else []
 
     async def ado(self) -> list[ToolResult | None]:
-        """Walk them in this event loop; none of their tasks is left behind, whatever happens."""
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+        """Run the paths in this event loop; no task is left running."""
+        import asyncio  # noqa: PLC0415 - slow to import, and sync programs do not need it
 
-        walkers = _Walkers(self._starts, fail_fast=self._fail_fast)
+        workers = _Workers(self._starts, fail_fast=self._fail_fast)
         with asked_together():
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._limit, len(self._starts))):
-                    walkers.tasks.append(group.create_task(walkers.walk()))
-        if walkers.raised is not None:
+                    workers.tasks.append(group.create_task(workers.run()))
+        if workers.raised is not None:
             try:
-                raise walkers.raised
+                raise workers.raised
             finally:
-                walkers.raised = None  # its traceback refers to this frame
-        return walkers.results
+                workers.raised = None  # its traceback refers to this frame
+        return workers.results
 
 
-class _Walkers:
-    """Tasks that take one path after the other until there is none left."""
+class _Workers:
+    """Tasks that each run one path after another until none is left."""
 
     def __init__(self, starts: Sequence[Callable[[], CallPath]], *, fail_fast: bool) -> None:
         self.results: list[ToolResult | None] = [None] * len(starts)
@@ -62,20 +62,20 @@ class _Walkers:
         self._fail_fast = fail_fast
         self._stopped = False
 
-    async def walk(self) -> None:
-        """Walk paths until there is none left, or one of them stops all."""
+    async def run(self) -> None:
+        """Run paths until none is left, or one of them stops all."""
         for index, start in self._waiting:
-            if not self._stopped:  # also asked by a task whose tool swallowed its cancellation
-                await self._walk(index, start)
+            if not self._stopped:  # a task whose tool suppressed its cancellation comes here, too
+                await self._run_path(index, start)
 
-    async def _walk(self, index: int, start: Callable[[], CallPath]) -> None:
+    async def _run_path(self, index: int, start: Callable[[], CallPath]) -> None:
         import asyncio  # noqa: PLC0415 - as above
 
         task = asyncio.current_task()
         try:
             result = self.results[index] = await adrive(start())
         except BaseException as error:
-            # Kept, not raised: an event loop stops at once for some exceptions, and the tasks would be lost.
+            # Stored, not raised: an event loop stops at once for some exceptions, and the other tasks would be lost.
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             self.raised = self.raised or error

@@ -1,4 +1,4 @@
-"""Several tools as one tool: what each step gives goes to the next, without a model in between."""
+"""The pipeline: several tools as one tool, where each step's output is the input of the next."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from toolsemble.definition.definition import (
     typed_definition,
 )
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.plan import Plan, planned, told
-from toolsemble.pipeline.sequence import Line
-from toolsemble.pipeline.step import Part, Step, definition_of, part_of
-from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
+from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
+from toolsemble.pipeline.sequence import StepSequence
+from toolsemble.pipeline.step import Part, Step, build_part, check_generated_name, get_definition
+from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import gate_of
 from toolsemble.tools.base import Tool
@@ -25,12 +25,12 @@ from toolsemble.tools.settings import ToolSettings
 
 
 class ToolPipeline(Tool):
-    """Several tools as one: a model makes one call, and the steps hand their results on.
+    """A tool that runs several tools in order: the model makes one call, and each step's result goes to the next.
 
-    What the model sees is the first step's own schema. A step that takes named parameters gets values of the same names
-    out of the structured output before it, or the text as its one required parameter; where the values come from
-    outside, an adapter says which of them may pass. Every step goes the way of any call: it is validated, gated,
-    counted and logged on its own. ``result.attributes["steps"]`` tells what became of each.
+    The model sees the first step's schema. A step with named parameters gets the values of the same names from the
+    structured output of the previous step, or its text as the only required parameter; if the values are untrusted, use
+    an adapter to select them. Every step takes the same path as any other call: it is validated, gated, counted and
+    logged on its own. ``result.attributes["steps"]`` has a record of each.
 
     >>> from toolsemble import tool
     >>> @tool
@@ -53,35 +53,35 @@ class ToolPipeline(Tool):
         approve_plan: bool = False,
         **settings: Unpack[ToolSettings],
     ) -> None:
-        """Check the steps, and what they hand to each other as far as it is declared.
+        """Check the steps, and that the declared types of consecutive steps fit.
 
-        :param name: what the model calls it
-        :param description: what it does, for the model to choose by
+        :param name: the tool's name for the model
+        :param description: the tool's description for the model
         :param steps: tools of any kind, or :class:`Step` objects, in order
-        :param error_strategy: what becomes of it when a step fails that says nothing itself
+        :param error_strategy: what to do when a step fails that has no ``on_error``
         :param approve_plan: whether a reviewer is asked once, before the first step, for all steps that need approval,
             instead of at each. The approval is for this call only and covers the steps of the plan, whatever their
-            inputs turn out to be; an edit changes the pipeline's own input. A step that asks for another role than the
-            plan does still asks for itself, and so does what a toolbox puts before a step.
-        :param settings: what any tool can say of itself, see :class:`Tool`
+            inputs turn out to be; an edit changes the pipeline's own input. A step that requires another role than the
+            plan still asks on its own, and so do gates that a toolbox adds to a step.
+        :param settings: the settings of any tool, see :class:`Tool`
         """
         self.name = checked_name(name)
         self.description = checked_description(self.name, description)
         self.approve_plan = approve_plan
         self._apply(settings)
         owner = f"Pipeline '{self.name}'"
-        self._error_strategy = checked_strategy(owner, error_strategy)
-        self._steps = _listed(owner, steps)
-        self._line = self._lined()
-        self._joined: tuple[str, str] | None = None
-        _check_handoffs(self._line.steps)
-        self._define()  # what is wrong with the settings is told here, too
+        self._error_strategy = check_strategy(owner, error_strategy)
+        self._steps = _check_steps(owner, steps)
+        self._sequence = self._build_sequence()
+        self._generated: tuple[str, str] | None = None
+        _check_handoffs(self._sequence.steps)
+        self._define()  # raises if a setting is wrong
 
     @classmethod
     def of(cls, first: object, *rest: object, name: str | None = None, description: str | None = None) -> ToolPipeline:
-        """Give the pipeline of some steps, named and described after them; ``first | second`` does the same.
+        """Return the pipeline of some steps, named and described after them; ``first | second`` does the same.
 
-        A pipeline that was made in this way, and was not given a name or settings of its own, counts as its steps.
+        A pipeline that was made in this way, and has no name or settings of its own, is replaced by its steps.
 
         >>> from toolsemble import tool
         >>> @tool
@@ -94,14 +94,14 @@ class ToolPipeline(Tool):
         >>> pipeline.name, pipeline.description
         ('search_then_save', 'Pipeline: search -> save')
         """
-        steps = [step for each in (first, *rest) for step in _flat(each)]
-        names = [definition_of(f"Step {number}", _tool(each)).name for number, each in enumerate(steps, 1)]
+        steps = [step for each in (first, *rest) for step in _flatten(each)]
+        names = [get_definition(f"Step {number}", _get_tool(each)).name for number, each in enumerate(steps, 1)]
         made = cls(
-            _checked("_then_".join(names)) if name is None else name,
+            check_generated_name("_then_".join(names)) if name is None else name,
             f"Pipeline: {' -> '.join(names)}" if description is None else description,
             steps,
         )
-        made._joined = (made.name, made.description) if name is None and description is None else None
+        made._generated = (made.name, made.description) if name is None and description is None else None
         return made
 
     @property
@@ -111,23 +111,23 @@ class ToolPipeline(Tool):
 
     @property
     def error_strategy(self) -> ErrorStrategy:
-        """What becomes of it when a step fails that says nothing itself."""
+        """What to do when a step fails that has no ``on_error``."""
         return self._error_strategy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_line"}
+        return {name: value for name, value in vars(self).items() if name != "_sequence"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._line = self._lined()
+        self._sequence = self._build_sequence()
 
-    def _lined(self) -> Line:
+    def _build_sequence(self) -> StepSequence:
         place, strategy = f"of '{self.name}'", self._error_strategy
-        parts = [part_of(f"Step {number} {place}", each, strategy) for number, each in enumerate(self._steps, 1)]
-        return Line(tuple(parts))
+        parts = [build_part(f"Step {number} {place}", each, strategy) for number, each in enumerate(self._steps, 1)]
+        return StepSequence(tuple(parts))
 
     def describe(self) -> Plan:
-        """Give the plan as Markdown: a numbered list of the steps, and a Mermaid graph.
+        """Return the plan as Markdown: a numbered list of the steps, and a Mermaid graph.
 
         >>> from toolsemble import tool
         >>> @tool
@@ -139,65 +139,56 @@ class ToolPipeline(Tool):
         >>> print((search | save).describe().text)
         search_then_save: Pipeline: search -> save
         1. search: takes the pipeline's input
-        2. save: takes what 'search' gives; requires approval
+        2. save: takes the output of 'search'; requires approval
         """
-        return told(self._made())
+        return describe_plan(self._build_definition())
 
     @final
     def run(self, input: Any) -> Any:
-        """Give the result for one input, as :meth:`~toolsemble.Tool.execute` does."""
+        """Return the result for one input, as :meth:`~toolsemble.Tool.execute` does."""
         return self.execute(input)
 
     def _define(self) -> ToolDefinition:
-        made = self._made()
+        made = self._build_definition()
         if not self.approve_plan:
             return made
         wait, silence, role = self.approval_timeout, self.approval_on_timeout, self.approval_role
         terms = gate_of(f"Pipeline '{self.name}'", requires_approval=True, timeout=wait, on_timeout=silence, role=role)
-        assert terms is not None  # noqa: S101 - it is asked for
-        return planned(made, terms)
+        assert terms is not None  # noqa: S101 - requires_approval is true
+        return require_plan_approval(made, terms)
 
-    def _made(self) -> ToolDefinition:
-        """Give the definition in which each step asks for itself."""
-        first, last = self._line.steps[0].definition, self._line.steps[-1].definition
+    def _build_definition(self) -> ToolDefinition:
+        """Return the definition in which each step asks for approval on its own."""
+        first, last = self._sequence.steps[0].definition, self._sequence.steps[-1].definition
         shared: dict[str, Any] = {"returns": last.returns, "hand": first.hand, "present": first.present}
-        shared |= self._declared() | {"flow": self._line}
+        shared |= self._declared() | {"flow": self._sequence}
         if first.arguments is None:
             return string_definition(self.name, self.description, self.run, **shared)
         return typed_definition(self.name, self.description, self.run, first.arguments, **shared)
 
 
-def _flat(source: object) -> tuple[object, ...]:
-    """Give the steps that an operand stands for: those of a pipeline that has nothing of its own, or itself."""
+def _flatten(source: object) -> tuple[object, ...]:
+    """Return the steps that an operand stands for: those of a pipeline without own name and settings, or itself."""
     if (
         type(source) is not ToolPipeline
         or source.approve_plan
         or vars(source).keys() & ToolSettings.__annotations__.keys()
     ):
         return (source,)
-    unnamed = source._joined == (source.name, source.description)  # noqa: SLF001 - this module's own
-    return source._steps if unnamed else (source,)  # noqa: SLF001 - as above
+    unnamed = source._generated == (source.name, source.description)  # noqa: SLF001 - private to this module
+    return source._steps if unnamed else (source,)  # noqa: SLF001 - private to this module
 
 
-def _tool(source: object) -> object:
+def _get_tool(source: object) -> object:
     return source.tool if isinstance(source, Step) else source
 
 
-def _checked(name: str) -> str:
-    try:
-        return checked_name(name)
-    except ToolDefinitionError as problem:
-        raise ToolDefinitionError(
-            f"{problem}; give the pipeline a name of its own: ToolPipeline.of(..., name=...)"
-        ) from None
-
-
-def _listed(owner: str, steps: Any) -> tuple[object, ...]:
+def _check_steps(owner: str, steps: Any) -> tuple[object, ...]:
     if isinstance(steps, (str, bytes, Mapping)) or not isinstance(steps, Iterable):
         raise ToolDefinitionError(f"{owner} takes a list of steps, not {type(steps).__name__}")
     listed = tuple(steps)
     if not listed:
-        raise ToolDefinitionError(f"{owner} has no steps; give it at least one tool")
+        raise ToolDefinitionError(f"{owner} has no steps; pass at least one tool")
     return listed
 
 

@@ -1,4 +1,4 @@
-"""The plan of a pipeline: as text, as a graph, and as one question to a reviewer."""
+"""The plan of a pipeline: as text, as a Mermaid graph, and as one approval request."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from toolsemble.definition.definition import ToolDefinition, mapped
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.flows import Each
-from toolsemble.pipeline.sequence import Line
+from toolsemble.pipeline.flows import ForEach
+from toolsemble.pipeline.sequence import StepSequence
 from toolsemble.review.gate import Gate
 from toolsemble.review.request import OnTimeout
 from toolsemble.runtime.text import preview
@@ -17,9 +17,9 @@ _SHOWN = 100
 
 
 class Plan(str):
-    """A plan as Markdown: the steps as text, and below them a Mermaid graph.
+    """A plan as Markdown: the steps as text, followed by a Mermaid graph.
 
-    >>> plan = Plan.made("1. search", "flowchart LR")
+    >>> plan = Plan.build("1. search", "flowchart LR")
     >>> plan.text, plan.mermaid
     ('1. search', 'flowchart LR')
     """
@@ -27,31 +27,31 @@ class Plan(str):
     __slots__ = ("mermaid", "text")
 
     text: str
-    """The steps, a line for each."""
+    """The steps, one on each line."""
     mermaid: str
-    """The graph, as Mermaid reads it."""
+    """The graph, in Mermaid's language."""
 
     @classmethod
-    def made(cls, text: str, mermaid: str) -> Plan:
-        """Give the plan of a text and a graph."""
+    def build(cls, text: str, mermaid: str) -> Plan:
+        """Return the plan of a text and a graph."""
         plan = cls(f"{text}\n\n```mermaid\n{mermaid}\n```\n")
         plan.text, plan.mermaid = text, mermaid
         return plan
 
 
-def told(definition: ToolDefinition) -> Plan:
-    """Give the plan of a tool that is made of tools."""
+def describe_plan(definition: ToolDefinition) -> Plan:
+    """Return the plan of a tool that runs other tools."""
     graph = _Graph()
     graph.draw(definition)
-    return Plan.made("\n".join((_heading(definition), *_lines(definition))), "\n".join(graph.lines))
+    return Plan.build("\n".join((_heading(definition), *_lines(definition))), "\n".join(graph.lines))
 
 
-def planned(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
-    """Give a definition that asks once for all gated parts that an answer on these terms can cover.
+def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
+    """Return a definition that asks once for all gated parts that an approval on these terms can cover.
 
-    A part that wants another role than whoever answers has goes on asking for itself.
+    A part that requires another role than the reviewer of the plan still asks on its own.
     """
-    gates = {part.name: part.gate for part in _deep(definition) if part.gate is not None}
+    gates = {part.name: part.gate for part in _iterate_parts(definition) if part.gate is not None}
     roles = {gate.role for gate in gates.values()} - {None}
     role = terms.role or (roles.pop() if len(roles) == 1 else None)
     covered = {name: gate for name, gate in gates.items() if gate.role in (None, role)}
@@ -60,23 +60,23 @@ def planned(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
     for name, gate in covered.items():
         if terms.on_timeout is OnTimeout.CONTINUE and gate.on_timeout is not OnTimeout.CONTINUE:
             raise ToolDefinitionError(
-                f"Pipeline '{definition.name}': approval_on_timeout is CONTINUE, so that silence would approve "
-                f"'{name}', which says {gate.on_timeout.name}; say the same for both"
+                f"Pipeline '{definition.name}': approval_on_timeout is CONTINUE, so a timeout would approve "
+                f"'{name}', which has {gate.on_timeout.name}; use the same for both"
             )
 
-    def free(part: ToolDefinition) -> ToolDefinition:
+    def drop_gate(part: ToolDefinition) -> ToolDefinition:
         return replace(part, gate=None) if part.gate is not None and part.gate.role in (None, role) else part
 
-    assert definition.flow is not None  # noqa: S101 - it is made of tools
-    flow = definition.flow.mapped(lambda part: mapped(part, free))
-    asked = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
-    return replace(definition, gate=replace(terms, role=role), reviewed_as=asked, flow=flow)
+    assert definition.flow is not None  # noqa: S101 - it is a pipeline
+    flow = definition.flow.mapped(lambda part: mapped(part, drop_gate))
+    question = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
+    return replace(definition, gate=replace(terms, role=role), reviewed_as=question, flow=flow)
 
 
-def _deep(definition: ToolDefinition) -> Iterator[ToolDefinition]:
+def _iterate_parts(definition: ToolDefinition) -> Iterator[ToolDefinition]:
     for part in () if definition.flow is None else definition.flow.tools():
         yield part
-        yield from _deep(part)
+        yield from _iterate_parts(part)
 
 
 def _heading(definition: ToolDefinition) -> str:
@@ -84,19 +84,19 @@ def _heading(definition: ToolDefinition) -> str:
 
 
 def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipeline's input") -> Iterator[str]:
-    """Give a line for each part, with where its input comes from, and the parts of parts below it."""
+    """Return a line for each part, with the source of its input; the parts of a part are indented below it."""
     flow = definition.flow
     if flow is None:
         return
-    if isinstance(flow, Each):
+    if isinstance(flow, ForEach):
         source = f"each item of {source}"
     for number, part in enumerate(flow.parts(), 1):
-        mark = f"{number}." if isinstance(flow, Line) else "-"
-        yield f"{indent}{mark} {part.name}: takes {source}{_remarks(part)}{_nature(flow, number - 1)}"
+        mark = f"{number}." if isinstance(flow, StepSequence) else "-"
+        yield f"{indent}{mark} {part.name}: takes {source}{_remarks(part)}{_undo_remark(flow, number - 1)}"
         yield from _lines(part, f"{indent}   ", source)
-        if isinstance(flow, Line):
-            adapted = "what an adapter makes of what" if flow.steps[number - 1].adapter else "what"
-            source = f"{adapted} '{part.name}' gives"
+        if isinstance(flow, StepSequence):
+            output = "adapted output" if flow.steps[number - 1].adapter else "output"
+            source = f"the {output} of '{part.name}'"
 
 
 def _remarks(part: ToolDefinition) -> str:
@@ -109,8 +109,8 @@ def _remarks(part: ToolDefinition) -> str:
     return f"; {asks}{role}{f' ({does})' if does else ''}{inner}"
 
 
-def _nature(flow: object, index: int) -> str:
-    undo = flow.steps[index].compensation if isinstance(flow, Line) else None
+def _undo_remark(flow: object, index: int) -> str:
+    undo = flow.steps[index].compensation if isinstance(flow, StepSequence) else None
     if undo is None:
         return ""
     return "; can be undone" if undo.tool is None else f"; can be undone by {undo.tool.name}{_remarks(undo.tool)}"
@@ -118,20 +118,20 @@ def _nature(flow: object, index: int) -> str:
 
 @dataclass(slots=True)
 class _Graph:
-    """A Mermaid graph in the making."""
+    """A Mermaid graph under construction."""
 
     lines: list[str] = field(default_factory=lambda: ["flowchart LR"])
     """Its lines."""
     count: int = 0
-    """How many nodes it has."""
+    """The number of its nodes."""
 
     def draw(self, definition: ToolDefinition) -> tuple[str, list[str]]:
-        """Draw a tool and its parts; give the node at which it begins, and those at which it ends."""
+        """Draw a tool and its parts; return its first node and its last nodes."""
         flow = definition.flow
         if flow is None:
             node = self._node(definition)
             return node, [node]
-        if isinstance(flow, Line):
+        if isinstance(flow, StepSequence):
             return self._chain(flow.parts())
         fork = self._node(definition)
         ends: list[str] = []

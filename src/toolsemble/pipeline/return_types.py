@@ -1,4 +1,4 @@
-"""What tools declare to give, and what is so declared by tools that are made of them."""
+"""The declared return types of tools and of combined tools."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from toolsemble.result import AudioContent, FileContent, ImageContent, TextConte
 _OPAQUE = (ToolResult, TextContent, ImageContent, AudioContent, FileContent)
 
 
-def opaque(kind: Any) -> bool:
-    """Whether a type tells nothing of what is handed on: results, and contents, which travel beside the text.
+def is_opaque(kind: Any) -> bool:
+    """Whether a type says nothing about the handoff: results, and contents, which are kept beside the text.
 
-    >>> opaque(ToolResult | None), opaque(int)
+    >>> is_opaque(ToolResult | None), is_opaque(int)
     (True, False)
     """
-    return any(kind is each for each in _OPAQUE) or any(map(opaque, get_args(kind)))
+    return any(kind is each for each in _OPAQUE) or any(map(is_opaque, get_args(kind)))
 
 
-def given_by(part: ToolDefinition, *, surely: bool = True) -> Any:
-    """Give the type of what one of several parts hands on: where it may fail, also its message.
+def return_type(part: ToolDefinition, *, can_fail: bool = False) -> Any:
+    """Return the type that a part hands on; if it can fail, including str for the error message.
 
     >>> from toolsemble.definition.definition import string_definition
-    >>> given_by(string_definition("count", "", len, returns=lambda: int), surely=False)
+    >>> return_type(string_definition("count", "", len, returns=lambda: int), can_fail=True)
     typing.Union[int, str]
     """
     kind = part.returns()
-    if kind is Any or kind is object or opaque(kind):
+    if kind is Any or kind is object or is_opaque(kind):
         return Any
     if kind is None or kind is type(None):
         return str  # the empty text
-    return kind if surely else Union[kind, str]  # noqa: UP007 - the type is only known here
+    return Union[kind, str] if can_fail else kind  # noqa: UP007 - the type is only known at run time
 
 
-def either(first: ToolDefinition, second: ToolDefinition) -> Any:
-    """Give the type of what one of two parts hands on.
+def union_type(first: ToolDefinition, second: ToolDefinition) -> Any:
+    """Return the union of the types that two parts hand on.
 
     >>> from toolsemble.definition.definition import string_definition
     >>> count = string_definition("count", "", len, returns=lambda: int)
-    >>> either(count, count)
+    >>> union_type(count, count)
     <class 'int'>
     """
-    kinds = given_by(first), given_by(second)
-    return Any if Any in kinds else Union[kinds]  # noqa: UP007 - as above
+    kinds = return_type(first), return_type(second)
+    return Any if Any in kinds else Union[kinds]  # noqa: UP007 - the types are only known at run time
 
 
-def named(kinds: Mapping[str, Any]) -> Any:
-    """Give the type of a dict with these keys.
+def dict_type(kinds: Mapping[str, Any]) -> Any:
+    """Return the type of a dict with these keys and types.
 
-    >>> sorted(named({"a": int, "b": str}).__annotations__)
+    >>> sorted(dict_type({"a": int, "b": str}).__annotations__)
     ['a', 'b']
     """
-    return TypedDict("Results", dict(kinds))  # type: ignore[operator]  # the keys are only known here
+    return TypedDict("Results", dict(kinds))  # type: ignore[operator]  # the keys are only known at run time

@@ -1,8 +1,7 @@
-"""One step after the other: the flow of a pipeline."""
+"""The flow of a pipeline: one step after another."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,63 +12,63 @@ from toolsemble.definition.definition import ToolDefinition, asking_in, dried, d
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
-from toolsemble.pipeline.handoff import Handed, Read, as_it_is, shown_input
+from toolsemble.pipeline.handoff import Handoff, Read, pass_through, unwrap_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
-from toolsemble.pipeline.undo import StepRecord, Undo, in_time, must_undo, undone, with_undone
+from toolsemble.pipeline.undo import StepRecord, Undo, add_undone, fail_if_late, must_undo, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.work.body import Apply, Work
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Steps that are walked in order, each with what the one before it gave."""
+class StepSequence:
+    """Steps that run in order, each on the output of the previous one."""
 
     steps: tuple[Part, ...]
     """The steps, in order."""
     dry: bool = False
-    """Whether nothing is run, so that only the first step's input is known."""
+    """Whether this is a dry run: only the first step's input is known."""
     asking: tuple[ToolDefinition, ...] = field(init=False)
-    """The steps, at every depth, that ask a reviewer whenever their turn comes."""
+    """The steps, at every depth, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "asking", asking_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
-        """Walk the steps; give the last one's result, or that of the one that failed, with a record of all."""
+        """Run the steps; return the result of the last or of the failed one, with the records of all."""
         check_reviewer(self.asking, context)
         progress = _Progress()
         records, undos = progress.records, progress.undos
         try:
-            result = yield from self._walked(value, context, walk, progress)
+            result = yield from self._walk(value, context, walk, progress)
         except BaseException as error:
             if must_undo(error):
-                told = yield from undone(undos, walk)
+                undone = yield from run_undos(undos, walk)
                 if trace is not None:
-                    trace.undone = (*progress.trace.undone, *told)
+                    trace.undone = (*progress.trace.undone, *undone)
             raise
         if self.dry and (result.error_message is None or self.steps[0].strategy is not ErrorStrategy.FAIL_FAST):
-            result = self._unknown(context, records)
-        result = in_time(result, context)
+            result = self._record_unknown(context, records)
+        result = fail_if_late(result, context)
         parts = (result.output, result.error_message, result.structured_output, result.contents)
         result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
         if undos and result.error_message is not None:
-            return with_undone(result, (yield from undone(undos, walk)))
+            return add_undone(result, (yield from run_undos(undos, walk)))
         if undos and trace is not None:
             trace.undos = tuple(undos)
         return result
 
-    def _walked(self, value: Any, context: ToolContext, walk: Walk, progress: _Progress) -> CallPath:
-        read: Read = as_it_is  # the pipeline has read its input as its first step would
+    def _walk(self, value: Any, context: ToolContext, walk: Walk, progress: _Progress) -> CallPath:
+        read: Read = pass_through  # the pipeline has read its input with the first step's schema
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
             trace = progress.trace = Trace()
             name = step.definition.name
             result = yield from walk.path(step.definition, read, value, context, trace, number)
-            given = trace.given if type(trace.given) is str else shown_input(trace.given)
+            given = trace.given if type(trace.given) is str else unwrap_input(trace.given)
             progress.undos += trace.undos
             if trace.threw:
-                result = _threw(trace.threw, result)
+                result = _add_step_name(trace.threw, result)
             elif result.error_message is None:
                 if step.compensation is not None:
                     progress.undos.append(Undo(name, step.compensation, given, result, context))
@@ -77,68 +76,68 @@ class Line:
                     if step.adapter is None:
                         value = result
                     else:
-                        result, value = yield from _adapted(name, step.adapter, result, context)
+                        result, value = yield from _adapt(name, step.adapter, result, context)
             progress.records.append(StepRecord(name, given, result, trace.duration))
             if result.error_message is not None:
                 if step.strategy is ErrorStrategy.FAIL_FAST:
                     break
-                value = Handed(result.error_message)
+                value = Handoff(result.error_message)
             if number < last:
                 read = self.steps[number].read
         return result
 
-    def _unknown(self, context: ToolContext, records: list[StepRecord]) -> ToolResult:
-        """Put down the steps after the first, whose inputs nobody knows before it has run."""
+    def _record_unknown(self, context: ToolContext, records: list[StepRecord]) -> ToolResult:
+        """Add records for the steps after the first, whose inputs are not known in a dry run; return the result."""
         names = [step.definition.name for step in self.steps[1:]]
         records += [StepRecord(name, None, dry_result(name), 0.0) for name in names]
         return dry_result(context.tool_name)
 
-    def dried(self) -> Line:
-        """Give the same steps for a dry run."""
+    def dried(self) -> StepSequence:
+        """Return a copy for a dry run."""
         return replace(self.mapped(dried), dry=True)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Line:
-        """Give the same steps with other tools."""
-        return replace(self, steps=tuple(step.changed(change) for step in self.steps))
+    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> StepSequence:
+        """Return a copy with each tool replaced by ``change(tool)``."""
+        return replace(self, steps=tuple(step.map_definition(change) for step in self.steps))
 
     def parts(self) -> tuple[ToolDefinition, ...]:
-        """Give the steps' tools."""
+        """Return the steps' tools."""
         return tuple(step.definition for step in self.steps)
 
     def tools(self) -> tuple[ToolDefinition, ...]:
-        """Give the steps' tools, and those that undo steps."""
+        """Return the steps' tools, and the tools that undo steps."""
         undos = [step.compensation.tool for step in self.steps if step.compensation is not None]
         return (*self.parts(), *(undo for undo in undos if undo is not None))
 
     @property
     def how(self) -> str:
-        """How the steps are walked, in words."""
+        """How the steps are run, for the description of a plan."""
         return "one after the other"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Progress:
-    """How far a walk through the steps has come."""
+    """The progress of a run through the steps."""
 
     records: list[StepRecord] = field(default_factory=list)
-    """What became of the steps."""
+    """The records of the steps so far."""
     undos: list[Undo] = field(default_factory=list)
-    """How to undo them, oldest first."""
+    """The undos of completed steps, oldest first."""
     trace: Trace = field(default_factory=Trace)
-    """That of the step whose turn it is."""
+    """The trace of the current step."""
 
 
-def _adapted(
+def _adapt(
     name: str, adapter: Adapter, result: ToolResult, context: ToolContext
-) -> Generator[Work, Any, tuple[ToolResult, Handed | None]]:
-    """Give the step's result and what the next step gets; an adapter that raises makes it a failure."""
+) -> Generator[Work, Any, tuple[ToolResult, Handoff | None]]:
+    """Return the step's result and the next step's input; if the adapter raises, the result is a failure."""
     try:
-        return result, Handed.value((yield Apply(adapter, context, result)), exact=True)
-    except Exception as error:  # noqa: BLE001 - it is logged with the failure
+        return result, Handoff.from_value((yield Apply(adapter, context, result)), exact=True)
+    except Exception as error:  # noqa: BLE001 - logged with the failure
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)
-        return _threw(name, failed_beside(error, context, f"The adapter of step '{name}'")), None
+        return _add_step_name(name, failed_beside(error, context, f"The adapter of step '{name}'")), None
 
 
-def _threw(name: str, result: ToolResult) -> ToolResult:
+def _add_step_name(name: str, result: ToolResult) -> ToolResult:
     return replace(result, error_message=f"Step '{name}' threw: {result.error_message}")

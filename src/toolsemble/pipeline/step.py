@@ -1,4 +1,4 @@
-"""One step of a pipeline: a tool, and how its result is handed on, undone, or taken when it is a failure."""
+"""A step of a pipeline: a tool, with its adapter, its compensation and its error strategy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.definition import ToolDefinition, checked_name
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.handoff import Read, reader
-from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
-from toolsemble.pipeline.undo import Compensation, compensation
+from toolsemble.pipeline.handoff import Read, make_reader
+from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
+from toolsemble.pipeline.undo import Compensation, build_compensation
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
 from toolsemble.tools.base import Tool, define, pipeline_class
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
 
 Adapter: TypeAlias = Callable[[ToolResult], Any]
-"""Makes the next step's input of a step's result: text, a dict of arguments, a list; None is the empty text."""
+"""Makes the next step's input of a step's result: a str, a dict of arguments or a list; None is the empty text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,12 +41,12 @@ class Step:
     tool: object
     """The tool, of any kind."""
     adapter: Adapter | None = None
-    """Makes the next step's input of this one's result; runs when this one succeeded and there is a next one."""
+    """Makes the next step's input of this step's result; runs if this step succeeded and is not the last."""
     _: KW_ONLY
     compensate: object = None
-    """A function ``(input, result)`` that undoes the step; or a tool, which is given an object with these two."""
+    """A function ``(input, result)`` that undoes the step; or a tool that takes an object with these two."""
     on_error: ErrorStrategy | None = None
-    """What becomes of the pipeline when this step fails; None for what the pipeline says."""
+    """What to do when this step fails; None: the pipeline's ``error_strategy``."""
 
     def __or__(self, other: object) -> ToolPipeline:
         return pipeline_class().of(self, other)
@@ -57,40 +57,40 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A step as a pipeline walks it, checked and taken down once."""
+    """A checked step, as a pipeline runs it."""
 
     definition: ToolDefinition
     """The tool."""
     read: Read
-    """How it takes what is handed to it."""
+    """Reads the tool's input."""
     adapter: Adapter | None
-    """Makes the next step's input."""
+    """Makes the next step's input of the result."""
     compensation: Compensation | None
-    """How it is undone."""
+    """Undoes the step."""
     strategy: ErrorStrategy
-    """What becomes of the pipeline when it fails."""
+    """What to do when the step fails."""
 
-    def changed(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Part:
-        """Give the same step with what a function makes of its tool, and of the tool that undoes it."""
-        undo = None if self.compensation is None else self.compensation.changed(change)
+    def map_definition(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Part:
+        """Return a copy with its tool, and the tool that undoes it, replaced by ``change(tool)``."""
+        undo = None if self.compensation is None else self.compensation.map_definition(change)
         return replace(self, definition=change(self.definition), compensation=undo)
 
 
-def part_of(place: str, source: object, strategy: ErrorStrategy) -> Part:
-    """Give a step that can be walked; refuse what is none, and settings that are unclear."""
+def build_part(place: str, source: object, strategy: ErrorStrategy) -> Part:
+    """Return a checked step; raise :class:`ToolDefinitionError` if it is not a tool or a setting is wrong."""
     step = source if isinstance(source, Step) else Step(source)
-    definition = definition_of(place, step.tool)
+    definition = get_definition(place, step.tool)
     owner = f"Step '{definition.name}'"
     if step.adapter is not None and not callable(step.adapter):
         raise ToolDefinitionError(f"{owner}: the adapter must be a function of the result, not {step.adapter!r:.80}")
-    own = strategy if step.on_error is None else checked_strategy(owner, step.on_error)
-    return Part(definition, reader(definition), step.adapter, compensation(owner, step.compensate), own)
+    own = strategy if step.on_error is None else check_strategy(owner, step.on_error)
+    return Part(definition, make_reader(definition), step.adapter, build_compensation(owner, step.compensate), own)
 
 
-def definition_of(place: str, source: object) -> ToolDefinition:
-    """Give the definition of the one tool that an object is; refuse anything else, naming the place.
+def get_definition(place: str, source: object) -> ToolDefinition:
+    """Return the definition of a single tool; else raise :class:`ToolDefinitionError`, which names the place.
 
-    >>> definition_of("Step 2 of 'a_then_b'", None)
+    >>> get_definition("Step 2 of 'a_then_b'", None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Step 2 of 'a_then_b' is None; pass a tool
@@ -100,16 +100,28 @@ def definition_of(place: str, source: object) -> ToolDefinition:
     if isinstance(source, type):
         raise ToolDefinitionError(f"{place} is the class {source.__name__}; pass an instance: {source.__name__}(...)")
     if isinstance(source, Step):
-        raise ToolDefinitionError(f"{place} is a Step, which stands in the line of a pipeline only; pass its tool")
+        raise ToolDefinitionError(f"{place} is a Step, which only a pipeline takes; pass its tool")
     try:
-        # A tool that has tools among its methods is meant itself.
+        # A Tool that also has @tool methods counts as one tool.
         found = [define(source)] if isinstance(source, Tool) else [each for _, each in collected(source)]
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{place}: {problem}") from None
     except Exception as problem:
-        # A property of somebody else's object can raise anything.
+        # A property of a foreign object can raise anything.
         raise ToolDefinitionError(f"{place} ({type(source).__name__}): {described(problem)}") from problem
     if len(found) != 1 or found[0] is None:
-        has = f"has {len(found)} tools; pass one of its methods" if found else "is no tool"
+        has = f"has {len(found)} tools; pass one of its methods" if found else "is not a tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
     return found[0]
+
+
+def check_generated_name(name: str) -> str:
+    """Return a name that was made of the names of several tools; raise :class:`ToolDefinitionError` if it is not valid.
+
+    >>> check_generated_name("search_then_save")
+    'search_then_save'
+    """
+    try:
+        return checked_name(name)
+    except ToolDefinitionError as problem:
+        raise ToolDefinitionError(f"{problem}; pass another name with name=...") from None

@@ -1,4 +1,4 @@
-"""What becomes of a pipeline when one of its steps fails."""
+"""What to do when a step of a pipeline fails."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from toolsemble.errors import ToolDefinitionError
 
 
 class ErrorStrategy(Enum):
-    """What becomes of a pipeline when one of its steps fails.
+    """The ways to handle the failure of a step, a branch or an item.
 
     >>> ErrorStrategy.FAIL_FAST.name
     'FAIL_FAST'
     """
 
     FAIL_FAST = "fail_fast"
-    """The failing step's result is the result; what has not run does not run."""
+    """Stop: the failed step's result is the result of the pipeline."""
     CONTINUE_ON_FAILURE = "continue_on_failure"
-    """The others run all the same; the next step gets the error message."""
+    """Continue: the next step gets the error message."""
 
 
-def checked_strategy(owner: str, value: Any) -> ErrorStrategy:
-    """Give the strategy back, or refuse what is none.
+def check_strategy(owner: str, value: Any) -> ErrorStrategy:
+    """Return the strategy, or raise :class:`ToolDefinitionError` if it is not an :class:`ErrorStrategy`.
 
-    >>> checked_strategy("Pipeline 'p'", "stop")
+    >>> check_strategy("Pipeline 'p'", "stop")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Pipeline 'p': the error strategy must be an ErrorStrategy, not 'stop'

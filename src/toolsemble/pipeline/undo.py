@@ -1,4 +1,4 @@
-"""How a completed step is undone when a later one fails for good."""
+"""Compensation: how completed steps are undone when a later step fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed
 from toolsemble.execution.path import Trace, Walk
 from toolsemble.masking.secrets import masked, masked_error
-from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
+from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
 from toolsemble.schema.display import to_display
@@ -24,67 +24,67 @@ from toolsemble.tools.collection import collected
 from toolsemble.work.body import RunBody, Work, entered
 from toolsemble.work.deadline import is_past
 
-_GIVEN = {"input", "result"}
+_PARAMETERS = {"input", "result"}
 
 
 class StepRecord(NamedTuple):
-    """What became of one step of a pipeline.
+    """The record of one step of a pipeline.
 
     >>> StepRecord("search", "rome", ToolResult.success("3 hits"), 0.25).result.output
     '3 hits'
     """
 
     name: str
-    """The step's tool."""
+    """The name of the step's tool."""
     input: Any
-    """What its body got, or what was handed over when that did not fit; None when nobody could know it."""
+    """The input of its body, or the handoff if that did not fit; None if it is not known."""
     result: ToolResult
-    """What came of it."""
+    """Its result."""
     duration: float
-    """How many seconds the work took, without the time of a reviewer."""
+    """The seconds that the work took, without the time of a reviewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compensation:
-    """A function or a tool that undoes a step, ready to be run."""
+    """A function or a tool that undoes a step."""
 
     definition: ToolDefinition
-    """What runs: the tool, or the function in a definition that nobody sees."""
+    """The tool, or an internal definition around the function."""
     read: Read | None
-    """How the tool takes the step's input and result; None for a function."""
+    """Reads the tool's input; None for a function."""
 
     @property
     def tool(self) -> ToolDefinition | None:
         """The tool; None for a function."""
         return None if self.read is None else self.definition
 
-    def changed(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Compensation:
-        """Give the same with what a function makes of the tool: what it needs of a reviewer, it needs here, too."""
+    def map_definition(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Compensation:
+        """Return a copy whose tool is replaced by ``change(tool)``, so that its gates hold here, too."""
         return self if self.read is None else replace(self, definition=change(self.definition))
 
 
-def compensation(owner: str, source: Any) -> Compensation | None:
-    """Give how a step is undone, None when it is not; refuse what is neither a function nor a tool that can do it."""
+def build_compensation(owner: str, source: Any) -> Compensation | None:
+    """Return the compensation of a step, or None; raise if it is not a function or a tool with fitting parameters."""
     if source is None:
         return None
     found = [] if isinstance(source, type) else collected(source)
     if not found:
-        return Compensation(_function(owner, source), None)
+        return Compensation(_define_function(owner, source), None)
     if len(found) > 1:
         raise ToolDefinitionError(f"{owner}: compensate has {len(found)} tools; pass one of them")
     definition = found[0][1]
     if definition.arguments is not None:
         schema = definition.arguments.schema
         names, required = set(schema.get("properties", ())), set(schema.get("required", ()))
-        if required - _GIVEN or (names and not names & _GIVEN):
+        if required - _PARAMETERS or (names and not names & _PARAMETERS):
             raise ToolDefinitionError(
                 f"{owner}: compensate is given 'input' and 'result', but '{definition.name}' takes "
                 f"{', '.join(sorted(names))}; pass a function (input, result) that calls it"
             )
-    return Compensation(definition, reader(definition))
+    return Compensation(definition, make_reader(definition))
 
 
-def _function(owner: str, function: Any) -> ToolDefinition:
+def _define_function(owner: str, function: Any) -> ToolDefinition:
     if not callable(function):
         raise ToolDefinitionError(f"{owner}: compensate must be a function or a tool, not {function!r:.80}")
     try:
@@ -92,68 +92,68 @@ def _function(owner: str, function: Any) -> ToolDefinition:
     except TypeError as problem:
         raise ToolDefinitionError(f"{owner}: compensate takes (input, result): {problem}") from None
     except ValueError:
-        pass  # a builtin does not tell its signature
+        pass  # some builtins have no signature
 
     def body(given: tuple[Any, ToolResult]) -> Any:
         return function(*given)
 
-    return ToolDefinition(owner, "", body=body, decode=as_it_is, accept=as_it_is, awaits=is_async(function))
+    return ToolDefinition(owner, "", body=body, decode=pass_through, accept=pass_through, awaits=is_async(function))
 
 
 class Undo(NamedTuple):
-    """One completed step and how it is undone."""
+    """A completed step, and how it is undone."""
 
     step: str
-    """The step's tool."""
+    """The name of the step's tool."""
     compensation: Compensation
-    """What undoes it."""
+    """Undoes the step."""
     input: Any
-    """What its body got."""
+    """The input of the step's body."""
     result: ToolResult
-    """What it gave."""
+    """The step's result."""
     context: ToolContext
-    """The context of the pipeline that it is a step of."""
+    """The context of the pipeline that the step belongs to."""
 
     def path(self, walk: Walk) -> Generator[Work, Any, StepRecord]:
-        """Undo the step; a failure is part of the record, and in the log."""
+        """Undo the step; a failure is logged and becomes part of the record."""
         started, context, raised = time.perf_counter(), self.context, None
         try:
             result = yield from self._work(walk)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other steps are to be undone
+        except Exception as error:  # noqa: BLE001 - the other steps must be undone in any case
             result, raised = failed(error, context), masked_error(error)
         if result.error_message is not None:
-            said = masked(result.error_message)
-            context.logger.warning("The undo of step '%s' failed: %s", self.step, said, exc_info=raised)
+            message = masked(result.error_message)
+            context.logger.warning("The undo of step '%s' failed: %s", self.step, message, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 
     def _work(self, walk: Walk) -> Generator[Work, Any, ToolResult]:
         definition, read = self.compensation.definition, self.compensation.read
-        # What was begun is undone also when time is up; an undo that must be quick has a timeout of its own.
+        # Steps are also undone after the deadline; a compensation that must be quick can have its own timeout.
         context = self.context.derive({"deadline": None})
         if read is None:
-            # Not the toolbox's executor: a function that stands beside the step cannot always go to a process.
+            # Not the toolbox's executor: a function beside the step cannot always be sent to a process.
             work = RunBody(definition, (self.input, self.result), context, THREADS)
             return shaped((yield from entered(work, context)))
-        payload = unwrapped(self.result.structured_output)
+        payload = unwrap_results(self.result.structured_output)
         given = {
             "input": to_display(self.input, reveal=True),
             "result": self.result.output if payload is None else to_display(payload, reveal=True),
         }
-        return (yield from walk.path(definition, read, Handed(None, given), context, Trace(), 0))
+        return (yield from walk.path(definition, read, Handoff(None, given), context, Trace(), 0))
 
 
-def undone(undos: list[Undo], walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
-    """Undo the steps, newest first, once each; give what became of it."""
+def run_undos(undos: list[Undo], walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+    """Undo the steps, newest first, each once; return the records."""
     records = []
     while undos:
         records.append((yield from undos.pop().path(walk)))
     return tuple(records)
 
 
-def with_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResult:
-    """Give a result whose attributes tell what was undone; the same one when nothing was.
+def add_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResult:
+    """Return the result with the undo records in its attributes; unchanged if there are none.
 
-    >>> with_undone(ToolResult.failure("no"), ())
+    >>> add_undone(ToolResult.failure("no"), ())
     ToolResult.failure('no')
     """
     if not records:
@@ -162,10 +162,10 @@ def with_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResu
     return replace(result, attributes=MappingProxyType({**result.attributes, "undone": (*before, *records)}))
 
 
-def in_time(result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return the result of what is made of tools; a failure when its time is up, so that its steps are undone.
+def fail_if_late(result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return the result of a combined tool; a failure if the deadline has passed, so that its steps are undone.
 
-    >>> in_time(ToolResult.success("done"), ToolContext(deadline=0.0))
+    >>> fail_if_late(ToolResult.success("done"), ToolContext(deadline=0.0))
     ToolResult.failure('The time was up')
     """
     if result.error_message is not None or not is_past(context.deadline):
@@ -176,7 +176,7 @@ def in_time(result: ToolResult, context: ToolContext) -> ToolResult:
 
 
 def must_undo(error: BaseException) -> bool:
-    """Whether steps are undone when an exception passes: not where the program ends, or nobody drives any more.
+    """Whether steps are undone when an exception passes: not when the program ends or the path is abandoned.
 
     >>> must_undo(ValueError()), must_undo(KeyboardInterrupt())
     (True, False)

@@ -1,1 +1,1 @@
-"""The files of embedded models: which there are, where they come from, and how they are downloaded."""
+"""The weights of embedded models: the catalogue, the sources, the download and the cache."""

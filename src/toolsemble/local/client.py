@@ -1,4 +1,4 @@
-"""Talking to the server that llama.cpp runs inside of this process."""
+"""The client of llama.cpp's server inside this process."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from toolsemble.errors import ModelError
 _BAD_STATUS = 400
 
 
-class Wire:
-    """Sends requests to one server.
+class ServerClient:
+    """A client of one server.
 
-    Each has a connection of its own, as requests come from any event loop; on one machine it costs well under a
-    millisecond. Closing it in the middle is what makes the server stop.
+    Each request has its own connection, because requests come from any event loop; on one machine that takes well under
+    a millisecond. Closing the connection stops the server's computation.
     """
 
     def __init__(self, address: str, key: str) -> None:
         self._address = address
         self._headers = [("Authorization", f"Bearer {key}"), ("Content-Type", "application/json")]
 
-    async def asked(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Give the answer to a request; without a body it is a GET."""
+    async def request(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the response to a request; a GET without a body."""
         async with self._exchange(path, body) as answer:
             return json.loads(await answer.aread())
 
-    async def streamed(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Give the events of an answer as they come, the last of which says that it is."""
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events of a response as they come; the last one is marked as such."""
         async with self._exchange(path, body) as answer, aclosing(answer.aiter_stream()) as chunks:
-            begun = b""
+            partial = b""
             async for chunk in chunks:
-                *lines, begun = (begun + chunk).split(b"\n")
+                *lines, partial = (partial + chunk).split(b"\n")
                 for line in lines:
                     kind, _, data = line.partition(b": ")
                     if kind == b"error":
-                        raise ModelError(_message(data))
+                        raise ModelError(_read_error(data))
                     if kind == b"data":
                         event = json.loads(data)
                         yield event
                         if event.get("stop"):
                             return
-        raise ModelError("llama.cpp broke off in the middle of an answer", retryable=True)
+        raise ModelError("llama.cpp closed the connection before the end of the answer", retryable=True)
 
     @asynccontextmanager
     async def _exchange(self, path: str, body: dict[str, Any] | None) -> AsyncIterator[httpcore2.Response]:
@@ -58,16 +58,16 @@ class Wire:
                 ) as answer,
             ):
                 if answer.status >= _BAD_STATUS:
-                    raise ModelError(_message(await answer.aread()))
+                    raise ModelError(_read_error(await answer.aread()))
                 yield answer
         except (httpcore2.NetworkError, httpcore2.ProtocolError) as problem:
-            raise ModelError(f"llama.cpp broke off: {problem!r}") from problem
+            raise ModelError(f"llama.cpp closed the connection: {problem!r}") from problem
 
 
-def _message(data: bytes) -> str:
-    """Give the words of an error."""
+def _read_error(data: bytes) -> str:
+    """Return the message of an error response."""
     try:
-        said = json.loads(data)
-        return f"llama.cpp: {said.get('error', said)['message']}"
+        error = json.loads(data)
+        return f"llama.cpp: {error.get('error', error)['message']}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"llama.cpp: {data.decode(errors='replace'):.200}"
