@@ -352,7 +352,7 @@ def test_a_row_that_is_no_message_is_told_of(tmp_path):
     with connection:
         connection.execute("INSERT INTO messages (memory_id, message) VALUES ('x', 'y')")
     connection.close()
-    with pytest.raises(ToolConfigurationError, match="This is no message: 'y'"):
+    with pytest.raises(ToolConfigurationError, match="This is not a message: 'y'"):
         memory.load("x")
     memory.close()
 

@@ -262,7 +262,7 @@ async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
 
 async def test_a_schema_that_cannot_be_said_is_refused_with_the_way_out(server):
     request = ChatRequest(HELLO.messages, output_schema={"type": "object", "additionalProperties": True})
-    with pytest.raises(ToolConfigurationError, match=r"cannot hold an answer to this schema: \$.*native_output=False"):
+    with pytest.raises(ToolConfigurationError, match=r"cannot enforce this schema: \$.*native_output=False"):
         await model_at(server).reply(request)
     assert server.bodies == []
 
@@ -561,7 +561,7 @@ async def test_blocks_that_make_no_sense_are_passed_over(server):
         ),
         (message(stop="refusal", stop_details={"type": "refusal", "category": "bio"}), "refused to answer: bio"),
         (message(text(" "), stop="refusal"), "refused to answer: it gives no reason"),
-        (message(THOUGHT, stop="max_tokens"), "used up before it said anything; allow more max_tokens"),
+        (message(THOUGHT, stop="max_tokens"), "token limit before it answered; raise max_tokens"),
     ],
 )
 async def test_no_word_at_all_is_explained(server, whole, words):
@@ -678,9 +678,9 @@ def refusal(status, kind, said, **headers):
         ((503, {}, ""), "(503, None): Error code: 503", True, None),
         (refusal(400, "invalid_request_error", "key sk-secret\nis bad"), "key ***\\nis bad", False, None),
         (refusal(400, 7, {"not": "text"}), "(400, 7): Error code: 400", False, None),
-        ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "is no message; is base_url right?", False, None),
-        ((200, {"Content-Type": "application/json"}, "[1]"), "is no message; is base_url right?", False, None),
-        ((200, {"Content-Type": "application/json"}, "{}"), "is no message; is base_url right?", False, None),
+        ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "is not a message; is base_url right?", False, None),
+        ((200, {"Content-Type": "application/json"}, "[1]"), "is not a message; is base_url right?", False, None),
+        ((200, {"Content-Type": "application/json"}, "{}"), "is not a message; is base_url right?", False, None),
         ((200, {"Content-Type": "application/json"}, '{"content": ['), "cannot be read", True, None),
     ],
 )
@@ -851,7 +851,7 @@ def test_a_client_that_does_not_fit_is_refused():
         AnthropicModel("claude-x", client=object(), api_key="sk-secret")
     with (
         anthropic.Anthropic(api_key="sk-secret") as client,
-        pytest.raises(TypeError, match="needs a client for async code"),
+        pytest.raises(TypeError, match="needs an async client"),
     ):
         AnthropicModel("claude-x", client=client)
 
@@ -860,7 +860,7 @@ def test_a_name_gives_a_model(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     model = model_of("anthropic:claude-haiku-5-5")
     assert (type(model), model.name, model.native_output) == (AnthropicModel, "claude-haiku-5-5", True)
-    with pytest.raises(ToolConfigurationError, match="'anthropic' needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match="'anthropic' needs a model name"):
         model_of("anthropic")
 
 

@@ -55,7 +55,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.models.bedrock.http import tell_exchanges
+from toolsemble.models.bedrock.http import track_connections
 
 pytestmark = pytest.mark.slow
 
@@ -590,7 +590,7 @@ ERRORS = {
     "filtered": (message(reason="content_filtered"), "Bedrock refused to answer (content_filtered)", False),
     "only thoughts": (
         message(SIGNED, reason="max_tokens"),
-        "Bedrock used up its room before it said anything (max_tokens); allow more tokens, or send less",
+        "Bedrock reached the token limit before it answered (max_tokens); raise the limit, or send less",
         False,
     ),
     "a call that was lost": (
@@ -841,10 +841,10 @@ async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Bedrock cannot be told this: .*heat"),
+        (ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Invalid request for Bedrock: .*heat"),
         (
             ChatRequest([UserMessage("hi")], output_schema={}),
-            "Bedrock cannot hold an answer to this schema: .*native_output=False",
+            "Bedrock cannot enforce this schema: .*native_output=False",
         ),
     ],
 )
@@ -855,7 +855,7 @@ async def test_what_bedrock_cannot_be_told_is_refused(bedrock, request_, problem
 
 
 async def test_an_address_that_is_none_is_refused(aws):
-    with pytest.raises(ToolConfigurationError, match="Bedrock cannot be told this: Invalid endpoint"):
+    with pytest.raises(ToolConfigurationError, match="Invalid request for Bedrock: Invalid endpoint"):
         await BedrockModel(NAME, base_url="nowhere").reply(HELLO)
 
 
@@ -914,8 +914,8 @@ async def test_a_client_of_ones_own_is_used_as_it_is(bedrock):
 
 def test_its_connections_serve_whoever_works_for_no_exchange(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
-    tell_exchanges(client)
-    tell_exchanges(object())  # a client that is made in another way is left as it is
+    track_connections(client)
+    track_connections(object())  # a client that is made in another way is left as it is
     bedrock.answers = [message(text("hi"))]
     response = client.converse(modelId=NAME, messages=[USER])
     assert response["output"]["message"]["content"] == [text("hi")]
@@ -1086,7 +1086,7 @@ def test_what_is_missing_is_told_when_it_is_made(aws, monkeypatch, settings, pro
 
 
 def test_a_name_without_a_model_is_refused():
-    with pytest.raises(ToolConfigurationError, match="'bedrock' needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match="'bedrock' needs a model name"):
         model_of("bedrock:")
 
 

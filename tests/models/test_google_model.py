@@ -564,10 +564,10 @@ ERRORS = {
     "recitation": (candidate(finish="RECITATION"), "Gemini refused to answer (RECITATION)", False),
     "only thoughts": (
         candidate(text("Hm.", thought=True), finish="MAX_TOKENS"),
-        "Gemini used up its room before it said anything (MAX_TOKENS); allow more tokens, or send less",
+        "Gemini reached the token limit before it answered (MAX_TOKENS); raise the limit, or send less",
         False,
     ),
-    "silence": (candidate(text("")), "Gemini said nothing at all (STOP)", True),
+    "silence": (candidate(text("")), "Gemini sent an empty answer (STOP)", True),
     "a call that was lost": (
         candidate(text("Let me"), finish="MALFORMED_FUNCTION_CALL"),
         "Gemini wrote a call that cannot be read (MALFORMED_FUNCTION_CALL)",
@@ -575,7 +575,7 @@ ERRORS = {
     ),
     "a call in pieces": (
         candidate({"functionCall": {"name": "add", "willContinue": True}}),
-        "Gemini sent a call in pieces, which cannot be read here; leave stream_function_call_arguments off",
+        "Gemini streamed arguments of a call, which is not supported; turn off stream_function_call_arguments",
         False,
     ),
 }
@@ -795,16 +795,16 @@ async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
 @pytest.mark.parametrize(
     ("name", "request_", "problem"),
     [
-        (NEW, ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Gemini cannot be told this: .*heat"),
+        (NEW, ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Invalid request for Gemini: .*heat"),
         (
             NEW,
             ChatRequest([UserMessage("hi")], settings={"audio_timestamp": True}),
-            "Gemini cannot be told this: audio_timestamp",
+            "Invalid request for Gemini: audio_timestamp",
         ),
         (
             OLD,
             ChatRequest([UserMessage("hi")], [ADD], output_schema={"type": "object"}),
-            "takes no schema for its answer beside tools",
+            "takes no answer schema together with tools",
         ),
     ],
 )
@@ -961,7 +961,7 @@ def test_whether_it_takes_a_schema_goes_by_its_name_unless_it_is_said(gemini, na
 def test_without_a_key_it_says_what_to_set(gemini):
     with pytest.raises(ToolConfigurationError, match=r"No API key was provided.*set GOOGLE_API_KEY, or pass api_key="):
         GoogleModel(NEW)
-    with pytest.raises(ToolConfigurationError, match="'gemini' needs the name of a model behind it, such as 'gemini:"):
+    with pytest.raises(ToolConfigurationError, match="'gemini' needs a model name, such as 'gemini:"):
         model_of("gemini:")
 
 

@@ -100,7 +100,7 @@ def test_payloads_for_programs_are_not_written_down():
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
 def test_what_is_no_message_is_refused(text):
-    with pytest.raises(ValueError, match="This is no message"):
+    with pytest.raises(ValueError, match="This is not a message"):
         message_from_json(text)
 
 
@@ -159,7 +159,7 @@ def test_a_transcript_is_a_sequence():
     assert repr(transcript) == repr(messages[:3])
     assert (transcript == "abc", transcript == messages, messages[1] in transcript) == (False, False, True)
     for index in (3, -4):
-        with pytest.raises(IndexError, match="There are 3 messages"):
+        with pytest.raises(IndexError, match="out of range: there are 3 messages"):
             transcript[index]
     with pytest.raises(TypeError, match="unhashable"):
         hash(transcript)
@@ -189,9 +189,9 @@ def test_a_transcript_can_be_copied_and_pickled():
         ([AssistantMessage("", (CALL,))], "The call of 'add' has no reply before message 1"),
         ([AssistantMessage("", (CALL,)), UserMessage("go on")], "The call of 'add' has no reply before message 1"),
         ([AssistantMessage("", (CALL, CALL)), replied(CALL)], "has no reply before message 2"),
-        ([replied(CALL)], "Message 0 answers a call of 'add' that nobody made"),
+        ([replied(CALL)], "Message 0 answers a call of 'add' that was not made"),
         ([AssistantMessage("", (CALL,)), replied(ToolCall("add", {"a": 1}))], "Message 1 answers a call of 'add'"),
-        ([UserMessage("a"), "b"], "Message 1 is no message but a str"),
+        ([UserMessage("a"), "b"], "Message 1 is not a message but a str"),
     ],
 )
 def test_a_transcript_in_which_a_call_has_no_reply_is_refused(messages, problem):
@@ -240,8 +240,8 @@ def test_a_stream_that_is_cut_off_is_worth_another_try():
     assert caught.value.retryable
 
 
-def test_arguments_of_a_call_that_was_never_begun_are_an_error_of_the_model():
-    with pytest.raises(ModelError, match="had not begun"):
+def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
+    with pytest.raises(ModelError, match="before its start"):
         Assembly().add(ArgumentsDelta(0, "{}"))
 
 
@@ -461,8 +461,8 @@ def test_a_model_object_is_taken_as_it_is():
     [
         ("", "Unknown model ''"),
         ("nobody:nothing", "Unknown model 'nobody:nothing'"),
-        (7, "7 is no ChatModel: pass an object with the methods reply and stream"),
-        (ScriptedModel, "is no ChatModel"),
+        (7, "7 is not a ChatModel; pass an object with the methods reply and stream"),
+        (ScriptedModel, "is not a ChatModel"),
     ],
 )
 def test_what_is_no_model_is_refused(source, problem):

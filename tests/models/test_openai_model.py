@@ -68,7 +68,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models.adapter.failure import retry_after
+from toolsemble.models.adapter.retry import parse_retry_after
 
 pytestmark = pytest.mark.slow
 
@@ -839,12 +839,12 @@ async def test_an_error_without_a_message_shows_what_came(web):
     ],
 )
 def test_how_long_a_provider_asks_to_wait(headers, expected):
-    assert retry_after(headers) == expected
+    assert parse_retry_after(headers) == expected
 
 
 def test_a_date_in_the_future_is_waited_for():
     soon = email.utils.format_datetime(email.utils.localtime() + timedelta(hours=1), usegmt=False)
-    assert 3000 < retry_after({"retry-after": soon}) <= 3600
+    assert 3000 < parse_retry_after({"retry-after": soon}) <= 3600
 
 
 async def test_any_other_error_of_the_sdk_is_an_error_of_the_model(web):
@@ -902,12 +902,12 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
         (whole({"id": "x"}), "answered without any choices", False),
         (whole([]), "answered without any choices", False),
         (whole(None), "answered without any choices", False),
-        (whole(completion({"content": ""}, "length")), "room for an answer was used up before it said anything", False),
+        (whole(completion({"content": ""}, "length")), "reached the token limit before it answered", False),
         (whole(completion({"content": None}, "content_filter")), "withheld by a content filter", False),
-        ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"no JSON but '<h1>.*Most end with /v1", False),
-        ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is no JSON", True),
-        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is no JSON", True),
-        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is no JSON", True),
+        ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"sent '<h1>.*not JSON; .*Most end with /v1", False),
+        ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is not JSON", True),
+        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is not JSON", True),
+        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is not JSON", True),
     ],
 )
 async def test_an_answer_without_an_answer_is_an_error(web, answer, message, retryable):
@@ -921,10 +921,10 @@ async def test_an_answer_without_an_answer_is_an_error(web, answer, message, ret
     ("answer", "message", "retryable"),
     [
         (whole({"object": "other"}), "stopped in the middle", True),
-        (whole(response(status="queued")), "a response that is 'queued', without an answer in it", False),
+        (whole(response(status="queued")), "a response with status 'queued' and no answer", False),
         (
             whole(response(status="incomplete", incomplete_details={"reason": "max_output_tokens"})),
-            "used up before it said anything",
+            "reached the token limit before it answered",
             False,
         ),
         (
@@ -945,8 +945,8 @@ async def test_a_response_without_an_answer_is_an_error(web, answer, message, re
     ("answer", "message", "retryable"),
     [
         (streamed(), "answered without any choices", True),
-        (streamed("data: {nonsense\n\n"), "something that is no JSON", True),
-        (streamed(delta("length", content="")), "used up before it said anything", False),
+        (streamed("data: {nonsense\n\n"), "something that is not JSON", True),
+        (streamed(delta("length", content="")), "reached the token limit before it answered", False),
         ((200, {"Content-Type": "text/html; charset=utf-8"}, "<h1>Hi</h1>"), "sent a web page; is http", False),
     ],
 )
@@ -1049,13 +1049,13 @@ async def test_a_cancelled_request_closes_the_connection(web, api):
 def test_connections_are_kept_within_a_loop_and_not_beyond_it():
     seen = []
 
-    def kept(handler):
+    def keep(handler):
         seen.append(handler.client_address)
         handler.close_connection = False
         handler.send(200, {"Content-Type": "application/json"}, json.dumps(completion({"content": "hi"})))
 
     with serving() as web:
-        web.answers[CHAT] = kept
+        web.answers[CHAT] = keep
         model = model_at(web)
 
         async def three():
@@ -1217,9 +1217,7 @@ def test_a_name_says_which_api(monkeypatch, name, api):
 @pytest.mark.parametrize("name", ["openai", "openai:", "openai-chat: "])
 def test_a_name_without_a_model_is_refused(name):
     provider = name.partition(":")[0]
-    with pytest.raises(
-        ToolConfigurationError, match=f"needs the name of a model behind it, such as '{provider}:gpt-5-mini'"
-    ):
+    with pytest.raises(ToolConfigurationError, match=f"needs a model name, such as '{provider}:gpt-5-mini'"):
         model_of(name)
 
 
@@ -1274,8 +1272,8 @@ def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"name": ""}, "needs the name of a model, such as 'gpt-5-mini', not ''"),
-        ({"name": 7}, "needs the name of a model"),
+        ({"name": ""}, "needs a model name, such as 'gpt-5-mini', not ''"),
+        ({"name": 7}, "needs a model name"),
         ({"api": "completions"}, "api must be 'chat' or 'responses', not 'completions'"),
         ({"timeout": 0}, "timeout must be a number of seconds above 0, not 0"),
         ({"timeout": "1"}, "timeout must be a number of seconds above 0, not '1'"),
@@ -1284,7 +1282,7 @@ def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
         ({"base_url": "http://[::/v1"}, "base_url must be a URL"),
         ({"base_url": "http://h:port/v1"}, "base_url must be a URL"),
         ({"base_url": "ftp://h/v1"}, "base_url must be a URL"),
-        ({"base_url": "http://ada:secret@h/v1"}, "base_url holds a password; pass it as api_key= or in headers="),
+        ({"base_url": "http://ada:secret@h/v1"}, "base_url contains a password; pass it as api_key= or in headers="),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, problem):
@@ -1299,8 +1297,11 @@ def test_settings_that_cannot_work_are_refused(settings, problem):
         (None, "OpenAIModel has no key: set OPENAI_API_KEY or pass api_key="),
         ("", "OpenAIModel has no key"),
         (" \n", "OpenAIModel has no key"),
-        ("sk-secret\nsecond", "The key for OpenAIModel in OPENAI_API_KEY has characters that no key has"),
-        ("sk-sécret", "has characters that no key has"),
+        (
+            "sk-secret\nsecond",
+            "The key for OpenAIModel in OPENAI_API_KEY contains characters that are not allowed in a key",
+        ),
+        ("sk-sécret", "contains characters that are not allowed in a key"),
     ],
 )
 def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, key, problem):
@@ -1312,5 +1313,7 @@ def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, 
 
 
 def test_an_impossible_key_without_a_variable_is_refused():
-    with pytest.raises(ToolConfigurationError, match="The key for OpenAIModel has characters that no key has"):
+    with pytest.raises(
+        ToolConfigurationError, match="The key for OpenAIModel contains characters that are not allowed in a key"
+    ):
         OpenAIModel("m", base_url="http://h/v1", api_key="a\tb")
