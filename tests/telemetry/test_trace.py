@@ -294,17 +294,17 @@ def test_an_empty_trace_is_none(path):
 SAID = [
     "called with {'a': [1, None, 'ü\\ud800\\n']}",
     "repaired a",
-    "again in 0.5 s, for refused",
+    "failed (refused); retry 1 in 0.5 s",
     "half",
     "timed out after 5 s",
-    "left behind",
-    "known already",
+    "still running in the background",
+    "answered from the cache",
     "success in 0 ms: 3",
     "error in 250 ms: KeyError: 'a'",
-    "asked: {'path': 'ü'}",
-    "decided: Continue(always='tool')",
-    """decided: Edit(revised='{"path": "b"}')""",
-    "decided: ExitEarly(reason='no', timed_out=True)",
+    "review requested: {'path': 'ü'}",
+    "review decided: Continue(always='tool')",
+    """review decided: Edit(revised='{"path": "b"}')""",
+    "review decided: ExitEarly(reason='no', timed_out=True)",
 ]
 
 
