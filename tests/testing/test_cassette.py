@@ -352,7 +352,7 @@ def test_an_object_that_cannot_be_looked_into_is_kept_as_its_text(path):
         ("{", "JSONDecodeError"),
         ("[]", "TypeError"),
         ("{}", "KeyError: 'cassette'"),
-        ('{"cassette": 2}', "ValueError: it is of form 2, and only 1 is known"),
+        ('{"cassette": 2}', "ValueError: its version is 2, only 1 is supported"),
         ('{"cassette": 1, "calls": [{"tool": "roll", "arguments": {}}]}', "KeyError: 'output'"),
         ('{"cassette": 1, "calls": [{"tool": "roll", "arguments": 3, "output": ""}]}', "TypeError"),
         ('{"cassette": 1, "calls": [7]}', "AttributeError"),

@@ -61,9 +61,7 @@ def test_a_recording_sink_says_what_did_not_come():
     Toolbox([Echo()], sinks=[sink]).execute(call())
     with pytest.raises(TimeoutError) as caught:
         sink.wait(CallFinished, 2, timeout=0.01)
-    assert str(caught.value) == (
-        "There are 1 of 2 events 'CallFinished' after 0.01 s; there are: call_started, call_finished"
-    )
+    assert str(caught.value) == "1 of 2 events 'CallFinished' after 0.01 s; recorded: call_started, call_finished"
 
 
 # answers, what three calls are told
