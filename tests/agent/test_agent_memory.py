@@ -261,7 +261,7 @@ HELD = """
 
     @tool
     def split() -> str:
-        owners = [memory._shelf, memory.load("inside")._roll, current_spending.get().line[-1]]
+        owners = [memory._shelf, memory.load("inside")._shared, current_spending.get().line[-1]]
         holds, go = threading.Event(), threading.Event()
         thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
         thread.start()
