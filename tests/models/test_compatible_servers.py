@@ -271,7 +271,7 @@ async def test_a_whole_answer_is_read_whatever_it_leaves_out(web, body, expected
     assert await model_at(web).reply(HELLO) == expected
 
 
-def test_an_agent_gets_along_with_a_server_that_leaves_out_everything(web):
+def test_an_agent_works_with_a_server_that_omits_all_optional_fields(web):
     @tool
     def weather(city: str) -> str:
         """The weather in a city."""
@@ -408,7 +408,7 @@ def endless(handler):
         (endless, "nothing answers at http"),
     ],
 )
-def test_what_is_no_server_with_a_model_is_not_taken_for_one(web, monkeypatch, answer, problem):
+def test_a_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
     monkeypatch.setenv("VLLM_HOST", web.url("/v1"))
     web.answers["/v1/models"] = answer
     with pytest.raises(ToolConfigurationError, match=f"vllm: .*{problem}.*; start the server, or set VLLM_HOST"):

@@ -36,7 +36,7 @@ def test_a_signature_stays_with_its_call_and_its_text():
 
 
 @pytest.mark.parametrize("text", ["Let", "Let me see"])
-def test_text_that_was_changed_stands_before_calls_that_keep_their_signatures(text):
+def test_changed_text_is_placed_before_calls_which_keep_their_signatures(text):
     details = {"p": [{"type": "tool_use", "signature": "a"}, {"type": "text", "length": 6, "signature": "b"}]}
     assert restore_blocks("p", AssistantMessage(text, CALLS, details), WRITTEN) == [
         {"type": "text", "text": text},

@@ -1,4 +1,4 @@
-"""Which model an agent takes when it is given none."""
+"""The default model of an agent."""
 
 import logging
 import sys
@@ -156,7 +156,7 @@ def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monk
     assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
-def test_a_host_that_is_none_is_a_reason_against_its_server(monkeypatch):
+def test_an_invalid_host_makes_its_server_unavailable(monkeypatch):
     monkeypatch.setenv("VLLM_HOST", "box:port")
     assert offers()[8] == missing("vllm", "VLLM_HOST must be a host, a host with a port, or a URL, not 'box:port'")
 
@@ -196,7 +196,7 @@ def test_the_first_that_is_available_is_taken_and_the_log_says_why_without_the_k
     assert SECRET not in caplog.text
 
 
-def test_whoever_has_a_key_does_not_wait_for_servers(monkeypatch):
+def test_servers_are_not_probed_when_a_key_is_set(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with serving() as web:
         monkeypatch.setenv("OLLAMA_HOST", web.url())
@@ -212,7 +212,7 @@ def test_the_embedded_model_is_the_last_to_be_taken(monkeypatch, caplog):
     assert caplog.messages == ["Using the model local: its weights are at small.gguf"]
 
 
-def test_a_model_that_is_named_stands_above_everything_else(monkeypatch, caplog):
+def test_a_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
     assert offers()[:2] == [

@@ -94,13 +94,13 @@ def test_a_connection_is_left_alone_when_the_job_is_over(pair):
 
 
 @pytest.mark.parametrize("sock", [None, object()])
-def test_what_is_no_socket_ends_by_itself(sock):
+def test_an_object_that_is_not_a_socket_is_not_shut_down(sock):
     exchange = Exchange()
     exchange.use(Connection(sock))
     exchange.cancel()
 
 
-async def test_whoever_is_cancelled_does_not_wait():
+async def test_cancelling_does_not_wait_for_the_job():
     began, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
     def job():
@@ -148,7 +148,7 @@ class Endless:
             self.closed.set()
 
 
-async def test_whoever_closes_in_the_middle_does_not_wait_and_nothing_goes_on():
+async def test_closing_early_does_not_wait_and_stops_the_generator():
     endless = Endless()
     items = stream_blocking(endless)
     assert await anext(items) == 0
@@ -158,7 +158,7 @@ async def test_whoever_closes_in_the_middle_does_not_wait_and_nothing_goes_on():
     assert await asyncio.to_thread(endless.closed.wait, 30)
 
 
-def test_what_comes_after_the_end_of_a_loop_comes_to_nobody():
+def test_items_after_the_end_of_a_loop_are_dropped():
     endless = Endless()
 
     async def first():

@@ -721,7 +721,7 @@ async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, bo
     assert error.__cause__ is None
 
 
-async def test_an_error_in_the_middle_of_a_stream_is_told(gemini):
+async def test_an_error_inside_of_a_stream_is_raised(gemini):
     gemini.answers = [events(candidate(text("Ro"), finish=None), said(503, "UNAVAILABLE", "Overloaded"))]
     stream = gemini.model().stream(HELLO)
     assert await anext(stream) == TextDelta("Ro")
@@ -773,7 +773,7 @@ async def test_a_stream_that_is_cut_is_worth_another_try(gemini, ending):
     assert caught.value.retryable
 
 
-async def test_nobody_there_is_worth_another_try(gemini):
+async def test_a_refused_connection_is_retryable(gemini):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
@@ -809,7 +809,7 @@ async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_gemini_cannot_be_told_is_refused(gemini, name, request_, problem, streamed):
+async def test_an_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(gemini.model(name), streaming=streamed, request=request_)
     assert gemini.bodies == []
@@ -830,7 +830,7 @@ def stopping(*responses):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_hangs_up(gemini, streamed):
+async def test_cancelling_closes_the_connection(gemini, streamed):
     waiting = stopping(*([candidate(text("Ro"), finish=None)] if streamed else []))
     gemini.answers = [waiting]
     await assert_hangs_up_when_cancelled(gemini.model(), waiting, streaming=streamed)
@@ -971,7 +971,7 @@ def test_a_client_and_an_address_are_one_too_many(gemini, name):
         GoogleModel(NEW, client=object(), **{name: "x"})
 
 
-async def test_what_nobody_expects_is_told_as_it_is(gemini):
+async def test_an_unexpected_error_is_quoted(gemini):
     client = genai.Client(api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": Odd()})
     with pytest.raises(ModelError, match="Google's package says: odd") as caught:
         await GoogleModel(NEW, client=client).reply(HELLO)

@@ -50,6 +50,6 @@ def test_without_a_key_nothing_is_changed():
     assert caught.value is raised
 
 
-def test_headers_that_carry_keys_are_told_by_their_names():
+def test_headers_with_keys_are_recognized_by_name():
     headers = {"authorization": "Basic abc", "X-Api-Key": KEY, "Accept": "text/html", "cookie": 5}
     assert list(find_keys(headers)) == ["abc", KEY]

@@ -555,7 +555,7 @@ async def test_an_error_says_what_the_server_said_and_whether_to_try_again(
 
 
 @pytest.mark.parametrize(("streaming", "words"), [(False, "(503): no reason is given"), (True, "without a reason")])
-async def test_a_refusal_without_a_word_is_worth_another_try(server, streaming, words):
+async def test_a_rejection_with_an_empty_body_is_retryable(server, streaming, words):
     server.answers = [(503, {}, "")]
     error = await failed(model_at(server), streaming=streaming)
     assert words in str(error)
@@ -571,7 +571,7 @@ async def test_a_refusal_without_a_word_is_worth_another_try(server, streaming, 
         ("data: {not json\n\n", "ended the answer with an error: {not json"),
     ],
 )
-async def test_an_error_in_the_middle_of_a_stream_is_told(server, event, words):
+async def test_an_error_inside_of_a_stream_is_raised(server, event, words):
     server.answers = [[delta(content="All roads"), event]]
     error = await failed(model_at(server), streaming=True)
     assert words in str(error)
@@ -587,7 +587,7 @@ async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends)
     assert error.retryable
 
 
-async def test_a_stream_that_is_no_text_is_worth_another_try(server):
+async def test_a_stream_that_is_not_text_is_retryable(server):
     data = b"data: \xff\n\n"
     server.answers = [server.streaming(ends=True, then=lambda handler: handler.wfile.write(b"9\r\n" + data + b"\r\n"))]
     assert "cannot be read" in str(await failed(model_at(server), streaming=True))

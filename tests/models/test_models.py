@@ -99,7 +99,7 @@ def test_payloads_for_programs_are_not_written_down():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
-def test_what_is_no_message_is_refused(text):
+def test_invalid_json_of_a_message_is_refused(text):
     with pytest.raises(ValueError, match="This is not a message"):
         message_from_json(text)
 
@@ -166,7 +166,7 @@ def test_a_transcript_is_a_sequence():
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_system_message_stands_apart_and_counts_all_the_same(cut):
+def test_a_system_message_is_stored_separately_and_counted(cut):
     system, *rest = messages = [SystemMessage("s"), UserMessage("a"), UserMessage("b")]
     transcript = Transcript(messages[:cut]).plus(*messages[cut:])
     assert (list(transcript), list(reversed(transcript)), len(transcript)) == (messages, messages[::-1], 3)
@@ -259,7 +259,7 @@ def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
         (ChatReply("as it is", (CALL,)), ChatReply("as it is", (CALL,))),
     ],
 )
-async def test_a_model_for_tests_says_what_it_was_told(make, said, reply):
+async def test_a_scripted_model_returns_its_replies(make, said, reply):
     assert await make([said]).reply(HELLO) == reply
     assert await chunks(make([said])) == list(chunks_of(reply))
 
@@ -431,7 +431,7 @@ async def test_a_recording_holds_whole_lines_of_json(tmp_path):
     assert json.loads(line)["asked"] == "line\\nbreak"
 
 
-async def test_who_leaves_a_recording_in_the_middle_closes_the_models_stream(tmp_path):
+async def test_closing_a_recording_early_closes_the_stream_of_the_model(tmp_path):
     closed = []
 
     class Watched(ScriptedModel):
@@ -465,7 +465,7 @@ def test_a_model_object_is_taken_as_it_is():
         (ScriptedModel, "is not a ChatModel"),
     ],
 )
-def test_what_is_no_model_is_refused(source, problem):
+def test_an_object_that_is_not_a_model_is_refused(source, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         model_of(source)
 

@@ -356,7 +356,7 @@ async def test_a_call_without_an_id_gets_one_that_its_reply_has_too(web, api):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_to_a_call_that_nobody_made_is_still_sent(web, api):
+async def test_a_reply_without_a_call_is_still_sent(web, api):
     answers(web, api)
     await model_at(web, api).reply(ChatRequest([replied(ToolCall("now", id="c9")), replied(ToolCall("now"))]))
     assert ids_sent(web, api) == ([], ["c9", "toolsemble_0"])
@@ -609,7 +609,7 @@ async def test_a_call_of_a_response_needs_no_ids(web):
 THINKING = response(thought_item(), text_item("Let me see."), call_item("c1", "weather", '{"city": "Rome"}'))
 
 
-async def test_thoughts_of_a_response_go_back_with_the_next_request_unchanged_and_in_their_place(web):
+async def test_reasoning_of_a_response_is_sent_back_unchanged_and_in_its_position(web):
     web.answers[RESPONSES] = in_turn(whole(THINKING), streamed(*events_of(THINKING)), whole(response(text_item("hi"))))
     model = model_at(web, "responses")
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
@@ -649,7 +649,7 @@ REBUILT = [
         ({"details": {"ORIGIN": {"items": [*THINKING["output"], "nonsense"]}}}, REBUILT),
     ],
 )
-async def test_what_does_not_fit_a_message_any_more_stays_behind(web, change, expected):
+async def test_stored_items_that_do_not_match_the_message_are_not_sent(web, change, expected):
     web.answers[RESPONSES] = whole(THINKING)
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -662,7 +662,7 @@ async def test_what_does_not_fit_a_message_any_more_stays_behind(web, change, ex
     assert sent(web)["input"][:-1] == expected
 
 
-async def test_thoughts_of_another_model_stay_behind(web):
+async def test_reasoning_of_another_model_is_not_sent(web):
     web.answers[RESPONSES] = whole(THINKING)
     reply = await model_at(web, "responses").reply(HELLO)
     other = OpenAIModel("other", api="responses", base_url=web.url("/v1"))
@@ -678,7 +678,7 @@ async def test_thoughts_of_another_model_stay_behind(web):
         ([thought_item(), text_item("Rome")], [thought_item(), text_item("Rome")]),
     ],
 )
-async def test_thoughts_of_which_nothing_came_stay_behind(web, output, kept):
+async def test_reasoning_that_nothing_follows_is_not_sent(web, output, kept):
     web.answers[RESPONSES] = whole(response(*output))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -695,9 +695,7 @@ async def test_a_message_that_says_nothing_is_not_sent(web):
 @pytest.mark.parametrize(
     ("settings", "content", "kept"), [({}, None, 3), ({"store": False}, None, 2), ({"store": False}, "gAAAA", 3)]
 )
-async def test_thoughts_of_which_only_the_name_is_known_go_back_only_to_a_server_that_keeps_them(
-    web, settings, content, kept
-):
+async def test_reasoning_without_content_is_sent_only_to_a_server_that_stores_it(web, settings, content, kept):
     web.answers[RESPONSES] = whole(response(thought_item(content), *THINKING["output"][1:]))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -706,7 +704,7 @@ async def test_thoughts_of_which_only_the_name_is_known_go_back_only_to_a_server
     assert len(sent(web)["input"]) == kept + 1
 
 
-async def test_thoughts_beside_a_chat_completion_go_back_to_the_server_that_sent_them(web):
+async def test_reasoning_of_a_completion_is_sent_back_to_its_server(web):
     thoughts = {"reasoning_content": "Hm. Rome?", "reasoning_details": [{"type": "a", "data": "x"}, {"type": "b"}]}
     message = {"content": "Rome", **thoughts, "reasoning": "not asked for"}
     pieces = [
@@ -761,7 +759,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("answer", "message", "retryable", "retry_after"), ERRORS)
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_is_told_in_the_providers_words(web, api, answer, message, retryable, retry_after):
+async def test_an_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
     web.answers[PATHS[api]] = answer
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -996,7 +994,7 @@ async def test_nonsense_is_a_reply_or_an_error_of_the_models(web, api, nonsense)
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_who_stops_listening_closes_the_connection(web, api):
+async def test_closing_a_stream_early_closes_the_connection(web, api):
     left = []
 
     def endless(handler):

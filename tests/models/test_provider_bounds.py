@@ -1,4 +1,4 @@
-"""What a provider can do to whoever asks it: send for ever, send too much, repeat the key."""
+"""Misbehaving providers: endless replies, replies that are too long, repeated keys."""
 
 import asyncio
 import gzip
@@ -367,7 +367,7 @@ def show(error):
     return chained + ("" if error is None else "".join(traceback.format_exception(error)))
 
 
-async def test_a_key_that_a_function_gives_or_that_stands_in_a_header_is_not_repeated_either(web):
+async def test_keys_from_functions_and_headers_are_masked(web):
     async def key():
         return KEY
 

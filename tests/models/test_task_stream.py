@@ -48,7 +48,7 @@ async def test_what_a_stream_raises_comes_after_what_it_gave():
     assert source.closed
 
 
-async def test_what_a_stream_raises_is_nothing_to_whoever_has_left():
+async def test_errors_of_a_stream_are_ignored_after_closing():
     source = Source(1, ValueError("no more"))
     items = stream_in_task(source)
     assert await anext(items) == 1
@@ -56,7 +56,7 @@ async def test_what_a_stream_raises_is_nothing_to_whoever_has_left():
     assert source.closed
 
 
-async def test_whoever_is_cancelled_closes_the_stream():
+async def test_cancelling_closes_the_stream():
     source = Source()
     task = asyncio.create_task(anext(stream_in_task(source)))
     await asyncio.sleep(0)

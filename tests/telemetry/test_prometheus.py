@@ -197,7 +197,7 @@ def test_many_threads_count_at_once(registry, scrape):
     assert set(scrape().values()) == {80}
 
 
-def test_a_registry_that_somebody_else_uses_our_names_on_is_refused(registry):
+def test_a_registry_with_foreign_collectors_of_our_names_is_refused(registry):
     Counter("toolsemble_tool_executions", "Not ours", registry=registry)
     with pytest.raises(ToolDefinitionError, match=r"has a foreign collector: .*toolsemble_tool_executions"):
         PrometheusMetrics(registry)
@@ -209,7 +209,7 @@ def test_by_default_it_is_the_registry_of_the_process():
     assert REGISTRY.get_sample_value("toolsemble_tool_executions_total", found) == 1
 
 
-def test_a_registry_that_nobody_holds_is_let_go():
+def test_an_unreferenced_registry_is_garbage_collected():
     registry = CollectorRegistry()
     PrometheusMetrics(registry).increment_success("shout", "unknown")
     gone = weakref.ref(registry)

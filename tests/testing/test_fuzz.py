@@ -1,4 +1,4 @@
-"""The fuzzer of the testing kit: what it finds, and that the built-in tools stand it."""
+"""The fuzzer: the crashes it finds, and that the built-in tools have none."""
 
 import dataclasses
 import json
@@ -210,7 +210,7 @@ def test_further_errors_can_be_declared():
     assert fuzz(initial, seed=3, declared=(IndexError,)).ok
 
 
-def test_a_gated_tool_runs_unless_somebody_refuses():
+def test_a_gated_tool_runs_unless_the_reviewer_rejects():
     gated = tool(requires_approval=True)(lambda name: name[0])
     gated.name = "gated"
     assert not fuzz(gated, seed=3).ok
@@ -303,7 +303,7 @@ def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops(clock):
     assert crash.call.arguments["seconds"] > 5
 
 
-def test_a_timeout_that_a_tool_raises_is_no_hang():
+def test_a_timeout_error_of_a_tool_is_not_a_hang():
     @tool
     def slow(flag: bool) -> str:
         raise TimeoutError("no answer")
