@@ -1,4 +1,4 @@
-"""Anthropic's models, against a server that speaks as Anthropic's does; test_model_llama.py asks llama.cpp's own."""
+"""Anthropic's models, against a fake server; test_llama_server.py uses llama.cpp's server."""
 
 import asyncio
 import gc

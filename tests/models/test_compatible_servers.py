@@ -1,4 +1,4 @@
-"""Servers that speak OpenAI's chat completions in their own ways."""
+"""Servers that are compatible with OpenAI's chat completions, with their deviations."""
 
 import asyncio
 

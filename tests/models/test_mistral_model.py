@@ -1,4 +1,4 @@
-"""Mistral's models, against a server that speaks as Mistral's does."""
+"""Mistral's models, against a fake server."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Clients that belong to an event loop."""
+"""Clients that are bound to an event loop."""
 
 import asyncio
 import gc

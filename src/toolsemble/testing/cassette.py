@@ -137,9 +137,8 @@ class Cassette:
 
     def _replay(self, call: ToolCall) -> ToolResult:
         matching = list(self._by_arguments.get((call.name, call.canonical), ()))
-        matching += [
-            index for index in self._with_secrets if index not in matching and self._calls[index].matches(call)
-        ]
+        secret = (index for index in self._with_secrets if self._calls[index].matches(call))
+        matching += [index for index in secret if index not in matching]
         for index in matching:
             if index not in self._played:
                 self._played.add(index)

@@ -1,4 +1,4 @@
-"""A clock for tests that only moves when it is told to."""
+"""A clock for tests that only moves when a test advances it."""
 
 from __future__ import annotations
 

@@ -92,9 +92,8 @@ class Values:
         found = dict(schema) if isinstance(schema, Mapping) else {}
         for _ in range(_TRIES):
             if "$ref" in found:
-                found = _merge(
-                    {key: each for key, each in found.items() if key != "$ref"}, self._look_up(found["$ref"])
-                )
+                target = self._look_up(found.pop("$ref"))
+                found = _merge(found, target)
             elif "allOf" in found:
                 parts = found.pop("allOf")
                 for part in parts:

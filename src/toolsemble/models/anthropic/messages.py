@@ -57,9 +57,8 @@ def collect_called_names(messages: Iterable[Message]) -> list[str]:
 
 def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
-        return "assistant", restore_blocks(
-            PROVIDER, message, [_write_call(call, ids.assign(call)) for call in message.calls]
-        )
+        calls = [_write_call(call, ids.assign(call)) for call in message.calls]
+        return "assistant", restore_blocks(PROVIDER, message, calls)
     if isinstance(message, ToolMessage):
         return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):

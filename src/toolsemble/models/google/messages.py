@@ -102,10 +102,8 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
 
 
 def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
-    parts = [
-        _write_part(block)
-        for block in restore_blocks(details_key(model), message, [_write_call(call) for call in message.calls])
-    ]
+    calls = [_write_call(call) for call in message.calls]
+    parts = [_write_part(block) for block in restore_blocks(details_key(model), message, calls)]
     if signs_calls(model):
         # Only the first of several calls is signed.
         for call in [part for part in parts if "function_call" in part][:1]:

@@ -145,9 +145,8 @@ class MistralModel:
                 async for event in generator:
                     data = field(event, "data")
                     if field(data, "choices") is None:
-                        raise ModelError(
-                            f"Mistral ended the answer with an error: {self._quote_error(data)}", retryable=True
-                        )
+                        message = f"Mistral ended the answer with an error: {self._quote_error(data)}"
+                        raise ModelError(message, retryable=True)
                     yield data
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:

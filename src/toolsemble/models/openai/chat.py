@@ -192,9 +192,8 @@ class ReplyReader:
         if name and not call.name:
             yield from call.set_name(name)
         if arguments:
-            yield from call.add_arguments(
-                arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments))
-            )
+            text = arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments))
+            yield from call.add_arguments(text)
 
     def _find_or_create_call(self, index: object, id: str | None, name: str) -> _Call:
         """Return the call of a piece; create it if it is new."""

@@ -77,9 +77,8 @@ class OpenAIModel:
         _check(name, api, timeout)
         check_count("OpenAIModel max_reply", max_reply, least=1)
         self._given = None if client is None else client.with_options(max_retries=0)
-        self._site = (
-            resolve_site(base_url, label, api_key, key_variable) if client is None else site_from_client(client, label)
-        )
+        settings = (base_url, label, api_key, key_variable)
+        self._site = resolve_site(*settings) if client is None else site_from_client(client, label)
         own = is_openai(self._site.address)
         self.name = name
         self.api: Api = api or ("responses" if own else "chat")

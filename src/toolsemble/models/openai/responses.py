@@ -61,7 +61,7 @@ def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: 
     if isinstance(message, ToolMessage):
         return [_clean_output(write_reply(replace_call(message.reply, calls[0]), "responses"))]
     if isinstance(message, AssistantMessage):
-        return _write_assistant(message, calls, origin, keep=keep)
+        return _write_answer(message, calls, origin, keep=keep)
     if isinstance(message, UserMessage) and message.images:
         text = [{"type": "input_text", "text": sendable(message.text)}] if message.text else []
         images = [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in message.images]
@@ -76,9 +76,7 @@ def _clean_output(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "output": [{**part, "text": sendable(part["text"])} if "text" in part else part for part in output]}
 
 
-def _write_assistant(
-    message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool
-) -> list[dict[str, Any]]:
+def _write_answer(message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
     own = (message.details or {}).get(origin)
     items = list(as_list(own.get("items"))) if isinstance(own, Mapping) else []
     while items and field(items[-1], "type") == "reasoning":

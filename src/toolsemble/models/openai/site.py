@@ -93,7 +93,5 @@ def _find_key(key: Any, variable: str | None) -> Any:
     stripped = key.strip()  # keys from files and shells often end with a newline
     if not (stripped.isascii() and stripped.isprintable()):
         where = f" in {variable}" if variable else ""
-        raise ToolConfigurationError(
-            f"The key for OpenAIModel{where} contains characters that are not allowed in a key"
-        )
+        raise ToolConfigurationError(f"The key for OpenAIModel{where} contains invalid characters")
     return stripped or None
