@@ -739,7 +739,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
     ("make", "error", "problem"),
     [
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
-        (lambda: Agent(object()), ToolConfigurationError, "is no ChatModel"),
+        (lambda: Agent(object()), ToolConfigurationError, "is not a ChatModel"),
         (lambda: agent_of(max_iterations=-1), ToolDefinitionError, "max_iterations must be a whole number from 0 on"),
         (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be a whole number"),
         (lambda: agent_of(max_depth=1.5), ToolDefinitionError, "max_depth must be a whole number from 0 on, not 1.5"),

@@ -261,7 +261,7 @@ HELD = """
 
     @tool
     def split() -> str:
-        owners = [memory._store, memory.load("inside")._roll, current_spending.get().tallies[-1]]
+        owners = [memory._store, memory.load("inside")._shared, current_spending.get().tallies[-1]]
         holds, go = threading.Event(), threading.Event()
         thread = threading.Thread(target=hold, args=(owners, holds, go), daemon=True)
         thread.start()
@@ -352,7 +352,7 @@ def test_a_row_that_is_not_a_message_is_reported(tmp_path):
     with connection:
         connection.execute("INSERT INTO messages (memory_id, message) VALUES ('x', 'y')")
     connection.close()
-    with pytest.raises(ToolConfigurationError, match="This is no message: 'y'"):
+    with pytest.raises(ToolConfigurationError, match="This is not a message: 'y'"):
         memory.load("x")
     memory.close()
 

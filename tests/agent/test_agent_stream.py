@@ -478,5 +478,5 @@ async def test_a_stream_of_something_else_is_refused():
         async def stream(self, request):
             yield "text"
 
-    with pytest.raises(AgentExecutionError, match="The model gave 'text' in place of a Chunk"):
+    with pytest.raises(AgentExecutionError, match="The model yielded 'text', not a Chunk"):
         await events_of(Agent(Wrong()))

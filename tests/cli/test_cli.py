@@ -307,7 +307,7 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
         (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
         (["ask", "q", "-m", "os:path"], "'os:path' is a module, not a model: write os:path.NAME for a model in it"),
-        (["ask", "q", "-m", "math:pi"], "3.141592653589793 is no ChatModel"),
+        (["ask", "q", "-m", "math:pi"], "3.141592653589793 is not a ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         (["nothing"], "No such command 'nothing'. See 'toolsemble --help'."),
         (["tools", "--provider", "nobody"], "Invalid value for '-p' / '--provider'"),

@@ -264,7 +264,7 @@ class TestTheHumanElsewhere:
             answered, _ = run("human_elsewhere.py", "answer", *where, stdin=None, input=f"{typed}\n")
             said, watched = asking.communicate(timeout=WAIT)
         assert (said.splitlines(), asking.returncode) == ([told], 0)
-        assert "asked: {'to': 'Tea House', 'euros': 57.6}" in watched
+        assert "review requested: {'to': 'Tea House', 'euros': 57.6}" in watched
         assert answered[0] == "pay {'to': 'Tea House', 'euros': 57.6}"
         later, _ = run("human_elsewhere.py", "answer", *where)
         assert later == ["asked pay ", f"answered pay {getpass.getuser()}", f"used pay {getpass.getuser()}"]

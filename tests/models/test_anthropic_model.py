@@ -1,4 +1,4 @@
-"""Anthropic's models, against a server that speaks as Anthropic's does; test_model_llama.py asks llama.cpp's own."""
+"""Anthropic's models, against a fake server; test_llama_server.py uses llama.cpp's server."""
 
 import asyncio
 import gc
@@ -232,7 +232,7 @@ async def test_a_choice_among_the_settings_counts_where_the_request_leaves_it_op
         assert body["tool_choice"] == written
 
 
-async def test_tools_that_were_called_are_named_when_none_is_offered_any_more(server):
+async def test_called_tools_are_listed_when_none_is_offered(server):
     call = ToolCall("look up!", {}, "toolu_1")
     body = await sent(server, ChatRequest([UserMessage("a"), AssistantMessage("", (call, call)), *[replied(call)] * 2]))
     gone = {
@@ -262,7 +262,7 @@ async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
 
 async def test_a_schema_that_cannot_be_said_is_refused_with_the_way_out(server):
     request = ChatRequest(HELLO.messages, output_schema={"type": "object", "additionalProperties": True})
-    with pytest.raises(ToolConfigurationError, match=r"cannot hold an answer to this schema: \$.*native_output=False"):
+    with pytest.raises(ToolConfigurationError, match=r"cannot enforce this schema: \$.*native_output=False"):
         await model_at(server).reply(request)
     assert server.bodies == []
 
@@ -561,7 +561,7 @@ async def test_blocks_that_make_no_sense_are_passed_over(server):
         ),
         (message(stop="refusal", stop_details={"type": "refusal", "category": "bio"}), "refused to answer: bio"),
         (message(text(" "), stop="refusal"), "refused to answer: it gives no reason"),
-        (message(THOUGHT, stop="max_tokens"), "used up before it said anything; allow more max_tokens"),
+        (message(THOUGHT, stop="max_tokens"), "token limit before it answered; raise max_tokens"),
     ],
 )
 async def test_no_word_at_all_is_explained(server, whole, words):
@@ -606,7 +606,7 @@ async def test_a_model_that_pauses_for_its_own_tools_is_asked_to_go_on(server):
     assert body["messages"][1]["content"] == [text("Searching. "), search, result, text("Rome"), use()]
 
 
-async def test_a_model_that_only_ever_pauses_is_not_asked_for_ever(server):
+async def test_the_number_of_pauses_is_limited(server):
     server.answers = [message(text("x"), stop="pause_turn")]
     assert (await model_at(server).reply(HELLO)).text == "x" * 10
     assert len(server.bodies) == 10
@@ -615,7 +615,7 @@ async def test_a_model_that_only_ever_pauses_is_not_asked_for_ever(server):
 # --- what goes back
 
 
-async def test_thoughts_go_back_where_they_stood(server):
+async def test_reasoning_is_sent_back_in_its_position(server):
     server.answers = [message(THOUGHT, text("See: "), HIDDEN, text("Rome"), use(), stop="tool_use")]
     reply = await model_at(server).reply(HELLO)
     said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
@@ -678,9 +678,9 @@ def refusal(status, kind, said, **headers):
         ((503, {}, ""), "(503, None): Error code: 503", True, None),
         (refusal(400, "invalid_request_error", "key sk-secret\nis bad"), "key ***\\nis bad", False, None),
         (refusal(400, 7, {"not": "text"}), "(400, 7): Error code: 400", False, None),
-        ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "is no message; is base_url right?", False, None),
-        ((200, {"Content-Type": "application/json"}, "[1]"), "is no message; is base_url right?", False, None),
-        ((200, {"Content-Type": "application/json"}, "{}"), "is no message; is base_url right?", False, None),
+        ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "is not a message; is base_url right?", False, None),
+        ((200, {"Content-Type": "application/json"}, "[1]"), "is not a message; is base_url right?", False, None),
+        ((200, {"Content-Type": "application/json"}, "{}"), "is not a message; is base_url right?", False, None),
         ((200, {"Content-Type": "application/json"}, '{"content": ['), "cannot be read", True, None),
     ],
 )
@@ -713,7 +713,7 @@ async def test_a_nested_input_without_end_is_an_answer_that_cannot_be_read(serve
 @pytest.mark.parametrize(
     ("kind", "retryable"), [("overloaded_error", True), ("api_error", True), ("invalid_request_error", False)]
 )
-async def test_an_error_in_the_middle_of_a_stream_is_told(server, kind, retryable):
+async def test_an_error_inside_of_a_stream_is_raised(server, kind, retryable):
     told = events(message(text("All roads")))
     server.answers = [[*told[:4], {"type": "error", "error": {"type": kind, "message": "Overloaded"}}]]
     error = await failed(model_at(server), streaming=True)
@@ -733,7 +733,7 @@ async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends)
 @pytest.mark.parametrize(
     "event", ["event: message_delta\ndata: {not json\n\n", "event: message_delta\ndata: \udcff\n\n"]
 )
-async def test_a_stream_that_is_no_json_is_worth_another_try(server, event):
+async def test_a_stream_that_is_not_json_is_retryable(server, event):
     data = event.encode(errors="surrogateescape")
     server.answers = [server.streaming(ends=True, then=lambda handler: send_chunk(handler, data))]
     error = await failed(model_at(server), streaming=True)
@@ -750,7 +750,7 @@ async def test_a_connection_that_is_cut_or_refused_or_too_slow_is_worth_another_
     await assert_connections_are_worth_another_try(server, make, "Anthropic")
 
 
-async def test_what_the_package_itself_refuses_is_told(server):
+async def test_errors_of_the_package_are_raised_as_model_errors(server):
     async def no_token():
         raise anthropic.CredentialsError("no token for sk-secret")
 
@@ -851,7 +851,7 @@ def test_a_client_that_does_not_fit_is_refused():
         AnthropicModel("claude-x", client=object(), api_key="sk-secret")
     with (
         anthropic.Anthropic(api_key="sk-secret") as client,
-        pytest.raises(TypeError, match="needs a client for async code"),
+        pytest.raises(TypeError, match="needs an async client"),
     ):
         AnthropicModel("claude-x", client=client)
 
@@ -860,7 +860,7 @@ def test_a_name_gives_a_model(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     model = model_of("anthropic:claude-haiku-5-5")
     assert (type(model), model.name, model.native_output) == (AnthropicModel, "claude-haiku-5-5", True)
-    with pytest.raises(ToolConfigurationError, match="'anthropic' needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match="'anthropic' needs a model name"):
         model_of("anthropic")
 
 
@@ -868,7 +868,7 @@ def test_a_name_gives_a_model(monkeypatch):
     ("given", "native"),
     [({}, True), ({"base_url": "http://here"}, False), ({"base_url": "http://here", "native_output": True}, True)],
 )
-def test_native_output_is_for_anthropics_own_server_unless_told_otherwise(given, native):
+def test_native_output_defaults_to_true_for_anthropics_own_server_only(given, native):
     assert AnthropicModel("claude-x", api_key="sk-secret", **given).native_output is native
 
 

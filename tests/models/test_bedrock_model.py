@@ -55,7 +55,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.models.bedrock.http import tell_exchanges
+from toolsemble.models.bedrock.http import track_connections
 
 pytestmark = pytest.mark.slow
 
@@ -590,7 +590,7 @@ ERRORS = {
     "filtered": (message(reason="content_filtered"), "Bedrock refused to answer (content_filtered)", False),
     "only thoughts": (
         message(SIGNED, reason="max_tokens"),
-        "Bedrock used up its room before it said anything (max_tokens); allow more tokens, or send less",
+        "Bedrock reached the token limit before it answered (max_tokens); raise the limit, or send less",
         False,
     ),
     "a call that was lost": (
@@ -744,7 +744,7 @@ async def test_a_key_is_in_no_error(bedrock):
         ("validationException", False),
     ],
 )
-async def test_an_error_in_the_middle_of_a_stream_is_told(bedrock, kind, retryable):
+async def test_an_error_inside_of_a_stream_is_raised(bedrock, kind, retryable):
     bedrock.answers = [streaming(delta(0, text="Ro"), frame(kind, {"message": "Oops"}, "exception"))]
     stream = bedrock.model().stream(HELLO)
     assert await anext(stream) == TextDelta("Ro")
@@ -815,7 +815,7 @@ async def test_frames_that_come_byte_by_byte_are_put_together(bedrock):
     assert await asked(bedrock.model(), streaming=True) == ChatReply("Rome")
 
 
-async def test_nobody_there_is_worth_another_try(aws):
+async def test_a_refused_connection_is_retryable(aws):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Bedrock failed") as caught:
@@ -841,21 +841,21 @@ async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Bedrock cannot be told this: .*heat"),
+        (ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Invalid request for Bedrock: .*heat"),
         (
             ChatRequest([UserMessage("hi")], output_schema={}),
-            "Bedrock cannot hold an answer to this schema: .*native_output=False",
+            "Bedrock cannot enforce this schema: .*native_output=False",
         ),
     ],
 )
-async def test_what_bedrock_cannot_be_told_is_refused(bedrock, request_, problem, streamed):
+async def test_an_invalid_request_is_a_configuration_error(bedrock, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(bedrock.model(), streaming=streamed, request=request_)
     assert bedrock.bodies == []
 
 
-async def test_an_address_that_is_none_is_refused(aws):
-    with pytest.raises(ToolConfigurationError, match="Bedrock cannot be told this: Invalid endpoint"):
+async def test_an_invalid_address_is_refused(aws):
+    with pytest.raises(ToolConfigurationError, match="Invalid request for Bedrock: Invalid endpoint"):
         await BedrockModel(NAME, base_url="nowhere").reply(HELLO)
 
 
@@ -883,7 +883,7 @@ def stopping(*frames, **headers):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_hangs_up(bedrock, streamed):
+async def test_cancelling_closes_the_connection(bedrock, streamed):
     waiting = stopping(*([delta(0, text="Ro")] if streamed else []))
     bedrock.answers = [waiting]
     await assert_hangs_up_when_cancelled(bedrock.model(), waiting, streaming=streamed)
@@ -912,17 +912,17 @@ async def test_a_client_of_ones_own_is_used_as_it_is(bedrock):
     client.close()
 
 
-def test_its_connections_serve_whoever_works_for_no_exchange(bedrock):
+def test_its_connections_work_without_an_exchange(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
-    tell_exchanges(client)
-    tell_exchanges(object())  # a client that is made in another way is left as it is
+    track_connections(client)
+    track_connections(object())  # a client that is made in another way is left as it is
     bedrock.answers = [message(text("hi"))]
     response = client.converse(modelId=NAME, messages=[USER])
     assert response["output"]["message"]["content"] == [text("hi")]
     client.close()
 
 
-async def test_whoever_cancels_a_client_of_ones_own_does_not_wait_for_it(bedrock):
+async def test_cancelling_does_not_wait_for_a_given_client(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
     go_on, gone = threading.Event(), threading.Event()
 
@@ -1079,14 +1079,14 @@ def test_a_profile_says_region_and_credentials(aws, monkeypatch):
         ({"name": NAME, "profile": "lab"}, r"The config profile \(lab\) could not be found; see the files in ~/.aws"),
     ],
 )
-def test_what_is_missing_is_told_when_it_is_made(aws, monkeypatch, settings, problem):
+def test_missing_settings_are_reported_when_the_model_is_created(aws, monkeypatch, settings, problem):
     monkeypatch.delenv("AWS_REGION")
     with pytest.raises(ToolConfigurationError, match=problem):
         BedrockModel(**settings)
 
 
 def test_a_name_without_a_model_is_refused():
-    with pytest.raises(ToolConfigurationError, match="'bedrock' needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match="'bedrock' needs a model name"):
         model_of("bedrock:")
 
 

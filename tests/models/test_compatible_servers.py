@@ -1,4 +1,4 @@
-"""Servers that speak OpenAI's chat completions in their own ways."""
+"""Servers that are compatible with OpenAI's chat completions, with their deviations."""
 
 import asyncio
 
@@ -271,7 +271,7 @@ async def test_a_whole_answer_is_read_whatever_it_leaves_out(web, body, expected
     assert await model_at(web).reply(HELLO) == expected
 
 
-def test_an_agent_gets_along_with_a_server_that_leaves_out_everything(web):
+def test_an_agent_works_with_a_server_that_omits_all_optional_fields(web):
     @tool
     def weather(city: str) -> str:
         """The weather in a city."""
@@ -328,7 +328,7 @@ def test_a_variable_says_where_a_local_server_is(monkeypatch, host, address):
 @pytest.mark.parametrize("host", ["box:port", "[::", "box:99999"])
 def test_a_variable_that_says_nothing_sensible_is_refused(monkeypatch, host):
     monkeypatch.setenv("VLLM_HOST", host)
-    with pytest.raises(ToolConfigurationError, match="VLLM_HOST must be a host, with a port or a whole URL, not"):
+    with pytest.raises(ToolConfigurationError, match="VLLM_HOST must be a host, a host with a port, or a URL, not"):
         model_of("vllm:m")
 
 
@@ -347,7 +347,7 @@ def test_a_server_elsewhere_needs_a_key(monkeypatch, provider, address, variable
     assert repr(model_of(f"{provider}:some/model:free")) == (
         f"OpenAIModel('some/model:free', api='chat', base_url={address!r})"
     )
-    with pytest.raises(ToolConfigurationError, match=f"{provider!r} needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match=f"{provider!r} needs a model name"):
         model_of(provider)
 
 
@@ -394,21 +394,21 @@ def endless(handler):
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (models(), "the server at http.* has no model to chat with"),
-        (models("nomic-Embed-text", "bge-reranker", "whisper-1"), "has no model to chat with"),
-        (models("a\nb", LONG, "", 7), "has no model to chat with"),
-        ((200, {}, "<h1>Welcome</h1>"), "what answers at http.* is no model server"),
-        (whole({"data": 5}), "is no model server"),
-        (whole({"data": [{}]}), "is no model server"),
-        (whole([]), "is no model server"),
-        ((200, {}, "[" * 100_000), "is no model server"),
+        (models(), "the server at http.* has no chat model"),
+        (models("nomic-Embed-text", "bge-reranker", "whisper-1"), "has no chat model"),
+        (models("a\nb", LONG, "", 7), "has no chat model"),
+        ((200, {}, "<h1>Welcome</h1>"), "the program at http.* is not a model server"),
+        (whole({"data": 5}), "is not a model server"),
+        (whole({"data": [{}]}), "is not a model server"),
+        (whole([]), "is not a model server"),
+        ((200, {}, "[" * 100_000), "is not a model server"),
         (whole({}, 404), "/v1/models answers 404"),
         (whole({}, 401), "/v1/models answers 401"),
         (lambda handler: handler.connection.close(), "nothing answers at http"),
         (endless, "nothing answers at http"),
     ],
 )
-def test_what_is_no_server_with_a_model_is_not_taken_for_one(web, monkeypatch, answer, problem):
+def test_a_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
     monkeypatch.setenv("VLLM_HOST", web.url("/v1"))
     web.answers["/v1/models"] = answer
     with pytest.raises(ToolConfigurationError, match=f"vllm: .*{problem}.*; start the server, or set VLLM_HOST"):
@@ -419,10 +419,10 @@ def test_what_is_no_server_with_a_model_is_not_taken_for_one(web, monkeypatch, a
 def test_a_server_that_takes_its_time_is_not_waited_for(web, monkeypatch, answer):
     monkeypatch.setattr(probe, "SECONDS", 0.2)
     web.answers["/v1/models"] = answer
-    assert probe.models_at(web.url("/v1")) == f"nothing answers at {web.url('/v1')}"
+    assert probe.fetch_models(web.url("/v1")) == f"nothing answers at {web.url('/v1')}"
 
 
 def test_a_server_behind_tls_is_asked_so():
     with serving() as web:
         address = web.url("/v1").replace("http:", "https:")
-        assert probe.models_at(address) == f"nothing answers at {address}"
+        assert probe.fetch_models(address) == f"nothing answers at {address}"

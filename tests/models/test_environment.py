@@ -1,4 +1,4 @@
-"""Which model an agent takes when it is given none."""
+"""The default model of an agent."""
 
 import logging
 import sys
@@ -59,7 +59,7 @@ NOTHING = [
         "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set",
     ),
     *(missing(name, "nothing answers at http://127.0.0.1:9/v1") for name in LOCAL),
-    missing("local", "its weights are not here: run `toolsemble models pull`"),
+    missing("local", "its weights are not downloaded: run `toolsemble models pull`"),
 ]
 
 
@@ -156,9 +156,9 @@ def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monk
     assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
-def test_a_host_that_is_none_is_a_reason_against_its_server(monkeypatch):
+def test_an_invalid_host_makes_its_server_unavailable(monkeypatch):
     monkeypatch.setenv("VLLM_HOST", "box:port")
-    assert offers()[8] == missing("vllm", "VLLM_HOST must be a host, with a port or a whole URL, not 'box:port'")
+    assert offers()[8] == missing("vllm", "VLLM_HOST must be a host, a host with a port, or a URL, not 'box:port'")
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -170,7 +170,7 @@ def test_a_local_server_that_answers_is_taken_with_its_first_model(monkeypatch, 
         with caplog.at_level(logging.INFO, "toolsemble.models"):
             assert Agent().run_sync("hello").text == "hi"
         assert sent(web)["model"] == "qwen3:8b"
-        assert caplog.messages == [f"Taking the model {name}:qwen3:8b: it is served at {web.url('/v1')}"]
+        assert caplog.messages == [f"Using the model {name}:qwen3:8b: it is served at {web.url('/v1')}"]
 
 
 def test_a_server_without_the_package_for_it_says_what_to_install(monkeypatch):
@@ -191,12 +191,12 @@ def test_the_first_that_is_available_is_taken_and_the_log_says_why_without_the_k
         model = model_of(None)
     assert repr(model) == "OpenAIModel('gpt-6-luna', api='responses')"
     assert caplog.record_tuples == [
-        ("toolsemble.models", logging.INFO, "Taking the model openai:gpt-6-luna: OPENAI_API_KEY is set")
+        ("toolsemble.models", logging.INFO, "Using the model openai:gpt-6-luna: OPENAI_API_KEY is set")
     ]
     assert SECRET not in caplog.text
 
 
-def test_whoever_has_a_key_does_not_wait_for_servers(monkeypatch):
+def test_servers_are_not_probed_when_a_key_is_set(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with serving() as web:
         monkeypatch.setenv("OLLAMA_HOST", web.url())
@@ -209,10 +209,10 @@ def test_the_embedded_model_is_the_last_to_be_taken(monkeypatch, caplog):
     monkeypatch.setitem(registry.PROVIDERS, "local", "operator:concat")
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found() == "local"
-    assert caplog.messages == ["Taking the model local: its weights are at small.gguf"]
+    assert caplog.messages == ["Using the model local: its weights are at small.gguf"]
 
 
-def test_a_model_that_is_named_stands_above_everything_else(monkeypatch, caplog):
+def test_a_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
     assert offers()[:2] == [
@@ -221,7 +221,7 @@ def test_a_model_that_is_named_stands_above_everything_else(monkeypatch, caplog)
     ]
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found().name == "qwen3"
-    assert caplog.messages == ["Taking the model vllm:qwen3: TOOLSEMBLE_CHAT_MODEL is set"]
+    assert caplog.messages == ["Using the model vllm:qwen3: TOOLSEMBLE_CHAT_MODEL is set"]
 
 
 def test_a_model_that_is_named_wrongly_is_not_replaced_by_another(monkeypatch):

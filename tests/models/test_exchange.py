@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolsemble.models.adapter.exchange import Exchange, answered, current_exchange, followed
+from toolsemble.models.adapter.exchange import Exchange, current_exchange, run_blocking, stream_blocking
 
 
 @dataclass
@@ -43,11 +43,11 @@ def using(exchange, *connections):
 
 def test_a_job_knows_its_exchange():
     exchange = Exchange()
-    assert asyncio.run(answered(lambda: exchange.run(using(exchange)))) is exchange
+    assert asyncio.run(run_blocking(lambda: exchange.run(using(exchange)))) is exchange
     assert current_exchange() is None
 
 
-def test_what_is_cut_hangs_up_in_the_middle_of_a_job(pair):
+def test_cancelling_shuts_down_the_connection_of_a_running_job(pair):
     connection, far = pair
     exchange, used = Exchange(), threading.Event()
 
@@ -60,16 +60,16 @@ def test_what_is_cut_hangs_up_in_the_middle_of_a_job(pair):
     thread = threading.Thread(target=lambda: got.append(exchange.run(job)))
     thread.start()
     assert used.wait(30)
-    exchange.cut()
+    exchange.cancel()
     thread.join(30)
     assert (got, far.recv(1)) == ([b""], b"")
 
 
-def test_what_is_cut_before_it_has_a_connection_refuses_one(pair):
+def test_a_cancelled_exchange_refuses_a_connection(pair):
     connection, far = pair
     exchange = Exchange()
-    exchange.cut()
-    with pytest.raises(ConnectionAbortedError, match="nobody waits"):
+    exchange.cancel()
+    with pytest.raises(ConnectionAbortedError, match="the request was cancelled"):
         exchange.use(connection)
     assert not is_shut(far)
 
@@ -79,9 +79,9 @@ def test_a_connection_that_another_exchange_uses_by_now_is_left_alone(pair):
     first, second = Exchange(), Exchange()
     first.use(connection)
     second.use(connection)
-    first.cut()
+    first.cancel()
     assert not is_shut(far)
-    second.cut()
+    second.cancel()
     assert is_shut(far)
 
 
@@ -89,18 +89,18 @@ def test_a_connection_is_left_alone_when_the_job_is_over(pair):
     connection, far = pair
     exchange = Exchange()
     exchange.run(using(exchange, connection))
-    exchange.cut()
+    exchange.cancel()
     assert not is_shut(far)
 
 
 @pytest.mark.parametrize("sock", [None, object()])
-def test_what_is_no_socket_ends_by_itself(sock):
+def test_an_object_that_is_not_a_socket_is_not_shut_down(sock):
     exchange = Exchange()
     exchange.use(Connection(sock))
-    exchange.cut()
+    exchange.cancel()
 
 
-async def test_whoever_is_cancelled_does_not_wait():
+async def test_cancelling_does_not_wait_for_the_job():
     began, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
     def job():
@@ -108,7 +108,7 @@ async def test_whoever_is_cancelled_does_not_wait():
         go_on.wait(30)
         over.set()
 
-    task = asyncio.create_task(answered(job))
+    task = asyncio.create_task(run_blocking(job))
     await asyncio.to_thread(began.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -125,8 +125,8 @@ def failing():
 
 async def test_what_a_job_raises_is_raised():
     with pytest.raises(ValueError, match="no more"):
-        await answered(lambda: list(failing()))
-    items = followed(failing)
+        await run_blocking(lambda: list(failing()))
+    items = stream_blocking(failing)
     assert await anext(items) == 1
     with pytest.raises(ValueError, match="no more"):
         await anext(items)
@@ -148,9 +148,9 @@ class Endless:
             self.closed.set()
 
 
-async def test_whoever_closes_in_the_middle_does_not_wait_and_nothing_goes_on():
+async def test_closing_early_does_not_wait_and_stops_the_generator():
     endless = Endless()
-    items = followed(endless)
+    items = stream_blocking(endless)
     assert await anext(items) == 0
     await asyncio.wait_for(items.aclose(), 30)
     assert not endless.closed.is_set()
@@ -158,11 +158,11 @@ async def test_whoever_closes_in_the_middle_does_not_wait_and_nothing_goes_on():
     assert await asyncio.to_thread(endless.closed.wait, 30)
 
 
-def test_what_comes_after_the_end_of_a_loop_comes_to_nobody():
+def test_items_after_the_end_of_a_loop_are_dropped():
     endless = Endless()
 
     async def first():
-        items = followed(endless)
+        items = stream_blocking(endless)
         return await anext(items), items
 
     number, items = asyncio.run(first())

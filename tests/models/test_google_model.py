@@ -564,10 +564,10 @@ ERRORS = {
     "recitation": (candidate(finish="RECITATION"), "Gemini refused to answer (RECITATION)", False),
     "only thoughts": (
         candidate(text("Hm.", thought=True), finish="MAX_TOKENS"),
-        "Gemini used up its room before it said anything (MAX_TOKENS); allow more tokens, or send less",
+        "Gemini reached the token limit before it answered (MAX_TOKENS); raise the limit, or send less",
         False,
     ),
-    "silence": (candidate(text("")), "Gemini said nothing at all (STOP)", True),
+    "silence": (candidate(text("")), "Gemini sent an empty answer (STOP)", True),
     "a call that was lost": (
         candidate(text("Let me"), finish="MALFORMED_FUNCTION_CALL"),
         "Gemini wrote a call that cannot be read (MALFORMED_FUNCTION_CALL)",
@@ -575,7 +575,7 @@ ERRORS = {
     ),
     "a call in pieces": (
         candidate({"functionCall": {"name": "add", "willContinue": True}}),
-        "Gemini sent a call in pieces, which cannot be read here; leave stream_function_call_arguments off",
+        "Gemini streamed arguments of a call, which is not supported; turn off stream_function_call_arguments",
         False,
     ),
 }
@@ -721,7 +721,7 @@ async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, bo
     assert error.__cause__ is None
 
 
-async def test_an_error_in_the_middle_of_a_stream_is_told(gemini):
+async def test_an_error_inside_of_a_stream_is_raised(gemini):
     gemini.answers = [events(candidate(text("Ro"), finish=None), said(503, "UNAVAILABLE", "Overloaded"))]
     stream = gemini.model().stream(HELLO)
     assert await anext(stream) == TextDelta("Ro")
@@ -773,7 +773,7 @@ async def test_a_stream_that_is_cut_is_worth_another_try(gemini, ending):
     assert caught.value.retryable
 
 
-async def test_nobody_there_is_worth_another_try(gemini):
+async def test_a_refused_connection_is_retryable(gemini):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
@@ -795,21 +795,21 @@ async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
 @pytest.mark.parametrize(
     ("name", "request_", "problem"),
     [
-        (NEW, ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Gemini cannot be told this: .*heat"),
+        (NEW, ChatRequest([UserMessage("hi")], settings={"heat": 7}), "(?s)Invalid request for Gemini: .*heat"),
         (
             NEW,
             ChatRequest([UserMessage("hi")], settings={"audio_timestamp": True}),
-            "Gemini cannot be told this: audio_timestamp",
+            "Invalid request for Gemini: audio_timestamp",
         ),
         (
             OLD,
             ChatRequest([UserMessage("hi")], [ADD], output_schema={"type": "object"}),
-            "takes no schema for its answer beside tools",
+            "takes no answer schema together with tools",
         ),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_gemini_cannot_be_told_is_refused(gemini, name, request_, problem, streamed):
+async def test_an_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(gemini.model(name), streaming=streamed, request=request_)
     assert gemini.bodies == []
@@ -830,7 +830,7 @@ def stopping(*responses):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_hangs_up(gemini, streamed):
+async def test_cancelling_closes_the_connection(gemini, streamed):
     waiting = stopping(*([candidate(text("Ro"), finish=None)] if streamed else []))
     gemini.answers = [waiting]
     await assert_hangs_up_when_cancelled(gemini.model(), waiting, streaming=streamed)
@@ -961,7 +961,7 @@ def test_whether_it_takes_a_schema_goes_by_its_name_unless_it_is_said(gemini, na
 def test_without_a_key_it_says_what_to_set(gemini):
     with pytest.raises(ToolConfigurationError, match=r"No API key was provided.*set GOOGLE_API_KEY, or pass api_key="):
         GoogleModel(NEW)
-    with pytest.raises(ToolConfigurationError, match="'gemini' needs the name of a model behind it, such as 'gemini:"):
+    with pytest.raises(ToolConfigurationError, match="'gemini' needs a model name, such as 'gemini:"):
         model_of("gemini:")
 
 
@@ -971,7 +971,7 @@ def test_a_client_and_an_address_are_one_too_many(gemini, name):
         GoogleModel(NEW, client=object(), **{name: "x"})
 
 
-async def test_what_nobody_expects_is_told_as_it_is(gemini):
+async def test_an_unexpected_error_is_quoted(gemini):
     client = genai.Client(api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": Odd()})
     with pytest.raises(ModelError, match="Google's package says: odd") as caught:
         await GoogleModel(NEW, client=client).reply(HELLO)

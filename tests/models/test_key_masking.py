@@ -1,7 +1,7 @@
 import pytest
 
 from toolsemble import ModelError, ToolConfigurationError
-from toolsemble.models.adapter.key_masking import keys_in, without_keys
+from toolsemble.models.adapter.key_masking import find_keys, mask_keys_in_errors
 
 KEY = "s3cret-key"
 
@@ -15,14 +15,14 @@ KEY = "s3cret-key"
     ],
 )
 def test_an_error_is_raised_without_the_key(raised, kind, said):
-    with pytest.raises(kind) as caught, without_keys(lambda: [None, "", 5, KEY]):
+    with pytest.raises(kind) as caught, mask_keys_in_errors(lambda: [None, "", 5, KEY]):
         raise raised
     assert (type(caught.value), str(caught.value)) == (kind, said)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
 def test_an_error_without_the_key_still_says_whether_to_try_again():
-    with pytest.raises(ModelError) as caught, without_keys(lambda: [KEY]):
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [KEY]):
         raise ModelError(f"Not {KEY}", retryable=True, retry_after=2.0)
     assert (caught.value.retryable, caught.value.retry_after) == (True, 2.0)
 
@@ -31,7 +31,7 @@ def test_what_an_error_was_made_of_is_left_out_only_when_it_shows_the_key():
     harmless, telling, noted = ValueError("too long"), ValueError(KEY), ValueError("see below")
     noted.add_note(f"sent: {KEY}")
     for cause, kept in ((harmless, harmless), (telling, None), (noted, None)):
-        with pytest.raises(ModelError) as caught, without_keys(lambda: [KEY]):
+        with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [KEY]):
             raise ModelError("It failed") from cause
         assert (str(caught.value), caught.value.__cause__) == ("It failed", kept)
 
@@ -39,17 +39,17 @@ def test_what_an_error_was_made_of_is_left_out_only_when_it_shows_the_key():
 def test_errors_that_refer_to_each_other_are_looked_at_once():
     one, other = ValueError("one"), ValueError("other")
     one.__context__, other.__context__ = other, one
-    with pytest.raises(ModelError, match="It failed"), without_keys(lambda: [KEY]):
+    with pytest.raises(ModelError, match="It failed"), mask_keys_in_errors(lambda: [KEY]):
         raise ModelError("It failed") from one
 
 
 def test_without_a_key_nothing_is_changed():
     raised = ModelError("It failed")
-    with pytest.raises(ModelError) as caught, without_keys(lambda: [None]):
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [None]):
         raise raised
     assert caught.value is raised
 
 
-def test_headers_that_carry_keys_are_told_by_their_names():
+def test_headers_with_keys_are_recognized_by_name():
     headers = {"authorization": "Basic abc", "X-Api-Key": KEY, "Accept": "text/html", "cookie": 5}
-    assert list(keys_in(headers)) == ["abc", KEY]
+    assert list(find_keys(headers)) == ["abc", KEY]

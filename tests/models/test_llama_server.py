@@ -1,4 +1,4 @@
-"""A real model behind llama.cpp's own server, asked by OpenAI's two APIs and by Anthropic's."""
+"""A real model on llama.cpp's server, through OpenAI's two APIs and Anthropic's."""
 
 import json
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Mistral's models, against a server that speaks as Mistral's does."""
+"""Mistral's models, against a fake server."""
 
 import asyncio
 import gc
@@ -214,7 +214,7 @@ async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
 
 async def test_a_schema_that_cannot_be_said_is_refused_with_the_way_out(server):
     request = ChatRequest(HELLO.messages, output_schema={"type": "object", "additionalProperties": True})
-    with pytest.raises(ToolConfigurationError, match=r"cannot hold an answer to this schema: \$.*native_output=False"):
+    with pytest.raises(ToolConfigurationError, match=r"cannot enforce this schema: \$.*native_output=False"):
         await model_at(server).reply(request)
     assert server.bodies == []
 
@@ -485,10 +485,10 @@ async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
 @pytest.mark.parametrize(
     ("whole", "words", "retryable"),
     [
-        (completion("", finish="length"), "used up before it said anything; allow more max_tokens", False),
-        (completion([THOUGHT], finish="model_length"), "used up before it said anything", False),
+        (completion("", finish="length"), "token limit before it answered; raise max_tokens", False),
+        (completion([THOUGHT], finish="model_length"), "reached the token limit before it answered", False),
         (completion(" ", finish="content_filter"), "Mistral withheld the answer", False),
-        (completion("All roads", finish="error"), "Mistral broke its answer off with an error", True),
+        (completion("All roads", finish="error"), "Mistral ended the answer with an error", True),
     ],
 )
 async def test_no_word_at_all_is_explained(server, whole, words, retryable):
@@ -503,7 +503,7 @@ async def test_no_word_at_all_is_explained(server, whole, words, retryable):
 async def test_an_answer_without_a_choice_is_worth_another_try(server, choices):
     server.answers = [completion("x", choices=choices)]
     error = await failed(model_at(server))
-    assert "has nothing in it" in str(error)
+    assert "is empty" in str(error)
     assert error.retryable
 
 
@@ -554,8 +554,8 @@ async def test_an_error_says_what_the_server_said_and_whether_to_try_again(
     assert len(server.bodies) == (1 if answer[0] == 200 else 2)
 
 
-@pytest.mark.parametrize(("streaming", "words"), [(False, "(503): no reason is given"), (True, "without a word")])
-async def test_a_refusal_without_a_word_is_worth_another_try(server, streaming, words):
+@pytest.mark.parametrize(("streaming", "words"), [(False, "(503): no reason is given"), (True, "without a reason")])
+async def test_a_rejection_with_an_empty_body_is_retryable(server, streaming, words):
     server.answers = [(503, {}, "")]
     error = await failed(model_at(server), streaming=streaming)
     assert words in str(error)
@@ -565,13 +565,13 @@ async def test_a_refusal_without_a_word_is_worth_another_try(server, streaming, 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"object": "error", "message": "Overloaded"}, "broke its answer off: Overloaded"),
-        ({"error": {"message": "Overloaded"}}, "broke its answer off: Overloaded"),
-        ({"error": 7}, "broke its answer off: 7"),
-        ("data: {not json\n\n", "broke its answer off: {not json"),
+        ({"object": "error", "message": "Overloaded"}, "ended the answer with an error: Overloaded"),
+        ({"error": {"message": "Overloaded"}}, "ended the answer with an error: Overloaded"),
+        ({"error": 7}, "ended the answer with an error: 7"),
+        ("data: {not json\n\n", "ended the answer with an error: {not json"),
     ],
 )
-async def test_an_error_in_the_middle_of_a_stream_is_told(server, event, words):
+async def test_an_error_inside_of_a_stream_is_raised(server, event, words):
     server.answers = [[delta(content="All roads"), event]]
     error = await failed(model_at(server), streaming=True)
     assert words in str(error)
@@ -587,7 +587,7 @@ async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends)
     assert error.retryable
 
 
-async def test_a_stream_that_is_no_text_is_worth_another_try(server):
+async def test_a_stream_that_is_not_text_is_retryable(server):
     data = b"data: \xff\n\n"
     server.answers = [server.streaming(ends=True, then=lambda handler: handler.wfile.write(b"9\r\n" + data + b"\r\n"))]
     assert "cannot be read" in str(await failed(model_at(server), streaming=True))
@@ -680,7 +680,7 @@ def test_a_name_gives_a_model(monkeypatch):
     monkeypatch.setenv("MISTRAL_API_KEY", "s3cret-key")
     model = model_of("mistral:mistral-large-latest")
     assert (type(model), model.name, model.native_output) == (MistralModel, "mistral-large-latest", False)
-    with pytest.raises(ToolConfigurationError, match="'mistral' needs the name of a model behind it"):
+    with pytest.raises(ToolConfigurationError, match="'mistral' needs a model name"):
         model_of("mistral:")
 
 

@@ -99,8 +99,8 @@ def test_payloads_for_programs_are_not_written_down():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
-def test_what_is_no_message_is_refused(text):
-    with pytest.raises(ValueError, match="This is no message"):
+def test_invalid_json_of_a_message_is_refused(text):
+    with pytest.raises(ValueError, match="This is not a message"):
         message_from_json(text)
 
 
@@ -159,14 +159,14 @@ def test_a_transcript_is_a_sequence():
     assert repr(transcript) == repr(messages[:3])
     assert (transcript == "abc", transcript == messages, messages[1] in transcript) == (False, False, True)
     for index in (3, -4):
-        with pytest.raises(IndexError, match="There are 3 messages"):
+        with pytest.raises(IndexError, match="out of range: there are 3 messages"):
             transcript[index]
     with pytest.raises(TypeError, match="unhashable"):
         hash(transcript)
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_system_message_stands_apart_and_counts_all_the_same(cut):
+def test_a_system_message_is_stored_separately_and_counted(cut):
     system, *rest = messages = [SystemMessage("s"), UserMessage("a"), UserMessage("b")]
     transcript = Transcript(messages[:cut]).plus(*messages[cut:])
     assert (list(transcript), list(reversed(transcript)), len(transcript)) == (messages, messages[::-1], 3)
@@ -189,9 +189,9 @@ def test_a_transcript_can_be_copied_and_pickled():
         ([AssistantMessage("", (CALL,))], "The call of 'add' has no reply before message 1"),
         ([AssistantMessage("", (CALL,)), UserMessage("go on")], "The call of 'add' has no reply before message 1"),
         ([AssistantMessage("", (CALL, CALL)), replied(CALL)], "has no reply before message 2"),
-        ([replied(CALL)], "Message 0 answers a call of 'add' that nobody made"),
+        ([replied(CALL)], "Message 0 answers a call of 'add' that was not made"),
         ([AssistantMessage("", (CALL,)), replied(ToolCall("add", {"a": 1}))], "Message 1 answers a call of 'add'"),
-        ([UserMessage("a"), "b"], "Message 1 is no message but a str"),
+        ([UserMessage("a"), "b"], "Message 1 is not a message but a str"),
     ],
 )
 def test_a_transcript_in_which_a_call_has_no_reply_is_refused(messages, problem):
@@ -240,8 +240,8 @@ def test_a_stream_that_is_cut_off_is_worth_another_try():
     assert caught.value.retryable
 
 
-def test_arguments_of_a_call_that_was_never_begun_are_an_error_of_the_model():
-    with pytest.raises(ModelError, match="had not begun"):
+def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
+    with pytest.raises(ModelError, match="before its start"):
         Assembly().add(ArgumentsDelta(0, "{}"))
 
 
@@ -259,7 +259,7 @@ def test_arguments_of_a_call_that_was_never_begun_are_an_error_of_the_model():
         (ChatReply("as it is", (CALL,)), ChatReply("as it is", (CALL,))),
     ],
 )
-async def test_a_model_for_tests_says_what_it_was_told(make, said, reply):
+async def test_a_scripted_model_returns_its_replies(make, said, reply):
     assert await make([said]).reply(HELLO) == reply
     assert await chunks(make([said])) == list(chunks_of(reply))
 
@@ -431,7 +431,7 @@ async def test_a_recording_holds_whole_lines_of_json(tmp_path):
     assert json.loads(line)["asked"] == "line\\nbreak"
 
 
-async def test_who_leaves_a_recording_in_the_middle_closes_the_models_stream(tmp_path):
+async def test_closing_a_recording_early_closes_the_stream_of_the_model(tmp_path):
     closed = []
 
     class Watched(ScriptedModel):
@@ -461,11 +461,11 @@ def test_a_model_object_is_taken_as_it_is():
     [
         ("", "Unknown model ''"),
         ("nobody:nothing", "Unknown model 'nobody:nothing'"),
-        (7, "7 is no ChatModel: pass an object with the methods reply and stream"),
-        (ScriptedModel, "is no ChatModel"),
+        (7, "7 is not a ChatModel; pass an object with the methods reply and stream"),
+        (ScriptedModel, "is not a ChatModel"),
     ],
 )
-def test_what_is_no_model_is_refused(source, problem):
+def test_an_object_that_is_not_a_model_is_refused(source, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         model_of(source)
 

@@ -1,4 +1,4 @@
-"""OpenAI's two APIs, spoken by a server on this machine."""
+"""OpenAI's two APIs, against a fake server."""
 
 import asyncio
 import email.utils
@@ -68,7 +68,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models.adapter.failure import retry_after
+from toolsemble.models.adapter.retry import parse_retry_after
 
 pytestmark = pytest.mark.slow
 
@@ -356,7 +356,7 @@ async def test_a_call_without_an_id_gets_one_that_its_reply_has_too(web, api):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_to_a_call_that_nobody_made_is_still_sent(web, api):
+async def test_a_reply_without_a_call_is_still_sent(web, api):
     answers(web, api)
     await model_at(web, api).reply(ChatRequest([replied(ToolCall("now", id="c9")), replied(ToolCall("now"))]))
     assert ids_sent(web, api) == ([], ["c9", "toolsemble_0"])
@@ -609,7 +609,7 @@ async def test_a_call_of_a_response_needs_no_ids(web):
 THINKING = response(thought_item(), text_item("Let me see."), call_item("c1", "weather", '{"city": "Rome"}'))
 
 
-async def test_thoughts_of_a_response_go_back_with_the_next_request_unchanged_and_in_their_place(web):
+async def test_reasoning_of_a_response_is_sent_back_unchanged_and_in_its_position(web):
     web.answers[RESPONSES] = in_turn(whole(THINKING), streamed(*events_of(THINKING)), whole(response(text_item("hi"))))
     model = model_at(web, "responses")
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
@@ -649,7 +649,7 @@ REBUILT = [
         ({"details": {"ORIGIN": {"items": [*THINKING["output"], "nonsense"]}}}, REBUILT),
     ],
 )
-async def test_what_does_not_fit_a_message_any_more_stays_behind(web, change, expected):
+async def test_stored_items_that_do_not_match_the_message_are_not_sent(web, change, expected):
     web.answers[RESPONSES] = whole(THINKING)
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -662,7 +662,7 @@ async def test_what_does_not_fit_a_message_any_more_stays_behind(web, change, ex
     assert sent(web)["input"][:-1] == expected
 
 
-async def test_thoughts_of_another_model_stay_behind(web):
+async def test_reasoning_of_another_model_is_not_sent(web):
     web.answers[RESPONSES] = whole(THINKING)
     reply = await model_at(web, "responses").reply(HELLO)
     other = OpenAIModel("other", api="responses", base_url=web.url("/v1"))
@@ -678,7 +678,7 @@ async def test_thoughts_of_another_model_stay_behind(web):
         ([thought_item(), text_item("Rome")], [thought_item(), text_item("Rome")]),
     ],
 )
-async def test_thoughts_of_which_nothing_came_stay_behind(web, output, kept):
+async def test_reasoning_that_nothing_follows_is_not_sent(web, output, kept):
     web.answers[RESPONSES] = whole(response(*output))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -695,9 +695,7 @@ async def test_a_message_that_says_nothing_is_not_sent(web):
 @pytest.mark.parametrize(
     ("settings", "content", "kept"), [({}, None, 3), ({"store": False}, None, 2), ({"store": False}, "gAAAA", 3)]
 )
-async def test_thoughts_of_which_only_the_name_is_known_go_back_only_to_a_server_that_keeps_them(
-    web, settings, content, kept
-):
+async def test_reasoning_without_content_is_sent_only_to_a_server_that_stores_it(web, settings, content, kept):
     web.answers[RESPONSES] = whole(response(thought_item(content), *THINKING["output"][1:]))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -706,7 +704,7 @@ async def test_thoughts_of_which_only_the_name_is_known_go_back_only_to_a_server
     assert len(sent(web)["input"]) == kept + 1
 
 
-async def test_thoughts_beside_a_chat_completion_go_back_to_the_server_that_sent_them(web):
+async def test_reasoning_of_a_completion_is_sent_back_to_its_server(web):
     thoughts = {"reasoning_content": "Hm. Rome?", "reasoning_details": [{"type": "a", "data": "x"}, {"type": "b"}]}
     message = {"content": "Rome", **thoughts, "reasoning": "not asked for"}
     pieces = [
@@ -761,7 +759,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("answer", "message", "retryable", "retry_after"), ERRORS)
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_is_told_in_the_providers_words(web, api, answer, message, retryable, retry_after):
+async def test_an_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
     web.answers[PATHS[api]] = answer
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -839,12 +837,12 @@ async def test_an_error_without_a_message_shows_what_came(web):
     ],
 )
 def test_how_long_a_provider_asks_to_wait(headers, expected):
-    assert retry_after(headers) == expected
+    assert parse_retry_after(headers) == expected
 
 
 def test_a_date_in_the_future_is_waited_for():
     soon = email.utils.format_datetime(email.utils.localtime() + timedelta(hours=1), usegmt=False)
-    assert 3000 < retry_after({"retry-after": soon}) <= 3600
+    assert 3000 < parse_retry_after({"retry-after": soon}) <= 3600
 
 
 async def test_any_other_error_of_the_sdk_is_an_error_of_the_model(web):
@@ -902,12 +900,12 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
         (whole({"id": "x"}), "answered without any choices", False),
         (whole([]), "answered without any choices", False),
         (whole(None), "answered without any choices", False),
-        (whole(completion({"content": ""}, "length")), "room for an answer was used up before it said anything", False),
+        (whole(completion({"content": ""}, "length")), "reached the token limit before it answered", False),
         (whole(completion({"content": None}, "content_filter")), "withheld by a content filter", False),
-        ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"no JSON but '<h1>.*Most end with /v1", False),
-        ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is no JSON", True),
-        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is no JSON", True),
-        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is no JSON", True),
+        ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"sent '<h1>.*not JSON; .*Most end with /v1", False),
+        ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is not JSON", True),
+        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is not JSON", True),
+        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is not JSON", True),
     ],
 )
 async def test_an_answer_without_an_answer_is_an_error(web, answer, message, retryable):
@@ -921,10 +919,10 @@ async def test_an_answer_without_an_answer_is_an_error(web, answer, message, ret
     ("answer", "message", "retryable"),
     [
         (whole({"object": "other"}), "stopped in the middle", True),
-        (whole(response(status="queued")), "a response that is 'queued', without an answer in it", False),
+        (whole(response(status="queued")), "a response with status 'queued' and no answer", False),
         (
             whole(response(status="incomplete", incomplete_details={"reason": "max_output_tokens"})),
-            "used up before it said anything",
+            "reached the token limit before it answered",
             False,
         ),
         (
@@ -945,8 +943,8 @@ async def test_a_response_without_an_answer_is_an_error(web, answer, message, re
     ("answer", "message", "retryable"),
     [
         (streamed(), "answered without any choices", True),
-        (streamed("data: {nonsense\n\n"), "something that is no JSON", True),
-        (streamed(delta("length", content="")), "used up before it said anything", False),
+        (streamed("data: {nonsense\n\n"), "something that is not JSON", True),
+        (streamed(delta("length", content="")), "reached the token limit before it answered", False),
         ((200, {"Content-Type": "text/html; charset=utf-8"}, "<h1>Hi</h1>"), "sent a web page; is http", False),
     ],
 )
@@ -996,7 +994,7 @@ async def test_nonsense_is_a_reply_or_an_error_of_the_models(web, api, nonsense)
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_who_stops_listening_closes_the_connection(web, api):
+async def test_closing_a_stream_early_closes_the_connection(web, api):
     left = []
 
     def endless(handler):
@@ -1049,13 +1047,13 @@ async def test_a_cancelled_request_closes_the_connection(web, api):
 def test_connections_are_kept_within_a_loop_and_not_beyond_it():
     seen = []
 
-    def kept(handler):
+    def keep(handler):
         seen.append(handler.client_address)
         handler.close_connection = False
         handler.send(200, {"Content-Type": "application/json"}, json.dumps(completion({"content": "hi"})))
 
     with serving() as web:
-        web.answers[CHAT] = kept
+        web.answers[CHAT] = keep
         model = model_at(web)
 
         async def three():
@@ -1217,9 +1215,7 @@ def test_a_name_says_which_api(monkeypatch, name, api):
 @pytest.mark.parametrize("name", ["openai", "openai:", "openai-chat: "])
 def test_a_name_without_a_model_is_refused(name):
     provider = name.partition(":")[0]
-    with pytest.raises(
-        ToolConfigurationError, match=f"needs the name of a model behind it, such as '{provider}:gpt-5-mini'"
-    ):
+    with pytest.raises(ToolConfigurationError, match=f"needs a model name, such as '{provider}:gpt-5-mini'"):
         model_of(name)
 
 
@@ -1274,8 +1270,8 @@ def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"name": ""}, "needs the name of a model, such as 'gpt-5-mini', not ''"),
-        ({"name": 7}, "needs the name of a model"),
+        ({"name": ""}, "needs a model name, such as 'gpt-5-mini', not ''"),
+        ({"name": 7}, "needs a model name"),
         ({"api": "completions"}, "api must be 'chat' or 'responses', not 'completions'"),
         ({"timeout": 0}, "timeout must be a number of seconds above 0, not 0"),
         ({"timeout": "1"}, "timeout must be a number of seconds above 0, not '1'"),
@@ -1284,7 +1280,7 @@ def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
         ({"base_url": "http://[::/v1"}, "base_url must be a URL"),
         ({"base_url": "http://h:port/v1"}, "base_url must be a URL"),
         ({"base_url": "ftp://h/v1"}, "base_url must be a URL"),
-        ({"base_url": "http://ada:secret@h/v1"}, "base_url holds a password; pass it as api_key= or in headers="),
+        ({"base_url": "http://ada:secret@h/v1"}, "base_url contains a password; pass it as api_key= or in headers="),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, problem):
@@ -1299,8 +1295,11 @@ def test_settings_that_cannot_work_are_refused(settings, problem):
         (None, "OpenAIModel has no key: set OPENAI_API_KEY or pass api_key="),
         ("", "OpenAIModel has no key"),
         (" \n", "OpenAIModel has no key"),
-        ("sk-secret\nsecond", "The key for OpenAIModel in OPENAI_API_KEY has characters that no key has"),
-        ("sk-sécret", "has characters that no key has"),
+        (
+            "sk-secret\nsecond",
+            "The key for OpenAIModel in OPENAI_API_KEY contains invalid characters",
+        ),
+        ("sk-sécret", "contains invalid characters"),
     ],
 )
 def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, key, problem):
@@ -1312,5 +1311,5 @@ def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, 
 
 
 def test_an_impossible_key_without_a_variable_is_refused():
-    with pytest.raises(ToolConfigurationError, match="The key for OpenAIModel has characters that no key has"):
+    with pytest.raises(ToolConfigurationError, match="The key for OpenAIModel contains invalid characters"):
         OpenAIModel("m", base_url="http://h/v1", api_key="a\tb")

@@ -1,4 +1,4 @@
-"""Clients that belong to an event loop."""
+"""Clients that are bound to an event loop."""
 
 import asyncio
 import gc
@@ -54,7 +54,7 @@ def test_what_cannot_be_opened_is_tried_anew():
     assert notes == ["opened", "closed"]
 
 
-def test_a_client_is_closed_when_nobody_can_ask_for_it_any_more():
+def test_a_client_is_closed_when_its_owner_is_garbage_collected():
     notes = []
 
     async def dropped():

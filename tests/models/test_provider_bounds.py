@@ -1,4 +1,4 @@
-"""What a provider can do to whoever asks it: send for ever, send too much, repeat the key."""
+"""Misbehaving providers: endless replies, replies that are too long, repeated keys."""
 
 import asyncio
 import gzip
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 WAIT = 60
 KEY = "sk-a-very-secret-key-1234567890"
 MOST = 1_000_000
-TOO_LONG = "The reply is longer than 1,000,000 bytes; if it is meant to be, give the model a larger max_reply"
+TOO_LONG = "The reply is longer than 1,000,000 bytes; raise the model's max_reply if this is expected"
 
 
 def event(data, kind=None):
@@ -331,7 +331,7 @@ async def test_no_error_repeats_the_key(web, provider, streaming):
     for status, (name, body) in product((200, 400, 401, 429, 500), BODIES.items()):
         web.answers = Always((status, {"Content-Type": "application/json"}, written(body)))
         error = await _raised(model, streaming=streaming)
-        assert KEY not in shown(error), (status, name)
+        assert KEY not in show(error), (status, name)
         said += "***" in str(error)
     assert said  # some of it is shown, without the key
 
@@ -345,7 +345,7 @@ async def test_no_error_in_the_middle_of_a_stream_repeats_the_key(web, provider)
             words = body if isinstance(body, dict) else {"message": SAID}
             events = [*provider.start, frame("internalServerException", words, "exception")]
         web.answers = Always((200, {"Content-Type": provider.kind}, b"".join(events)))
-        assert KEY not in shown(await _raised(model, streaming=True)), name
+        assert KEY not in show(await _raised(model, streaming=True)), name
 
 
 def written(body):
@@ -361,13 +361,13 @@ async def _raised(model, *, streaming):
     return None
 
 
-def shown(error):
+def show(error):
     """Give everything that somebody could see of an exception and of those that it was made of."""
     chained = " ".join(f"{each} {each!r}" for each in chain(error))
     return chained + ("" if error is None else "".join(traceback.format_exception(error)))
 
 
-async def test_a_key_that_a_function_gives_or_that_stands_in_a_header_is_not_repeated_either(web):
+async def test_keys_from_functions_and_headers_are_masked(web):
     async def key():
         return KEY
 

@@ -10,7 +10,7 @@ from toolsemble import InMemoryMetrics
 from toolsemble.review import AutoApprove, RememberReview
 from toolsemble.runtime.fork_locks import renew
 from toolsemble.telemetry import PrometheusMetrics, TraceFile
-from toolsemble.telemetry.prometheus import _SHELVES
+from toolsemble.telemetry.prometheus import _REGISTRIES
 
 HELD = """
     import os, signal, sys, threading, warnings
@@ -105,7 +105,12 @@ def test_a_fork_traces_its_calls_whoever_wrote_to_the_file_in_that_moment(tmp_pa
 
 @pytest.mark.parametrize(
     "owner",
-    [RememberReview(AutoApprove()), TraceFile("trace.jsonl"), PrometheusMetrics(CollectorRegistry())._shelf, _SHELVES],
+    [
+        RememberReview(AutoApprove()),
+        TraceFile("trace.jsonl"),
+        PrometheusMetrics(CollectorRegistry())._collectors,
+        _REGISTRIES,
+    ],
 )
 def test_so_has_everything_that_is_shared_by_threads(owner):
     lock = owner._lock

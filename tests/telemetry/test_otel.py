@@ -181,7 +181,7 @@ def test_an_unknown_tool_is_a_span_that_a_model_cannot_name(traces):
     assert (span.name, span.attributes["error.type"]) == ("execute_tool (unknown)", "invalid_arguments")
 
 
-def test_a_call_stands_under_the_span_of_its_caller_and_over_those_of_its_body(traces):
+def test_the_span_of_a_call_is_a_child_of_the_callers_and_parent_of_the_bodys(traces):
     @tool
     def work() -> str:
         """Works."""
@@ -457,7 +457,7 @@ def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces)
     assert refused.attributes["error.type"] == "rejected"
 
 
-def test_an_event_outside_of_calls_is_nobodys(traces):
+def test_an_event_outside_of_calls_is_ignored(traces):
     OpenTelemetry(traces.provider).emit(CallAbandoned("x", "1"))
     assert traces.spans() == ()
 
@@ -571,7 +571,7 @@ def test_counters_values_repairs_and_denials_are_counted(counts):
     }
 
 
-def test_a_call_is_counted_once_by_each_whoever_asks_for_it(counts):
+def test_a_call_is_counted_once_by_each_metrics_object(counts):
     sink, own = OpenTelemetry(meter_provider=counts.provider), InMemoryMetrics()
     inner = Toolbox([Echo()], metrics=sink.metrics)
     outer = Outer(lambda text: inner.execute(ToolCall("echo", {"input": text})).result)
@@ -622,7 +622,7 @@ async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
     }
 
 
-async def test_a_model_with_a_name_is_known_by_it_and_its_failure_is_told(traces):
+async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):
     class Named(ScriptedModel):
         name = "great-1"
 
@@ -792,7 +792,7 @@ def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
     )
 
 
-def test_a_watcher_that_goes_along_with_nothing_is_just_told():
+def test_a_watcher_without_pack_only_receives_events():
     class Told(Companion):
         def __init__(self):
             self.seen = []

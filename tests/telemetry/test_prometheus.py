@@ -148,7 +148,7 @@ def test_names_of_two_kinds_that_are_one_are_kept_apart(registry, scrape):
 def test_a_counter_cannot_go_down_and_no_tool_fails_for_that(registry, scrape, caplog):
     PrometheusMetrics(registry).increment_counter("pages", "crawl", "unknown", -1)
     assert scrape() == {}
-    assert "-1 of pages was left out" in caplog.text
+    assert "ignored -1 for pages" in caplog.text
 
 
 def test_roles_and_names_without_end_become_one(registry, scrape):
@@ -197,9 +197,9 @@ def test_many_threads_count_at_once(registry, scrape):
     assert set(scrape().values()) == {80}
 
 
-def test_a_registry_that_somebody_else_uses_our_names_on_is_refused(registry):
+def test_a_registry_with_foreign_collectors_of_our_names_is_refused(registry):
     Counter("toolsemble_tool_executions", "Not ours", registry=registry)
-    with pytest.raises(ToolDefinitionError, match=r"has a collector that is not ours: .*toolsemble_tool_executions"):
+    with pytest.raises(ToolDefinitionError, match=r"has a foreign collector: .*toolsemble_tool_executions"):
         PrometheusMetrics(registry)
 
 
@@ -209,7 +209,7 @@ def test_by_default_it_is_the_registry_of_the_process():
     assert REGISTRY.get_sample_value("toolsemble_tool_executions_total", found) == 1
 
 
-def test_a_registry_that_nobody_holds_is_let_go():
+def test_an_unreferenced_registry_is_garbage_collected():
     registry = CollectorRegistry()
     PrometheusMetrics(registry).increment_success("shout", "unknown")
     gone = weakref.ref(registry)

@@ -1,4 +1,4 @@
-"""The trace of runs in a file: written by several at once, torn, full, and read back."""
+"""Trace files: concurrent writers, torn lines, full disks, and reading."""
 
 import importlib
 import json
@@ -164,7 +164,7 @@ TORN = [
 
 
 @pytest.mark.parametrize(("line", "reason"), TORN, ids=[reason for _, reason in TORN])
-def test_a_line_that_is_no_event_is_reported_and_takes_no_other_with_it(line, reason, path):
+def test_an_invalid_line_is_reported_and_the_others_are_read(line, reason, path):
     sink = TraceFile(path)
     sink.emit(EVENTS[0])
     with path.open("ab") as file:
@@ -176,7 +176,7 @@ def test_a_line_that_is_no_event_is_reported_and_takes_no_other_with_it(line, re
     assert (bad.number, bad.text[:8], bad.reason.split(":")[0]) == (2, line[:8].decode(errors="replace"), reason)
 
 
-def test_objects_of_somebody_are_told_by_their_names(path):
+def test_custom_objects_are_written_as_their_repr(path):
     class Odd:
         def __str__(self):
             raise ValueError("no")
@@ -254,7 +254,7 @@ def _fill(path, pipe):
     pipe.close()
 
 
-def test_a_line_for_which_there_is_no_room_leaves_nothing_behind(path):
+def test_a_line_that_does_not_fit_on_the_disk_is_not_written(path):
     assert in_a_child(_fill, path) == "No space left on device"
     trace = read_trace(path)
     assert ([event.call_id for event in trace.events], trace.unreadable) == (["c1", "c3"], ())
@@ -294,17 +294,17 @@ def test_an_empty_trace_is_none(path):
 SAID = [
     "called with {'a': [1, None, 'ü\\ud800\\n']}",
     "repaired a",
-    "again in 0.5 s, for refused",
+    "failed (refused); retry 1 in 0.5 s",
     "half",
     "timed out after 5 s",
-    "left behind",
-    "known already",
+    "still running in the background",
+    "answered from the cache",
     "success in 0 ms: 3",
     "error in 250 ms: KeyError: 'a'",
-    "asked: {'path': 'ü'}",
-    "decided: Continue(always='tool')",
-    """decided: Edit(revised='{"path": "b"}')""",
-    "decided: ExitEarly(reason='no', timed_out=True)",
+    "review requested: {'path': 'ü'}",
+    "review decided: Continue(always='tool')",
+    """review decided: Edit(revised='{"path": "b"}')""",
+    "review decided: ExitEarly(reason='no', timed_out=True)",
 ]
 
 

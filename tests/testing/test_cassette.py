@@ -68,7 +68,7 @@ def test_equal_calls_are_played_in_the_order_of_the_recording(path):
     assert (player.is_playing, player.unplayed) == (True, [])
 
 
-def test_a_tape_can_be_read_and_edited_by_people(path):
+def test_a_cassette_can_be_read_and_edited_by_people(path):
     rolling(path)[1].execute(ROLL)
     assert path.read_text(encoding="utf-8") == (
         '{\n  "cassette": 1,\n  "calls": [\n    {\n      "tool": "roll",\n      "arguments": {},\n'
@@ -126,7 +126,7 @@ def test_the_hooks_can_be_handed_to_a_toolbox(path):
         assert box.execute(ROLL).text == "6: 1"
 
 
-def test_no_tool_runs_and_nobody_is_asked_in_a_replay(path):
+def test_no_tool_runs_and_no_reviewer_is_asked_during_replay(path):
     @tool(requires_approval=True)
     def delete(file: str) -> str:
         return f"deleted {file}"
@@ -191,7 +191,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("made", "said"), MISSING.values(), ids=MISSING)
-def test_a_call_that_is_not_on_the_tape_fails_the_test_and_names_the_nearest(path, made, said):
+def test_a_call_that_was_not_recorded_fails_the_test_and_names_the_nearest(path, made, said):
     _, recording = rolling(path)
     for each in (ROLL, ToolCall("roll", {"sides": 6}), ToolCall("roll", {"sides": 6})):
         recording.execute(each)
@@ -203,7 +203,7 @@ def test_a_call_that_is_not_on_the_tape_fails_the_test_and_names_the_nearest(pat
     assert str(caught.value) == f"The cassette '{path}' {said}record it again with Cassette(path, mode='record')"
 
 
-def test_an_empty_tape_has_nothing_near(path):
+def test_an_empty_cassette_has_no_nearest_call(path):
     path.parent.mkdir()
     path.write_text('{"cassette": 1, "calls": []}', encoding="utf-8")
     with pytest.raises(ToolConfigurationError, match=r"has no roll\({}\); it is empty; record it again"):
@@ -218,7 +218,7 @@ def login(user: str, password: Secret[str]) -> str:
     return f"{user} is in with {password.get_secret_value()}"
 
 
-def test_secrets_are_not_on_the_tape_and_any_is_right_in_a_replay(path):
+def test_secrets_are_masked_and_match_any_value_during_replay(path):
     box = Toolbox([login])
     tape = Cassette(path).around(box)
     for user in ("ada", "eve"):
@@ -317,7 +317,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize(("result", "played", "lost"), RESULTS.values(), ids=RESULTS)
-def test_results_are_played_as_far_as_json_goes_and_what_is_not_is_told(path, caplog, result, played, lost):
+def test_results_that_json_cannot_represent_are_converted_and_reported(path, caplog, result, played, lost):
     @tool
     def make() -> ToolResult:
         return result
@@ -352,13 +352,13 @@ def test_an_object_that_cannot_be_looked_into_is_kept_as_its_text(path):
         ("{", "JSONDecodeError"),
         ("[]", "TypeError"),
         ("{}", "KeyError: 'cassette'"),
-        ('{"cassette": 2}', "ValueError: it is of form 2, and only 1 is known"),
+        ('{"cassette": 2}', "ValueError: its version is 2, only 1 is supported"),
         ('{"cassette": 1, "calls": [{"tool": "roll", "arguments": {}}]}', "KeyError: 'output'"),
         ('{"cassette": 1, "calls": [{"tool": "roll", "arguments": 3, "output": ""}]}', "TypeError"),
         ('{"cassette": 1, "calls": [7]}', "AttributeError"),
     ],
 )
-def test_a_file_that_is_no_cassette_is_refused_at_once(path, text, said):
+def test_a_file_that_is_not_a_cassette_is_refused_at_once(path, text, said):
     path.parent.mkdir()
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ToolConfigurationError) as caught:
@@ -366,7 +366,7 @@ def test_a_file_that_is_no_cassette_is_refused_at_once(path, text, said):
     assert str(caught.value).startswith(f"The cassette '{path}' cannot be read ({said}")
 
 
-def test_a_tape_that_is_not_there_cannot_be_played(path):
+def test_a_missing_cassette_cannot_be_replayed(path):
     with pytest.raises(ToolConfigurationError) as caught:
         Cassette(path, "replay")
     assert str(caught.value) == f"There is no cassette '{path}'; record it with Cassette(path, mode='record')"
@@ -377,14 +377,14 @@ def test_an_unknown_mode_is_refused(path):
         Cassette(path, "new")
 
 
-def test_a_tape_that_cannot_be_written_fails_the_call_and_leaves_nothing_behind(path):
+def test_a_cassette_that_cannot_be_written_fails_the_call_and_leaves_no_file(path):
     path.mkdir(parents=True)  # in the place of the file
     reply = rolling(path, "record")[1].execute(ROLL)
     assert reply.text.startswith("Error: The after_call hook failed: ")
     assert [each.name for each in path.parent.iterdir()] == ["dice.json"]
 
 
-def test_many_threads_may_record_on_one_tape(path):
+def test_many_threads_can_record_one_cassette(path):
     _, box = rolling(path)
     threads = [threading.Thread(target=box.execute, args=[ROLL]) for _ in range(20)]
     for thread in threads:
@@ -397,7 +397,7 @@ def test_many_threads_may_record_on_one_tape(path):
     assert [each.name for each in path.parent.iterdir()] == ["dice.json"]
 
 
-def test_a_reviewer_who_refuses_is_on_the_tape(path):
+def test_a_rejection_is_recorded(path):
     @tool(requires_approval=True)
     def delete() -> str:
         return "deleted"

@@ -132,21 +132,21 @@ def test_one_error_can_be_raised_many_times_without_growing():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "Fault '*': nothing goes wrong; give latency, error or malformed"),
-        ({"tools": 3, "latency": 1}, "Fault 3: tools must be a pattern of names, not 3"),
-        ({"latency": -1}, "Fault '*': latency must be seconds from 0 on, not -1"),
-        ({"latency": True}, "Fault '*': latency must be seconds from 0 on, not True"),
-        ({"latency": "1"}, "Fault '*': latency must be seconds from 0 on, not '1'"),
+        ({}, "Fault '*': it has no effect; set latency, error or malformed"),
+        ({"tools": 3, "latency": 1}, "Fault 3: tools must be a str, not 3"),
+        ({"latency": -1}, "Fault '*': latency must be seconds >= 0, not -1"),
+        ({"latency": True}, "Fault '*': latency must be seconds >= 0, not True"),
+        ({"latency": "1"}, "Fault '*': latency must be seconds >= 0, not '1'"),
         ({"latency": 1, "probability": 1.5}, "Fault '*': probability must be a number from 0 to 1, not 1.5"),
         ({"error": "down"}, "Fault '*': error must be an exception, not 'down'"),
         ({"error": int}, "Fault '*': error must be an exception, not <class 'int'>"),
         (
             {"malformed": "odd"},
-            "Fault '*': malformed is one of 'empty', 'cut', 'garbage', 'huge', 'object', or a function, not 'odd'",
+            "Fault '*': malformed must be one of 'empty', 'cut', 'garbage', 'huge', 'object', or a function, not 'odd'",
         ),
-        ({"latency": 1, "nth": 0}, "Fault '*': nth must be whole numbers from 1 on, not 0"),
-        ({"latency": 1, "nth": ["x"]}, "Fault '*': nth must be whole numbers from 1 on, not ['x']"),
-        ({"latency": 1, "nth": 1.5}, "Fault '*': nth must be whole numbers from 1 on, not 1.5"),
+        ({"latency": 1, "nth": 0}, "Fault '*': nth must be integers >= 1, not 0"),
+        ({"latency": 1, "nth": ["x"]}, "Fault '*': nth must be integers >= 1, not ['x']"),
+        ({"latency": 1, "nth": 1.5}, "Fault '*': nth must be integers >= 1, not 1.5"),
     ],
 )
 def test_faults_that_make_no_sense_are_refused(settings, message):

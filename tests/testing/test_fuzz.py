@@ -1,4 +1,4 @@
-"""The fuzzer of the testing kit: what it finds, and that the built-in tools stand it."""
+"""The fuzzer: the crashes it finds, and that the built-in tools have none."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ from toolsemble.builtin import (
 )
 from toolsemble.testing import Crash, FakeReviewer, FuzzReport, fuzz
 from toolsemble.testing.arguments import Arguments
-from toolsemble.testing.shrink import shrunk
+from toolsemble.testing.shrink import shrink
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +210,7 @@ def test_further_errors_can_be_declared():
     assert fuzz(initial, seed=3, declared=(IndexError,)).ok
 
 
-def test_a_gated_tool_runs_unless_somebody_refuses():
+def test_a_gated_tool_runs_unless_the_reviewer_rejects():
     gated = tool(requires_approval=True)(lambda name: name[0])
     gated.name = "gated"
     assert not fuzz(gated, seed=3).ok
@@ -303,7 +303,7 @@ def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops(clock):
     assert crash.call.arguments["seconds"] > 5
 
 
-def test_a_timeout_that_a_tool_raises_is_no_hang():
+def test_a_timeout_error_of_a_tool_is_not_a_hang():
     @tool
     def slow(flag: bool) -> str:
         raise TimeoutError("no answer")
@@ -424,7 +424,7 @@ SCHEMAS = {
 
 
 def made_by(schema):
-    return Arguments(schema, random.Random(3))  # noqa: S311 - no secret
+    return Arguments(schema, random.Random(3))  # noqa: S311 - not for cryptography
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
@@ -432,8 +432,8 @@ def test_arguments_that_are_to_fit_do(schema):
     validator = jsonschema_rs.validator_for(schema, offline=True)
     maker = made_by(schema)
     for _ in range(300):
-        validator.validate(maker.fitting())
-    corners = [each for each in maker.corners(100) if not isinstance(each, str)]
+        validator.validate(maker.generate_valid())
+    corners = [each for each in maker.edge_cases(100) if not isinstance(each, str)]
     assert sum(map(validator.is_valid, corners)) > len(corners) / 3
 
 
@@ -441,9 +441,9 @@ def test_arguments_that_are_to_fit_do(schema):
 def test_many_of_the_others_do_not(schema):
     validator = jsonschema_rs.validator_for(schema, offline=True)
     maker = made_by(schema)
-    made = [maker.unfitting() for _ in range(300)]
+    made = [maker.generate_invalid() for _ in range(300)]
     assert sum(not validator.is_valid(json.loads(json.dumps(each))) for each in made) > 30
-    assert all(isinstance(maker.broken(), str) for _ in range(300))
+    assert all(isinstance(maker.generate_broken_json(), str) for _ in range(300))
 
 
 def test_schemas_that_lead_nowhere_give_something():
@@ -462,7 +462,7 @@ def test_schemas_that_lead_nowhere_give_something():
         "required": ["lost", "list", "deep", "circle", "none", "empty", "never", "unmet"],
     }
     maker = made_by(odd)
-    assert all(maker.fitting().keys() == odd["properties"].keys() for _ in range(50))
+    assert all(maker.generate_valid().keys() == odd["properties"].keys() for _ in range(50))
 
 
 @pytest.mark.parametrize(
@@ -487,12 +487,12 @@ def test_the_least_that_still_does_it_is_given(value, happens, least):
         except (KeyError, TypeError, AttributeError):
             return False
 
-    assert shrunk(value, safely, 2000) == least
+    assert shrink(value, safely, 2000) == least
 
 
 def test_attempts_are_counted():
     tried = []
-    assert shrunk("abcdef", tried.append, 3) == "abcdef"
+    assert shrink("abcdef", tried.append, 3) == "abcdef"
     assert len(tried) == 3
 
 

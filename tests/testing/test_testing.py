@@ -1,4 +1,4 @@
-"""The small parts of the testing kit: sink, reviewer, clock, and more around the calls of a toolbox."""
+"""The sink, reviewer and clock for tests, and layers around the calls of a toolbox."""
 
 import asyncio
 import datetime
@@ -61,9 +61,7 @@ def test_a_recording_sink_says_what_did_not_come():
     Toolbox([Echo()], sinks=[sink]).execute(call())
     with pytest.raises(TimeoutError) as caught:
         sink.wait(CallFinished, 2, timeout=0.01)
-    assert str(caught.value) == (
-        "There are 1 of 2 events 'CallFinished' after 0.01 s; there are: call_started, call_finished"
-    )
+    assert str(caught.value) == "1 of 2 events 'CallFinished' after 0.01 s; recorded: call_started, call_finished"
 
 
 # answers, what three calls are told
@@ -90,7 +88,7 @@ def test_a_fake_reviewer_gives_one_answer_after_the_other(answers, texts):
 
 
 @pytest.mark.parametrize("answer", [ValueError("no"), ValueError, "yes", None, Continue], ids=repr)
-def test_whatever_is_no_decision_refuses_the_call(answer):
+def test_an_answer_that_is_not_a_decision_rejects_the_call(answer):
     reply = Toolbox([delete], review=FakeReviewer(answer)).execute(DELETE)
     assert reply.text.startswith("Error: Rejected by reviewer")
 
@@ -103,7 +101,7 @@ async def test_a_function_of_a_fake_reviewer_may_be_async():
     assert reply.text == "Error: Rejected by reviewer: not delete"
 
 
-def test_a_fixed_clock_stands_still_until_it_is_put_forward():
+def test_a_fixed_clock_only_moves_when_advanced():
     clock = FixedClock(datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.UTC))
     assert clock() == clock() == datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.UTC)
     clock.advance(hours=1, seconds=30)

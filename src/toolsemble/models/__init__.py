@@ -1,4 +1,4 @@
-"""Chat models: what one must do, the messages it is given, models of providers, and models for tests."""
+"""Chat models: the protocol, messages, the models of each provider, and models for tests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ __all__ = [
     "offers",
 ]
 
-# Who talks to one provider does not load the others.
+# Using one provider does not load the others.
 __getattr__ = loader(
     globals(),
     {

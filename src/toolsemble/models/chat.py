@@ -1,4 +1,4 @@
-"""What a chat model must do: answer a request, as a whole or piece by piece."""
+"""The protocol of chat models: requests, replies, and the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from toolsemble.models.message import Message
 from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError
 from toolsemble.specification import ToolSpecification
 
-_BEGINNING = 100
+_CALL_SIZE = 100
 
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 """Whether the model may call tools, must, or must not."""
 
 StopReason: TypeAlias = Literal["stop", "calls", "length", "refusal", "other"]
-"""Why a model stopped: it had said everything, it waits for its calls, its room was used up, it refused."""
+"""Why a model stopped: the answer is complete, it made calls, it reached the token limit, it refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """How many tokens one reply took.
+    """The number of tokens of a reply.
 
     >>> TokenUsage(100, 20).total
     120
     """
 
     input: int = 0
-    """Tokens of the request, the cached ones among them."""
+    """Tokens of the request, including cached ones."""
     output: int = 0
-    """Tokens of the reply, thoughts among them."""
+    """Tokens of the reply, including reasoning."""
     cached: int = 0
-    """Tokens of the request that the provider had kept from before."""
+    """Tokens of the request that the provider read from its cache."""
 
     @property
     def total(self) -> int:
-        """Tokens of both."""
+        """The sum of input and output tokens."""
         return self.input + self.output
 
 
 NO_TOKENS = TokenUsage()
-"""Of a reply that nobody counted."""
+"""The usage of a reply whose tokens were not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a model is asked.
+    """A request to a model.
 
     >>> from toolsemble.models import UserMessage
     >>> ChatRequest([UserMessage("hello")]).tool_choice
@@ -57,20 +57,20 @@ class ChatRequest:
     """
 
     messages: Sequence[Message]
-    """The conversation so far, a system message first if there is one; it never changes."""
+    """The conversation so far, starting with the system message if there is one; it is never modified."""
     specifications: Sequence[ToolSpecification] = ()
     """The tools that are offered."""
     tool_choice: ToolChoice = "auto"
-    """Whether the model may call them; with "none" they are named all the same, as some providers insist."""
+    """Whether the model may call them; with "none" they are still listed, as some providers require it."""
     output_schema: Mapping[str, Any] | None = None
-    """The JSON Schema, of an object, that the text of an answer must fit; only for models with ``native_output``."""
+    """The JSON Schema, of an object, that the text of the answer must match; only for models with ``native_output``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else the user wants to tell this model, such as a temperature; names are the provider's."""
+    """Further settings for the model, such as a temperature, under the provider's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """What a model answers.
+    """The reply of a model.
 
     >>> ChatReply("Rome", usage=TokenUsage(100, 1)).text
     'Rome'
@@ -79,18 +79,18 @@ class ChatReply:
     text: str = ""
     """The text; empty when there are only calls."""
     calls: tuple[ToolCall, ...] = ()
-    """The calls that it asks for."""
+    """The requested calls."""
     usage: TokenUsage = NO_TOKENS
-    """The tokens it took."""
+    """The tokens of the reply."""
     stop_reason: StopReason = "stop"
-    """Why it ended there."""
+    """Why the model stopped."""
     details: Mapping[str, Any] | None = None
-    """What the provider wants back with the message: JSON values."""
+    """JSON values that the provider needs back with the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A further piece of the text.
+    """A piece of the text.
 
     >>> TextDelta("Ro").text
     'Ro'
@@ -103,14 +103,14 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """The beginning of a call; its arguments follow.
+    """The start of a call; its arguments follow.
 
     >>> CallDelta(0, "search", "call_1").name
     'search'
     """
 
     index: int
-    """Tells the calls of one reply apart; calls are in the order in which they begin."""
+    """Identifies the call within the reply; calls are ordered by their start."""
     name: str
     """The tool that is called."""
     id: str | None = None
@@ -120,14 +120,14 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
-    """A further piece of the JSON text of a call's arguments.
+    """A piece of the JSON text of a call's arguments.
 
     >>> ArgumentsDelta(0, '{"city": ').index
     0
     """
 
     index: int
-    """Which call it belongs to."""
+    """The index of its call."""
     text: str
     """The piece."""
     kind: ClassVar[str] = "arguments_delta"
@@ -135,32 +135,32 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The end of a stream; a stream that stops without it was cut off.
+    """The end of a stream; a stream without it was cut off.
 
     >>> StreamEnd(TokenUsage(100, 20)).stop_reason
     'stop'
     """
 
     usage: TokenUsage = NO_TOKENS
-    """The tokens that the reply took."""
+    """The tokens of the reply."""
     stop_reason: StopReason = "stop"
-    """Why it ended there."""
+    """Why the model stopped."""
     details: Mapping[str, Any] | None = None
-    """What the provider wants back with the message: JSON values."""
+    """JSON values that the provider needs back with the message."""
 
 
 Chunk: TypeAlias = TextDelta | CallDelta | ArgumentsDelta | StreamEnd
-"""A piece of a reply that is still being made."""
+"""A piece of a streamed reply."""
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """Any object with these two methods is a model.
+    """The protocol of a model: any object with these two methods.
 
-    A model that can hold its answers to a schema by itself has an attribute ``native_output = True``; others are
-    offered a tool for the answer. What goes wrong on the provider's side is a :class:`~toolsemble.ModelError`, which
-    says whether trying again is worth it. One model serves many runs at once, each in any event loop: what belongs
-    to a loop, such as open connections, is not kept beyond it.
+    A model that can restrict its answers to a schema has an attribute ``native_output = True``; others return the
+    answer through a tool. Failures of the provider are raised as :class:`~toolsemble.ModelError`, which says whether
+    a retry is useful. A model serves many runs at once, in any event loop, so it must not keep resources of a loop,
+    such as open connections, after the loop ends.
 
     >>> class Parrot:
     ...     async def reply(self, request):
@@ -173,16 +173,16 @@ class ChatModel(Protocol):
     """
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Give the whole reply."""
+        """Return the whole reply."""
         ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Give the reply piece by piece, with a :class:`StreamEnd` at its end."""
+        """Yield the chunks of the reply; the last one is a :class:`StreamEnd`."""
         ...
 
 
 class Assembly:
-    """Puts the pieces of a stream together.
+    """A reply that is assembled from the chunks of a stream.
 
     >>> assembly = Assembly()
     >>> for chunk in chunks_of(ChatReply("All roads lead to Rome")):
@@ -192,15 +192,15 @@ class Assembly:
     """
 
     def __init__(self, max_reply: int = MAX_REPLY) -> None:
-        """Take how many characters the pieces may have together."""
+        """Set the maximum number of characters of all chunks together."""
         self._most = self._left = max_reply
         self._text: list[str] = []
         self._calls: dict[int, tuple[CallDelta, list[str]]] = {}
         self._end: StreamEnd | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next piece; raise a :class:`~toolsemble.ModelError` when there are too many."""
-        self._left -= _weight(chunk)
+        """Add the next chunk; raise a :class:`~toolsemble.ModelError` if the reply becomes too long."""
+        self._left -= _size(chunk)
         if self._left < 0:
             raise ReplyTooLongError(self._most)
         if isinstance(chunk, TextDelta):
@@ -209,31 +209,31 @@ class Assembly:
             self._calls[chunk.index] = chunk, []
         elif isinstance(chunk, ArgumentsDelta):
             if chunk.index not in self._calls:
-                raise ModelError(f"The model sent arguments of a call ({chunk.index}) that it had not begun")
+                raise ModelError(f"The model sent arguments of call {chunk.index} before its start")
             self._calls[chunk.index][1].append(chunk.text)
         elif isinstance(chunk, StreamEnd):
             self._end = chunk
         else:
-            raise TypeError(f"The model gave {chunk!r:.80} in place of a Chunk")
+            raise TypeError(f"The model yielded {chunk!r:.80}, not a Chunk")
 
     def reply(self) -> ChatReply:
-        """Give the whole reply, or raise a :class:`~toolsemble.ModelError` when the stream was cut off."""
+        """Return the whole reply; raise a :class:`~toolsemble.ModelError` if the stream was cut off."""
         if self._end is None:
             raise ModelError("The model's answer was cut off before its end", retryable=True)
-        calls = tuple(ToolCall(begin.name, "".join(pieces), begin.id) for begin, pieces in self._calls.values())
+        calls = tuple(ToolCall(start.name, "".join(pieces), start.id) for start, pieces in self._calls.values())
         return ChatReply("".join(self._text), calls, self._end.usage, self._end.stop_reason, self._end.details)
 
 
-def _weight(chunk: Chunk) -> int:
-    """Return how many characters a piece holds; the beginning of a call takes memory, too."""
+def _size(chunk: Chunk) -> int:
+    """Return the number of characters in a chunk; the start of a call counts as well, as it takes memory."""
     if isinstance(chunk, CallDelta):
-        return len(chunk.name) + _BEGINNING
+        return len(chunk.name) + _CALL_SIZE
     return len(chunk.text) if isinstance(chunk, (TextDelta, ArgumentsDelta)) else 0
 
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
-    """Give a stream, and close it at once when it is left, so that no connection stays open; not all can be closed.
+    """Return a context that closes a stream, if it can be closed, so that no connection stays open.
 
     >>> from contextlib import AbstractAsyncContextManager
     >>> isinstance(closing(iter([])), AbstractAsyncContextManager)
@@ -248,7 +248,7 @@ async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[C
 
 
 def chunks_of(reply: ChatReply) -> Iterator[Chunk]:
-    """Give a whole reply as a stream would: text word by word, each call with its arguments in two pieces.
+    """Yield a whole reply as chunks: the text word by word, the arguments of each call in two pieces.
 
     >>> list(chunks_of(ChatReply("to Rome")))[:2]
     [TextDelta(text='to '), TextDelta(text='Rome')]

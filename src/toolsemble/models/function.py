@@ -1,4 +1,4 @@
-"""A model for tests that is a function."""
+"""A model for tests that calls a function for each reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsemble.runtime.concurrency import awaitable
 
 
 class FunctionModel:
-    """Asks a function, sync or async, for each reply: text, a call, several calls, a whole reply, or an exception.
+    """A model that calls a function, sync or async, which returns text, calls, a whole reply, or an exception.
 
     >>> from toolsemble import Agent
     >>> Agent(FunctionModel(lambda request: request.messages[-1].text.upper())).run_sync("hello").text
@@ -25,11 +25,11 @@ class FunctionModel:
         usage: TokenUsage = NO_TOKENS,
         native_output: bool = False,
     ) -> None:
-        """Take the function.
+        """Set the function.
 
-        :param function: is given the request, and gives what is said
-        :param usage: the tokens that each reply is said to take
-        :param native_output: whether it takes the schema of an answer, instead of a tool for it
+        :param function: takes the request and returns the reply
+        :param usage: the token usage of each reply
+        :param native_output: whether it accepts the schema of an answer, instead of a tool for the answer
         """
         if not callable(function):
             raise TypeError(f"FunctionModel needs a function, not {type(function).__name__}")
@@ -38,11 +38,11 @@ class FunctionModel:
         self.native_output = native_output
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Give what the function says."""
-        said = self._function(request)
-        return as_reply(await said if awaitable(said) else said, self._usage)
+        """Return the reply of the function."""
+        returned = self._function(request)
+        return as_reply(await returned if awaitable(returned) else returned, self._usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Give what the function says in pieces."""
+        """Yield the reply of the function in chunks."""
         for chunk in chunks_of(await self.reply(request)):
             yield chunk

@@ -1,4 +1,4 @@
-"""What is said in a conversation, by whom: plain data that every provider's format is made from."""
+"""The messages of a conversation, independent of any provider's format, and their JSON form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsemble.serialization import read_content, written_content
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """What the model is told about itself and its task, before anything else.
+    """The instructions for the model, at the start of a conversation.
 
     >>> SystemMessage("You are a librarian.").role
     'system'
@@ -27,7 +27,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What a person says, with images if there are any.
+    """A message of the user: text, images, or both.
 
     >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).images
     (ImageContent(<3 bytes>, mime_type='image/png'),)
@@ -42,7 +42,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model says: text, calls, or both.
+    """A message of the model: text, calls, or both.
 
     >>> AssistantMessage("Let me see.", (ToolCall("search"),)).calls
     (ToolCall('search', '{}', id=None),)
@@ -51,15 +51,15 @@ class AssistantMessage:
     text: str = ""
     """The text; empty when there are only calls."""
     calls: tuple[ToolCall, ...] = ()
-    """The calls that it asks for, each of which is answered by a :class:`ToolMessage`."""
+    """The requested calls, each answered by a :class:`ToolMessage`."""
     details: Mapping[str, Any] | None = None
-    """What its provider wants back with the message, such as signed thoughts: JSON values, left alone by others."""
+    """JSON values that its provider needs back, such as signed reasoning; other providers ignore them."""
     role: ClassVar[str] = "assistant"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """What the model is told about one of its calls.
+    """The reply to a call.
 
     >>> ToolMessage(ToolReply(ToolCall("now"), ToolResult.success("noon"))).text
     'noon'
@@ -71,7 +71,7 @@ class ToolMessage:
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text for the model."""
         return self.reply.text
 
     @property
@@ -81,22 +81,22 @@ class ToolMessage:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-"""Anything that can stand in a conversation."""
+"""A message of a conversation."""
 
 
 def message_to_json(message: Message) -> str:
-    """Give a message as one line of ASCII JSON.
+    """Return a message as one line of ASCII JSON.
 
-    Of a reply's result only that is kept which a model can see: payloads for programs may be anything.
+    Of a tool's result, only the parts that a model sees are included: payloads for programs can be any object.
 
     >>> message_to_json(UserMessage("hello"))
     '{"role":"user","text":"hello"}'
     """
-    return json.dumps(_written(message), separators=(",", ":"))
+    return json.dumps(_write(message), separators=(",", ":"))
 
 
 def message_from_json(text: str) -> Message:
-    """Give the message that :func:`message_to_json` wrote; anything else is a ``ValueError``.
+    """Return the message that :func:`message_to_json` wrote; raise ``ValueError`` for any other text.
 
     >>> message_from_json('{"role":"user","text":"hello"}')
     UserMessage(text='hello', images=())
@@ -105,35 +105,35 @@ def message_from_json(text: str) -> Message:
         fields = json.loads(text)
         message: Message = _READERS[fields["role"]](fields)
     except (KeyError, TypeError, ValueError) as problem:
-        raise ValueError(f"This is no message: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
+        raise ValueError(f"This is not a message: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
     return message
 
 
-def written_call(call: ToolCall) -> dict[str, Any]:
-    """Give a call as JSON values; :func:`read_call` makes an equal one of them."""
+def write_call(call: ToolCall) -> dict[str, Any]:
+    """Return a call as JSON values, for :func:`read_call`."""
     return {"name": call.name, "arguments": call.arguments, "id": call.id}
 
 
 def read_call(fields: Mapping[str, Any]) -> ToolCall:
-    """Give the call that :func:`written_call` wrote."""
+    """Return the call that :func:`write_call` wrote."""
     return ToolCall(fields["name"], fields["arguments"], fields["id"])
 
 
-def _written(message: Message) -> dict[str, Any]:
+def _write(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role}
     if isinstance(message, ToolMessage):
-        return {**fields, "call": written_call(message.call), **_written_result(message.reply)}
+        return {**fields, "call": write_call(message.call), **_write_result(message.reply)}
     fields["text"] = message.text
     if isinstance(message, UserMessage) and message.images:
         fields["images"] = [written_content(image) for image in message.images]
     if isinstance(message, AssistantMessage):
-        fields["calls"] = [written_call(call) for call in message.calls]
+        fields["calls"] = [write_call(call) for call in message.calls]
         if message.details is not None:
             fields["details"] = dict(message.details)
     return fields
 
 
-def _written_result(reply: ToolReply) -> dict[str, Any]:
+def _write_result(reply: ToolReply) -> dict[str, Any]:
     result = reply.result
     return {
         "output": result.output,
@@ -156,8 +156,8 @@ def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
 def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
     contents = tuple(map(read_content, fields["contents"]))
     result = ToolResult(fields["output"], fields["error"], contents=contents)
-    told = {name: fields.get(name, "") for name in ("more", "note")}
-    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **told))
+    notes = {name: fields.get(name, "") for name in ("more", "note")}
+    return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **notes))
 
 
 _READERS: dict[str, Any] = {

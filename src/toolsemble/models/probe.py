@@ -1,4 +1,4 @@
-"""Asking a server which models it has, quickly."""
+"""The list of models of a server, fetched with a short timeout."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ from toolsemble.runtime.concurrency import ThreadPerJob
 from toolsemble.runtime.text import preview
 
 SECONDS = 1.0
-"""How long a server may take; one on the same machine takes a hundredth of that."""
+"""The timeout in seconds; a server on the same machine needs about a hundredth of it."""
 
 _MOST_BYTES = 1_000_000
 _OK = 200
 _LONGEST_NAME = 200
-# Models that turn text into something else than an answer.
+# Models that do not answer in text.
 _NOT_CHAT = ("embed", "rerank", "whisper")
 
 
-def models_at(address: str, key: str | None = None) -> list[str] | str:
-    """Give the names of the chat models below a base URL, or why there are none: one sentence, without an end.
+def fetch_models(address: str, key: str | None = None) -> list[str] | str:
+    """Return the names of the chat models at a base URL, or a sentence (without a period) on why there are none.
 
-    A server may be anything that happens to listen there: it has little time, and little of what it says is read.
+    Any program may listen at that address, so time and size of the answer are limited.
 
-    >>> models_at("http://127.0.0.1:9/v1")
+    >>> fetch_models("http://127.0.0.1:9/v1")
     'nothing answers at http://127.0.0.1:9/v1'
     """
     deadline = time.monotonic() + SECONDS
     try:
-        # In a thread that nobody has to wait for: neither the search for a host's address nor headers that come letter
-        # by letter can be ended otherwise.
-        status, body = ThreadPerJob(daemon=True).submit(_fetched, address, key, deadline).result(SECONDS)
+        # In a thread that can be abandoned: neither a DNS lookup nor slowly arriving headers can be interrupted.
+        status, body = ThreadPerJob(daemon=True).submit(_fetch, address, key, deadline).result(SECONDS)
     except (OSError, http.client.HTTPException, ValueError):
         return f"nothing answers at {address}"
     if status != _OK:
         return f"{address}/models answers {status}"
-    names = _names(body)
+    names = _read_names(body)
     if names is None:
-        return f"what answers at {address} is no model server"
+        return f"the program at {address} is not a model server"
     chat = [name for name in names if not any(word in name.lower() for word in _NOT_CHAT)]
-    return chat or f"the server at {address} has no model to chat with"
+    return chat or f"the server at {address} has no chat model"
 
 
-def _fetched(address: str, key: str | None, deadline: float) -> tuple[int, bytes]:
+def _fetch(address: str, key: str | None, deadline: float) -> tuple[int, bytes]:
     parts = urlsplit(address)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=SECONDS)
@@ -52,13 +51,13 @@ def _fetched(address: str, key: str | None, deadline: float) -> tuple[int, bytes
     try:
         connection.request("GET", f"{parts.path}/models", headers=headers)
         with connection.getresponse() as response:
-            return response.status, _body(response, deadline)
+            return response.status, _read_body(response, deadline)
     finally:
         connection.close()
 
 
-def _body(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Give the body, of a server that sends it in time and does not send too much."""
+def _read_body(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """Return the body; raise ``TimeoutError`` if it is too late or too long."""
     body = b""
     while piece := response.read1(_MOST_BYTES):
         body += piece
@@ -67,8 +66,8 @@ def _body(response: http.client.HTTPResponse, deadline: float) -> bytes:
     return body
 
 
-def _names(body: bytes) -> list[str] | None:
-    """Give the names in a list of models; None when it is none."""
+def _read_names(body: bytes) -> list[str] | None:
+    """Return the names in a list of models, or None if it is not one."""
     try:
         listed = json.loads(body)["data"]
         names = [model["id"] for model in listed]

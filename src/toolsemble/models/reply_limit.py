@@ -1,4 +1,4 @@
-"""How much a provider may send in one reply."""
+"""The limit on the size of a provider's reply."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from toolsemble.errors import ModelError
 T = TypeVar("T")
 
 MAX_REPLY = 64 * 2**20
-"""Bytes of one reply, with all that is around its words, unless a model's ``max_reply`` says otherwise."""
+"""The default of a model's ``max_reply``: bytes of one response, including the JSON around the text."""
 
 
 class ReplyTooLongError(ModelError):
-    """A provider sent more than a reply may be long; asked again, it may well do the same.
+    """A reply that is longer than ``max_reply``; not retryable, as the next one would probably be as long.
 
     >>> ReplyTooLongError(1000)
-    ReplyTooLongError('The reply is longer than 1,000 bytes; if it is meant to be, give the model a larger max_reply')
+    ReplyTooLongError("The reply is longer than 1,000 bytes; raise the model's max_reply if this is expected")
     """
 
     def __init__(self, most: int) -> None:
-        super().__init__(
-            f"The reply is longer than {most:,} bytes; if it is meant to be, give the model a larger max_reply"
-        )
+        super().__init__(f"The reply is longer than {most:,} bytes; raise the model's max_reply if this is expected")
 
 
 def limit_responses(client: T, most: int) -> T:
-    """Have an ``httpx2.AsyncClient`` break responses off that are longer than so many bytes; return the client.
+    """Make an ``httpx2.AsyncClient`` abort responses that are longer than this many bytes; return the client.
 
-    Bytes are counted after they are decompressed, as they are read, so no more than that is ever held.
+    Decompressed bytes are counted while they are read, so no more than that is held in memory.
 
     >>> import httpx2
     >>> len(limit_responses(httpx2.AsyncClient(), 1000).event_hooks["response"])
@@ -39,14 +37,14 @@ def limit_responses(client: T, most: int) -> T:
     """
 
     async def limit(response: Any) -> None:
-        response.aiter_bytes = _limited(response, most)
+        response.aiter_bytes = _limit_reading(response, most)
 
-    client.event_hooks["response"].append(limit)  # type: ignore[attr-defined]  # the package need not be there
+    client.event_hooks["response"].append(limit)  # type: ignore[attr-defined]  # the package is optional
     return client
 
 
-def _limited(response: Any, most: int) -> Callable[..., AsyncGenerator[bytes, None]]:
-    # A response that refers to itself would be freed by the garbage collector only, and its connection with it.
+def _limit_reading(response: Any, most: int) -> Callable[..., AsyncGenerator[bytes, None]]:
+    # A reference cycle would leave the response, and its connection, to the garbage collector.
     reference, read = weakref.ref(response), type(response).aiter_bytes
 
     async def aiter_bytes(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
@@ -61,10 +59,10 @@ def _limited(response: Any, most: int) -> Callable[..., AsyncGenerator[bytes, No
     return aiter_bytes
 
 
-def limited(pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
-    """Yield the pieces of a body, and raise a :class:`ReplyTooLongError` when they are too much.
+def limit_pieces(pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
+    """Yield the pieces of a body; raise a :class:`ReplyTooLongError` if it is too long.
 
-    >>> list(limited(iter([b"to ", b"Rome"]), 7))
+    >>> list(limit_pieces(iter([b"to ", b"Rome"]), 7))
     [b'to ', b'Rome']
     """
     received = 0
@@ -75,10 +73,10 @@ def limited(pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
         yield piece
 
 
-def too_long(error: BaseException | None) -> ReplyTooLongError | None:
-    """Return the error about a reply that is too long, if an SDK has made an error of its own of it.
+def find_too_long(error: BaseException | None) -> ReplyTooLongError | None:
+    """Return the :class:`ReplyTooLongError` that an SDK wrapped in another error, or None.
 
-    >>> too_long(ValueError()) is None
+    >>> find_too_long(ValueError()) is None
     True
     """
     while error is not None and not isinstance(error, ReplyTooLongError):

@@ -1,4 +1,4 @@
-"""A model for tests that says what it was told to say."""
+"""A model for tests that returns scripted replies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from toolsemble.models.message import Message
 from toolsemble.runtime.concurrency import awaitable
 
 Said: TypeAlias = str | ToolCall | Sequence[ToolCall] | ChatReply | BaseException | type[BaseException]
-"""What a model for tests can say: text, a call, several calls, a whole reply, or an exception to raise."""
+"""A reply in a test: text, a call, several calls, a whole reply, or an exception to raise."""
 
 Scripted: TypeAlias = Said | Callable[[Sequence[Message]], Any]
-"""One line of a script: what is said, or a function of the messages, sync or async, that gives it."""
+"""One line of a script: a reply, or a function of the messages, sync or async, that returns one."""
 
 
 class ScriptedModel:
-    """Gives one reply after the other from a script, also over several runs, and raises when it is used up.
+    """A model that returns the replies of a script in order, across runs, and raises when it is used up.
 
     >>> model = ScriptedModel([ToolCall("add", {"a": 1, "b": 2}), lambda messages: f"It is {messages[-1].text}."])
     >>> from toolsemble import Agent, tool
@@ -35,11 +35,11 @@ class ScriptedModel:
     def __init__(
         self, replies: Iterable[Scripted], *, usage: TokenUsage = NO_TOKENS, native_output: bool = False
     ) -> None:
-        """Take the script.
+        """Set the script.
 
-        :param replies: what is said, line by line; any iterable, also one without end
-        :param usage: the tokens that each reply is said to take
-        :param native_output: whether it takes the schema of an answer, instead of a tool for it
+        :param replies: the replies in order; any iterable, even an infinite one
+        :param usage: the token usage of each reply
+        :param native_output: whether it accepts the schema of an answer, instead of a tool for the answer
         """
         if isinstance(replies, (str, ToolCall)) or not isinstance(replies, Iterable):
             raise TypeError(f"A script is a list of replies, not {type(replies).__name__}: write ScriptedModel([...])")
@@ -50,43 +50,43 @@ class ScriptedModel:
         self._usage = usage
         self.native_output = native_output
         self.asked: list[ChatRequest] = []
-        """The requests that it was given, in order."""
+        """The requests so far, in order."""
 
     @property
     def requests(self) -> list[Sequence[Message]]:
-        """The messages that it was given, one list for each time it was asked; :attr:`asked` has the whole requests."""
+        """The messages of each request so far; :attr:`asked` has the whole requests."""
         return [request.messages for request in self.asked]
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Give the next reply of the script."""
+        """Return the next reply of the script."""
         self.asked.append(request)
         try:
             line = next(self._script)
         except StopIteration:
             raise ModelError(f"The script is used up: this is request {len(self.asked)}") from None
-        given = line(request.messages) if _is_function(line) else line  # type: ignore[operator]  # just asked
-        return as_reply(await given if awaitable(given) else given, self._usage)
+        reply = line(request.messages) if _is_function(line) else line  # type: ignore[operator]  # checked by _is_function
+        return as_reply(await reply if awaitable(reply) else reply, self._usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Give the next reply of the script in pieces."""
+        """Yield the next reply of the script in chunks."""
         for chunk in chunks_of(await self.reply(request)):
             yield chunk
 
 
-def as_reply(said: Any, usage: TokenUsage) -> ChatReply:
-    """Give what was said as a model's reply, or raise it.
+def as_reply(reply: Any, usage: TokenUsage) -> ChatReply:
+    """Return a scripted reply as a model's reply; raise it if it is an exception.
 
     >>> as_reply([ToolCall("now")], TokenUsage()).stop_reason
     'calls'
     """
-    if isinstance(said, BaseException) or _is_exception(said):
-        raise said
-    if isinstance(said, ChatReply):
-        return said
-    if isinstance(said, str):
-        return ChatReply(said, usage=usage)
-    _check(said, "The reply")
-    return ChatReply("", (said,) if isinstance(said, ToolCall) else tuple(said), usage, "calls")
+    if isinstance(reply, BaseException) or _is_exception(reply):
+        raise reply
+    if isinstance(reply, ChatReply):
+        return reply
+    if isinstance(reply, str):
+        return ChatReply(reply, usage=usage)
+    _check(reply, "The reply")
+    return ChatReply("", (reply,) if isinstance(reply, ToolCall) else tuple(reply), usage, "calls")
 
 
 def _is_exception(line: object) -> bool:

@@ -1,4 +1,4 @@
-"""Sinks and metrics that are ready to use: a trace in a file, lines on the console, OpenTelemetry, Prometheus."""
+"""Sinks and metrics: a trace file, lines on the console, OpenTelemetry, Prometheus."""
 
 from __future__ import annotations
 

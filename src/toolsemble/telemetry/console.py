@@ -1,4 +1,4 @@
-"""Events on the console, for people who want to watch."""
+"""A sink that writes events to the console."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsemble.runtime.text import preview
 
 
 class ConsoleSink:
-    """Writes a line for each event, to standard error or elsewhere.
+    """A sink that writes a line for each event, by default to standard error.
 
     >>> import sys
     >>> from toolsemble.events import CallProgress
@@ -22,11 +22,11 @@ class ConsoleSink:
     """
 
     def __init__(self, stream: TextIO | None = None, *, limit: int = 100, times: bool = True) -> None:
-        """Take down where to write.
+        """Set the stream and the format.
 
-        :param stream: where; by default whatever is standard error at the time
-        :param limit: how many characters of arguments and results are shown
-        :param times: whether each line begins with the time of day
+        :param stream: the stream to write to; by default the current standard error
+        :param limit: the maximum characters of arguments and results
+        :param times: whether each line starts with the time of day
         """
         self._stream = stream
         self._limit = limit
@@ -34,27 +34,27 @@ class ConsoleSink:
 
     def emit(self, event: Any) -> None:
         """Write one line."""
-        say = _SAID.get(event.kind)
-        said = event.kind if say is None else say(event)
+        describe = _DESCRIPTIONS.get(event.kind)
+        text = event.kind if describe is None else describe(event)
         clock = f"{time.strftime('%H:%M:%S', time.localtime(event.at))} " if self._times else ""
-        line = f"{clock}{event.tool_name} {preview(event.call_id)}: {preview(said, self._limit)}\n"
+        line = f"{clock}{event.tool_name} {preview(event.call_id)}: {preview(text, self._limit)}\n"
         (self._stream or sys.stderr).write(line)
 
 
-def _progress(event: Any) -> str:
-    share = "" if event.fraction is None else f"{event.fraction:.0%}".replace("%", " %")
-    return f"{share} {event.message}".strip()
+def _describe_progress(event: Any) -> str:
+    percentage = "" if event.fraction is None else f"{event.fraction:.0%}".replace("%", " %")
+    return f"{percentage} {event.message}".strip()
 
 
-_SAID: dict[str, Callable[[Any], str]] = {
+_DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "call_started": lambda event: f"called with {event.arguments}",
     "call_repaired": lambda event: f"repaired {', '.join(str(each['path']) for each in event.repairs)}",
-    "call_retried": lambda event: f"again in {written_seconds(event.wait)}, for {event.error}",
-    "call_progress": _progress,
+    "call_retried": lambda event: f"failed ({event.error}); retry {event.attempt} in {written_seconds(event.wait)}",
+    "call_progress": _describe_progress,
     "call_timed_out": lambda event: f"timed out after {written_seconds(event.seconds)}",
-    "call_abandoned": lambda _: "left behind",
-    "cache_hit": lambda _: "known already",
+    "call_abandoned": lambda _: "still running in the background",
+    "cache_hit": lambda _: "answered from the cache",
     "call_finished": lambda event: f"{event.outcome} in {event.duration * 1000:.0f} ms: {event.text}",
-    "review_requested": lambda event: f"asked: {event.request.arguments}",
-    "review_decided": lambda event: f"decided: {event.decision}",
+    "review_requested": lambda event: f"review requested: {event.request.arguments}",
+    "review_decided": lambda event: f"review decided: {event.decision}",
 }

@@ -1,4 +1,4 @@
-"""The counts of calls as OpenTelemetry metrics."""
+"""Metrics of calls as OpenTelemetry instruments."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 from toolsemble.runtime.extras import required
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.runtime.text import preview
-from toolsemble.telemetry.names import Names
+from toolsemble.telemetry.names import DURATION_BUCKETS, MetricNames
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
-_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_ROLE = 100  # how many characters of a role are shown
-_NOBODY = "unknown"
+_MAX_ROLE = 100  # maximum characters of a role
+_NO_ROLE = "unknown"
 _MOST_KNOWN = 2_000
 
 
 class OpenTelemetryMetrics:
-    """Metrics that are OpenTelemetry instruments: for ``Toolbox(metrics=...)``, where no spans are wanted.
+    """Metrics as OpenTelemetry instruments, for ``Toolbox(metrics=...)`` without spans.
 
     Calls are ``toolsemble.tool.executions`` and ``gen_ai.execute_tool.duration``; a counter is
     ``toolsemble.tool.<name>``, a value ``toolsemble.tool.<name>.value``.
@@ -37,24 +36,24 @@ class OpenTelemetryMetrics:
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
-        """Make the instruments; refuse to go on without the package.
+        """Create the instruments; raise an error if the package is not installed.
 
-        :param meter_provider: who makes them; by default the one of the process
+        :param meter_provider: creates the instruments; by default the provider of the process
         """
         meters = required("opentelemetry.metrics", extra="otel", user="OpenTelemetryMetrics")
         self._meter = meters.get_meter("toolsemble", meter_provider=meter_provider)
-        self._names = Names()
+        self._names = MetricNames()
         self._lock = lock_of(self)
         self._instruments: dict[str, Any] = {}
         self._known: dict[tuple[str, str, str], dict[str, str]] = {}
         self._executions = self._meter.create_counter(
-            "toolsemble.tool.executions", "{call}", "Calls of tools, by how they ended"
+            "toolsemble.tool.executions", "{call}", "Calls of tools by outcome"
         )
         self._durations = self._meter.create_histogram(
             "gen_ai.execute_tool.duration",
             "s",
-            "How long calls of tools took, without the time of reviewers",
-            explicit_bucket_boundaries_advisory=_BUCKETS,
+            "Duration of calls of tools, without review time",
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
         )
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
@@ -62,7 +61,7 @@ class OpenTelemetryMetrics:
         self._executions.add(1, self._attributes(tool_name, agent_role, "success"))
 
     def increment_failure(self, tool_name: str, agent_role: str) -> None:
-        """Count a call that gave a failed result."""
+        """Count a call with a failed result."""
         self._executions.add(1, self._attributes(tool_name, agent_role, "failure"))
 
     def increment_error(self, tool_name: str, agent_role: str) -> None:
@@ -70,43 +69,43 @@ class OpenTelemetryMetrics:
         self._executions.add(1, self._attributes(tool_name, agent_role, "error"))
 
     def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
-        """Take down how long a call took."""
+        """Record the duration of a call."""
         self._durations.record(seconds, self._attributes(tool_name, agent_role))
 
     def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
-        """Add to a counter of the tool's own."""
-        known = f"toolsemble.tool.{self._names.of(name)}"
+        """Add to a custom counter of a tool."""
+        known = f"toolsemble.tool.{self._names.clean(name)}"
         if known == "toolsemble.tool.executions":
-            known = "toolsemble.tool.executions.own"  # of another kind than ours
+            known = "toolsemble.tool.executions.own"  # the built-in counter has other attributes
         self._instrument(known, self._meter.create_counter).add(amount, self._attributes(tool_name, agent_role))
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
-        """Take down a value of the tool's own."""
-        known = f"toolsemble.tool.{self._names.of(name)}.value"
+        """Record a custom value of a tool."""
+        known = f"toolsemble.tool.{self._names.clean(name)}.value"
         self._instrument(known, self._meter.create_histogram).record(value, self._attributes(tool_name, agent_role))
 
     def _instrument(self, name: str, create: Callable[[str], Any]) -> Any:
-        made = self._instruments.get(name)
-        if made is None:
+        instrument = self._instruments.get(name)
+        if instrument is None:
             with self._lock:
-                made = self._instruments.setdefault(name, create(name))
-        return made
+                instrument = self._instruments.setdefault(name, create(name))
+        return instrument
 
     def _attributes(self, tool_name: str, agent_role: str, outcome: str = "") -> dict[str, str]:
-        """Give the attributes of a count: they are the same for all calls of a tool."""
+        """Return the attributes of a measurement, cached for all calls of a tool."""
         key = tool_name, agent_role, outcome
         known = self._known.get(key)
         if known is None:
-            known = _written(*key)
-            if len(self._known) < _MOST_KNOWN:  # roles may be made of what models write
+            known = _build_attributes(*key)
+            if len(self._known) < _MOST_KNOWN:  # roles may contain text of models, so their number is unbounded
                 self._known[key] = known
         return known
 
 
-def _written(tool_name: str, agent_role: str, outcome: str) -> dict[str, str]:
+def _build_attributes(tool_name: str, agent_role: str, outcome: str) -> dict[str, str]:
     attributes = {"gen_ai.tool.name": tool_name}
     if outcome:
         attributes["outcome"] = outcome
-    if agent_role != _NOBODY:
-        attributes["gen_ai.agent.name"] = preview(agent_role, _ROLE)
+    if agent_role != _NO_ROLE:
+        attributes["gen_ai.agent.name"] = preview(agent_role, _MAX_ROLE)
     return attributes

@@ -1,21 +1,24 @@
-"""The names under which metrics are known outside, and how many there can be."""
+"""Names and histogram buckets of metrics."""
 
 from __future__ import annotations
 
 import re
 from hashlib import blake2s
 
-_LONGEST = 64
-_OTHERS = "other"
+DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""The upper bounds of the buckets for the duration of calls, in seconds."""
+
+_MAX_LENGTH = 64
+_OTHER = "other"
 
 
-class Names:
-    """Writes names of any kind as metrics can have them, up to a number; all further ones are one name.
+class MetricNames:
+    """Valid names for metrics, up to a maximum number; all further ones become ``other``.
 
-    A name that a program makes of what a model sends can neither break the metrics nor fill the memory.
+    So a name that contains text of a model can neither break the metrics nor fill the memory.
 
-    >>> names = Names(most=2)
-    >>> [names.of(each) for each in ("pages", "pages read!", "third", "pages")]
+    >>> names = MetricNames(most=2)
+    >>> [names.clean(each) for each in ("pages", "pages read!", "third", "pages")]
     ['pages', 'pages_read', 'other', 'pages']
     """
 
@@ -23,21 +26,21 @@ class Names:
         self._most = most
         self._known: dict[str, str] = {}
 
-    def of(self, name: str) -> str:
-        """Give a name of letters, digits and underscores, which begins with a letter."""
+    def clean(self, name: str) -> str:
+        """Return a name of letters, digits and underscores that starts with a letter."""
         known = self._known.get(name)
         if known is None:
             if len(self._known) >= self._most:
-                return _OTHERS
-            known = self._known.setdefault(name, _written(str(name)))
+                return _OTHER
+            known = self._known.setdefault(name, _clean(str(name)))
         return known
 
 
-def _written(name: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name[:_LONGEST]).strip("_")
+def _clean(name: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name[:_MAX_LENGTH]).strip("_")
     if not plain:
         plain = _digest(name)
-    elif len(name) > _LONGEST:
+    elif len(name) > _MAX_LENGTH:
         plain = f"{plain}_{_digest(name)}"
     return plain if plain[0].isalpha() else f"n{plain}"
 

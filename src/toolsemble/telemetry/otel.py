@@ -1,4 +1,4 @@
-"""Calls, runs and models in OpenTelemetry: a span for each, by the conventions for generative AI, and metrics."""
+"""OpenTelemetry spans and metrics of calls, runs and models, by the conventions for generative AI."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
-_MESSAGE = 1000  # how many characters of an error message are shown
-_ID = 200  # how many characters of an id that a model or a provider made are shown
+_MAX_MESSAGE = 1000  # maximum characters of an error message
+_MAX_ID = 200  # maximum characters of an id of a model or a provider
 
 
 class OpenTelemetry:
-    """A sink that makes spans and metrics of calls; of an agent, also of its runs and of what it asks its model.
+    """A sink that creates spans and metrics of calls, and of the runs and model requests of an agent.
 
-    A span is current while the body runs, wherever that is: in the thread, the task or the worker process of the call.
-    Without providers it uses those that the program has set up for the whole process.
+    The span is current while the body runs, in the thread, the task or the worker process of the call. Without
+    providers it uses those of the process.
 
     >>> from opentelemetry.sdk.trace import TracerProvider
     >>> from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -58,18 +58,18 @@ class OpenTelemetry:
         results: bool = False,
         limit: int = 8_000,
     ) -> None:
-        """Take down the providers; refuse to go on without the package.
+        """Set the providers; raise an error if the package is not installed.
 
-        :param tracer_provider: who makes spans; by default the one of the process
-        :param meter_provider: who makes metrics; by default the one of the process
-        :param arguments: whether spans show the arguments of calls, with secrets hidden
-        :param results: whether spans show what the model is told, with secrets hidden
-        :param limit: how many characters of each are shown
+        :param tracer_provider: creates the spans; by default the provider of the process
+        :param meter_provider: creates the metrics; by default the provider of the process
+        :param arguments: whether spans contain the arguments of calls, with secrets masked
+        :param results: whether spans contain the results for the model, with secrets masked
+        :param limit: the maximum characters of each
         """
         trace = required("opentelemetry.trace", extra="otel", user="OpenTelemetry")
         contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
-        self._here, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
-        self._inside = trace.set_span_in_context
+        self._get_current_context, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
+        self._set_span = trace.set_span_in_context
         self._kinds = trace.SpanKind
         self._failed = trace.StatusCode.ERROR
         self._tracer = trace.get_tracer("toolsemble", tracer_provider=tracer_provider)
@@ -78,112 +78,112 @@ class OpenTelemetry:
         self._shows = arguments or results
         self._limit = limit
         self.metrics = OpenTelemetryMetrics(meter_provider)
-        """Where the calls are counted."""
+        """The metrics of the calls."""
 
     def begin(self, context: ToolContext) -> Callable[[FinishedCall], None]:
-        """Begin the span of a call; it ends when the function that this gives is told the end."""
+        """Start the span of a call; return a function that ends it."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": context.tool_name,
             "gen_ai.tool.type": "function",
-            "gen_ai.tool.call.id": _plain(context.call_id),
+            "gen_ai.tool.call.id": _shorten(context.call_id),
         }
-        return partial(self._end, self._begun(f"execute_tool {context.tool_name}", attributes))
+        return partial(self._end, self._start(f"execute_tool {context.tool_name}", attributes))
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[[BaseException | None, Any], None]:
-        """Begin the span of a run or of a model's reply; it ends when the function that this gives is told the end."""
-        named = facts.get(_NAMED_BY.get(operation, ""), "")
+        """Start the span of a run or of a model request; return a function that ends it."""
+        name = facts.get(_NAME_ATTRIBUTE.get(operation, ""), "")
         kind = self._kinds.CLIENT if operation == "chat" else self._kinds.INTERNAL
-        attributes = {"gen_ai.operation.name": operation, **{key: _plain(each) for key, each in facts.items()}}
-        return partial(self._leave, self._begun(f"{operation} {_plain(named)}".rstrip(), attributes, kind))
+        attributes = {"gen_ai.operation.name": operation, **{key: _shorten(each) for key, each in facts.items()}}
+        return partial(self._end_operation, self._start(f"{operation} {_shorten(name)}".rstrip(), attributes, kind))
 
     def emit(self, event: Any) -> None:
-        """Add an event of the time between to the span of its call."""
-        stretch, say = _current.get(), _SAID.get(event.kind)
-        if stretch is not None and say is not None:
+        """Add an event to the span of its call."""
+        opened, attributes = _current.get(), _EVENT_ATTRIBUTES.get(event.kind)
+        if opened is not None and attributes is not None:
             if event.kind == "call_timed_out":
-                stretch.reason = "timeout"
-            stretch.span.add_event(f"toolsemble.{event.kind}", say(event))
+                opened.reason = "timeout"
+            opened.span.add_event(f"toolsemble.{event.kind}", attributes(event))
 
     def pack(self) -> Callable[[], None]:
-        """Give what goes on with the trace in a worker process, whose program has set up providers of its own."""
+        """Return a function that continues the trace in a worker process, with the providers of that process."""
         carrier: dict[str, str] = {}
         for each in _propagators():
             each.inject(carrier)
-        return partial(_arrive, carrier, self._arguments, self._results, self._limit)
+        return partial(_continue_trace, carrier, self._arguments, self._results, self._limit)
 
-    def _begun(self, name: str, attributes: dict[str, Any], kind: Any = None) -> _Stretch:
-        around = self._here()  # asked once: the SDK would look for it four times
-        span = self._tracer.start_span(name, around, self._kinds.INTERNAL if kind is None else kind, attributes)
-        stretch = _Stretch(span, self._attach(self._inside(span, around)))
-        stretch.here = _current.set(stretch)
-        return stretch
+    def _start(self, name: str, attributes: dict[str, Any], kind: Any = None) -> _OpenSpan:
+        parent = self._get_current_context()  # looked up once: the SDK would do it four times
+        span = self._tracer.start_span(name, parent, self._kinds.INTERNAL if kind is None else kind, attributes)
+        opened = _OpenSpan(span, self._attach(self._set_span(span, parent)))
+        opened.token = _current.set(opened)
+        return opened
 
-    def _end(self, stretch: _Stretch, ending: FinishedCall) -> None:
+    def _end(self, opened: _OpenSpan, ending: FinishedCall) -> None:
         try:
             if ending.outcome != "success":
-                self._fail(stretch.span, stretch.reason or ending.reason, ending.message)
-            if self._shows and stretch.span.is_recording():
-                self._show(stretch.span, ending)
+                self._fail(opened.span, opened.reason or ending.reason, ending.message)
+            if self._shows and opened.span.is_recording():
+                self._show(opened.span, ending)
         finally:
-            self._close(stretch)
+            self._close(opened)
 
-    def _leave(self, stretch: _Stretch, error: BaseException | None, facts: Mapping[str, Any]) -> None:
+    def _end_operation(self, opened: _OpenSpan, error: BaseException | None, facts: Mapping[str, Any]) -> None:
         try:
-            stretch.span.set_attributes({key: _plain(each) for key, each in facts.items()})
+            opened.span.set_attributes({key: _shorten(each) for key, each in facts.items()})
             if error is not None:
-                self._fail(stretch.span, class_name(error), masked(described(error)))
+                self._fail(opened.span, class_name(error), masked(described(error)))
         finally:
-            self._close(stretch)
+            self._close(opened)
 
     def _fail(self, span: Span, reason: str, message: str) -> None:
         span.set_attribute("error.type", sendable(reason))
-        span.set_status(self._failed, preview(message, _MESSAGE))
+        span.set_status(self._failed, preview(message, _MAX_MESSAGE))
 
     def _show(self, span: Span, ending: FinishedCall) -> None:
         if self._arguments:
-            span.set_attribute("gen_ai.tool.call.arguments", self._cut(_json(ending.arguments)))
+            span.set_attribute("gen_ai.tool.call.arguments", self._cut(_to_json(ending.arguments)))
         if self._results and ending.result is not None:
             span.set_attribute("gen_ai.tool.call.result", self._cut(ending.result.text))
 
     def _cut(self, text: str) -> str:
-        # Only the part that is shown is looked at: a result can be large.
+        # Only the part within the limit is processed: a result can be large.
         shown = sendable(text[: self._limit])
         return shown if len(text) <= self._limit else f"{shown}... [truncated, full length: {len(text)} chars]"
 
-    def _close(self, stretch: _Stretch) -> None:
+    def _close(self, opened: _OpenSpan) -> None:
         try:
-            _current.reset(stretch.here)
+            _current.reset(opened.token)
         except ValueError:
-            pass  # closed by the collector, it stands in another context, where there is nothing to undo
+            pass  # closed by the garbage collector in another context, where there is nothing to reset
         else:
-            self._detach(stretch.outer)
-        stretch.span.end()
+            self._detach(opened.outer_token)
+        opened.span.end()
 
 
-class _Stretch:
-    """A span from its beginning to its end."""
+class _OpenSpan:
+    """A span that has not ended, with its context tokens."""
 
-    __slots__ = ("here", "outer", "reason", "span")
+    __slots__ = ("outer_token", "reason", "span", "token")
 
-    def __init__(self, span: Span, outer: Any) -> None:
+    def __init__(self, span: Span, outer_token: Any) -> None:
         self.span = span
-        self.outer = outer
-        self.here: Any = None
-        self.reason = ""  # why it failed, where an event has told
+        self.outer_token = outer_token
+        self.token: Any = None
+        self.reason = ""  # why it failed, if an event says so
 
 
-_current: ContextVar[_Stretch | None] = ContextVar("toolsemble.span", default=None)
+_current: ContextVar[_OpenSpan | None] = ContextVar("toolsemble.span", default=None)
 
-_NAMED_BY = {"invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model"}
+_NAME_ATTRIBUTE = {"invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model"}
 
-# Nothing here that a model or a service wrote, except for what went wrong: events have no switch of their own.
-_SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
+# No text of models or services except error messages: events cannot be turned off by a setting.
+_EVENT_ATTRIBUTES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "call_repaired": lambda event: {"repairs": len(event.repairs)},
     "call_retried": lambda event: {
         "attempt": event.attempt,
         "wait": event.wait,
-        "error": preview(event.error, _MESSAGE),
+        "error": preview(event.error, _MAX_MESSAGE),
     },
     "call_timed_out": lambda event: {"seconds": event.seconds},
     "call_abandoned": lambda _: {},
@@ -193,29 +193,29 @@ _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _plain(value: Any) -> Any:
-    # Most texts are short and harmless, and the quickest to tell.
-    if not isinstance(value, str) or (len(value) <= _ID and value.isprintable()):
+def _shorten(value: Any) -> Any:
+    # A fast path for short printable texts.
+    if not isinstance(value, str) or (len(value) <= _MAX_ID and value.isprintable()):
         return value
-    return preview(value, _ID)
+    return preview(value, _MAX_ID)
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
 
 
 def _propagators() -> tuple[Any, ...]:
-    """Give how a trace is written down between our own processes, whatever the program uses between services."""
+    """Return the propagators between our own processes, independent of those of the program."""
     trace = required("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
     baggage = required("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
     return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()
 
 
-def _arrive(carrier: dict[str, str], arguments: bool, results: bool, limit: int) -> None:  # noqa: FBT001 - as sent
-    """Go on with a trace in a worker process: the spans of the body and of calls in it stand under the caller's."""
+def _continue_trace(carrier: dict[str, str], arguments: bool, results: bool, limit: int) -> None:  # noqa: FBT001 - arguments of a pickled partial
+    """Continue a trace in a worker process: spans of the body become children of the caller's span."""
     contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
-    inside = None
+    context = None
     for each in _propagators():
-        inside = each.extract(carrier, inside)
-    contexts.attach(inside)
+        context = each.extract(carrier, context)
+    contexts.attach(context)
     watch(*Sinks("OpenTelemetry", [OpenTelemetry(arguments=arguments, results=results, limit=limit)]).outlets)

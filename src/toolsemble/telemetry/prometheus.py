@@ -1,4 +1,4 @@
-"""The counts of calls for Prometheus."""
+"""Metrics of calls for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.extras import required
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.runtime.text import preview
-from toolsemble.telemetry.names import Names
+from toolsemble.telemetry.names import DURATION_BUCKETS, MetricNames
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("toolsemble.metrics")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
 
-_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _LABELS = ("tool_name", "agent_role")
-_SHOWN = 100  # how many characters of a label are shown
-_OTHER = "(other)"  # no tool can have this name
+_MAX_LABEL = 100  # maximum characters of a label
+_OTHER = "(other)"  # not a valid tool name
 
 
 class PrometheusMetrics:
-    """Metrics that a Prometheus server can scrape; those on one registry are one.
+    """Metrics that a Prometheus server can scrape; instances on the same registry share their collectors.
 
     Calls are ``toolsemble_tool_executions_total`` by ``outcome``, and ``toolsemble_tool_duration_seconds``. A counter
-    is ``toolsemble_tool_<name>_total``, a value ``toolsemble_tool_<name>_value``; characters that such names cannot
-    have are underscores. Each has the labels ``tool_name`` and ``agent_role``.
+    is ``toolsemble_tool_<name>_total``, a value ``toolsemble_tool_<name>_value``; invalid characters become
+    underscores. Each has the labels ``tool_name`` and ``agent_role``.
 
     >>> from prometheus_client import CollectorRegistry
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -45,126 +44,127 @@ class PrometheusMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register the collectors, or take those that are there; refuse to go on without the package.
+        """Register the collectors, or reuse existing ones; raise an error if the package is not installed.
 
-        :param registry: where; by default the one of the process
+        :param registry: the registry; by default the one of the process
         """
         client = required("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
-        self._shelf = _SHELVES.of(client, self._registry)
+        self._collectors = _REGISTRIES.get(client, self._registry)
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""
-        self._shelf.executions(tool_name, agent_role, "success").inc()
+        self._collectors.executions(tool_name, agent_role, "success").inc()
 
     def increment_failure(self, tool_name: str, agent_role: str) -> None:
-        """Count a call that gave a failed result."""
-        self._shelf.executions(tool_name, agent_role, "failure").inc()
+        """Count a call with a failed result."""
+        self._collectors.executions(tool_name, agent_role, "failure").inc()
 
     def increment_error(self, tool_name: str, agent_role: str) -> None:
         """Count a call whose tool raised an exception."""
-        self._shelf.executions(tool_name, agent_role, "error").inc()
+        self._collectors.executions(tool_name, agent_role, "error").inc()
 
     def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
-        """Take down how long a call took."""
-        self._shelf.durations(tool_name, agent_role).observe(seconds)
+        """Record the duration of a call."""
+        self._collectors.durations(tool_name, agent_role).observe(seconds)
 
     def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
-        """Add to a counter of the tool's own."""
+        """Add to a custom counter of a tool."""
         if amount < 0:
-            LOGGER.warning("A counter cannot go down, so that %d of %s was left out", amount, preview(name))
+            LOGGER.warning("A counter cannot decrease; ignored %d for %s", amount, preview(name))
             return
-        self._shelf.counter(name)(tool_name, agent_role).inc(amount)
+        self._collectors.counter(name)(tool_name, agent_role).inc(amount)
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
-        """Take down a value of the tool's own."""
-        self._shelf.value(name)(tool_name, agent_role).observe(value)
+        """Record a custom value of a tool."""
+        self._collectors.value(name)(tool_name, agent_role).observe(value)
 
 
-class _Shelf:
+class _Collectors:
     """The collectors of one registry."""
 
     def __init__(self, client: Any, registry: CollectorRegistry) -> None:
         self._client = client
         self._lock = lock_of(self)
-        self._registry = ref(registry)  # what is kept for a registry must not keep the registry
-        self._names = Names()
-        self._own: dict[tuple[str, str], _Family] = {}
-        about = "Calls of tools, by how they ended"
-        self.executions = self._family(client.Counter, "executions", about, (*_LABELS, "outcome"))
-        about = "How long calls of tools took, without the time of reviewers"
-        self.durations = self._family(client.Histogram, "duration_seconds", about, _LABELS, buckets=_BUCKETS)
+        self._registry = ref(registry)  # a strong reference would keep the registry alive
+        self._names = MetricNames()
+        self._custom: dict[tuple[str, str], _Family] = {}
+        about = "Calls of tools by outcome"
+        self.executions = self._register(client.Counter, "executions", about, (*_LABELS, "outcome"))
+        about, buckets = "Duration of calls of tools, without review time", DURATION_BUCKETS
+        self.durations = self._register(client.Histogram, "duration_seconds", about, _LABELS, buckets=buckets)
 
     def counter(self, name: str) -> _Family:
-        """Give the counter of a name."""
-        # The ending is added to every counter, and would stand there twice.
-        return self._kept(self._client.Counter, self._names.of(name.removesuffix("_total")), "", "A counter of tools")
+        """Return the counter of a name."""
+        # The suffix is added to every counter, and would be doubled.
+        clean = self._names.clean(name.removesuffix("_total"))
+        return self._get_or_create(self._client.Counter, clean, "", "Custom counter of tools")
 
     def value(self, name: str) -> _Family:
-        """Give the values of a name."""
-        return self._kept(self._client.Summary, self._names.of(name), "_value", "Values that tools recorded")
+        """Return the summary of the values of a name."""
+        return self._get_or_create(self._client.Summary, self._names.clean(name), "_value", "Custom value of tools")
 
-    def _kept(self, kind: Any, name: str, ending: str, about: str) -> _Family:
-        made = self._own.get((name, ending))
-        if made is None:
+    def _get_or_create(self, kind: Any, name: str, suffix: str, description: str) -> _Family:
+        family = self._custom.get((name, suffix))
+        if family is None:
             with self._lock:
-                made = self._own.get((name, ending)) or self._made(kind, name + ending, about)
-                self._own[name, ending] = made
-        return made
+                family = self._custom.get((name, suffix)) or self._create(kind, name + suffix, description)
+                self._custom[name, suffix] = family
+        return family
 
-    def _made(self, kind: Any, name: str, about: str, number: int = 1) -> _Family:
+    def _create(self, kind: Any, name: str, description: str, number: int = 1) -> _Family:
         try:
-            return self._family(kind, name if number == 1 else f"{name}_{number}", about, _LABELS)
+            return self._register(kind, name if number == 1 else f"{name}_{number}", description, _LABELS)
         except ToolDefinitionError:
-            # Taken by a collector of another kind, or of somebody else; a tool that counts must not fail for that.
-            return self._made(kind, name, about, number + 1)
+            # The name is taken by another collector; that must not make the tool fail.
+            return self._create(kind, name, description, number + 1)
 
-    def _family(self, kind: Any, name: str, about: str, labels: tuple[str, ...], **more: Any) -> _Family:
+    def _register(self, kind: Any, name: str, description: str, labels: tuple[str, ...], **more: Any) -> _Family:
         try:
-            collector = kind(f"toolsemble_tool_{name}", about, labels, registry=self._registry(), **more)
+            collector = kind(f"toolsemble_tool_{name}", description, labels, registry=self._registry(), **more)
         except ValueError as problem:
             raise ToolDefinitionError(
-                f"The registry has a collector that is not ours: {problem}; pass another registry to PrometheusMetrics"
+                f"The registry has a foreign collector: {problem}; pass another registry to PrometheusMetrics"
             ) from None
         return _Family(collector, len(labels))
 
 
 class _Family:
-    """One collector: gives the part for some labels, up to a number; all further ones are one part."""
+    """A collector with children for labels, up to a maximum number; all further ones share a child."""
 
-    __slots__ = ("_collector", "_most", "_parts", "_rest")
+    __slots__ = ("_children", "_collector", "_most", "_rest")
 
     def __init__(self, collector: Any, labels: int, most: int = 2_000) -> None:
         self._collector = collector
         self._most = most
         self._rest = (_OTHER,) * min(labels, len(_LABELS))
-        self._parts: dict[tuple[str, ...], Any] = {}
+        self._children: dict[tuple[str, ...], Any] = {}
 
     def __call__(self, *labels: str) -> Any:
-        """Give what counts for these labels."""
-        # Kept here, too: asking the collector takes a lock that a scrape holds.
-        part = self._parts.get(labels)
-        if part is None:
-            if len(self._parts) >= self._most:
+        """Return the child for these labels."""
+        # Cached here, as the collector takes a lock that a scrape holds.
+        child = self._children.get(labels)
+        if child is None:
+            if len(self._children) >= self._most:
                 return self._collector.labels(*self._rest, *labels[len(_LABELS) :])
-            part = self._parts[labels] = self._collector.labels(*(preview(each, _SHOWN) for each in labels))
-        return part
+            child = self._children[labels] = self._collector.labels(*(preview(each, _MAX_LABEL) for each in labels))
+        return child
 
 
-class _Shelves:
-    """The collectors of all registries, for as long as those live."""
+class _Registries:
+    """The collectors of all live registries."""
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
-        self._made: WeakKeyDictionary[CollectorRegistry, _Shelf] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictionary()
 
-    def of(self, client: Any, registry: CollectorRegistry) -> _Shelf:
-        """Give the collectors of a registry, which are made once."""
+    def get(self, client: Any, registry: CollectorRegistry) -> _Collectors:
+        """Return the collectors of a registry; create them on first use."""
         with self._lock:
-            known = self._made.get(registry)
+            known = self._known.get(registry)
             if known is None:
-                known = self._made[registry] = _Shelf(client, registry)
+                known = self._known[registry] = _Collectors(client, registry)
         return known
 
 
-_SHELVES = _Shelves()
+_REGISTRIES = _Registries()

@@ -1,4 +1,4 @@
-"""The trace of runs as JSON: written by a sink, a line for each event, and read back as data."""
+"""Trace files: a sink that writes events as JSON lines, and a reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from toolsemble.serialization import read_typed, type_of
 
 try:
     import fcntl
-except ImportError:  # where the system has no such locks, the lines of one process are still whole
+except ImportError:  # without file locks, only lines of a single process are written whole
     fcntl = None  # type: ignore[assignment]
 
 _CALLS: dict[str, type[Any]] = {
@@ -56,14 +56,13 @@ _DECISIONS: dict[str, Callable[..., ReviewDecision]] = {
     "edit": Edit,
     "exit_early": ExitEarly,
 }
-_SHOWN = 80
+_MAX_PREVIEW = 80
 
 
 class TraceFile:
-    """A sink that appends each event to a file, as a line of JSON; any number of threads and processes may share it.
+    """A sink that appends each event to a file as a line of JSON; threads and processes can share the file.
 
-    A line is written whole, in one go, at the end of the file. What cannot be written, because the disk is full for
-    example, is in the log; calls go on.
+    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls.
 
     >>> import tempfile
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -80,15 +79,15 @@ class TraceFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Take down the path; the file is made with the first event."""
+        """Set the path; the file is created with the first event."""
         self._path = Path(path)
         self._lock = lock_of(self)
 
     def emit(self, event: Any) -> None:
-        """Append one line; raises what the system says when it cannot."""
-        line = json.dumps(written(event), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        """Append one line; raise ``OSError`` if that fails."""
+        line = json.dumps(write_event(event), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         with self._lock:
-            # Opened each time: a file that was moved away or a folder that was mended is found again.
+            # Opened each time, so that a moved file or a repaired folder is noticed.
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 _append(file, line)
@@ -98,55 +97,55 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line of a trace that is no event, such as the last one of a program that was killed while it wrote.
+    """A line of a trace that is not an event, such as the last line of a killed program.
 
     >>> Unreadable(3, '{"kind":"call_st', "it is cut off").number
     3
     """
 
     number: int
-    """Which line it is, from 1 on."""
+    """The line number, from 1."""
     text: str
-    """How it begins."""
+    """The start of the line."""
     reason: str
     """What is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTrace:
-    """What is known of one call; what was not told is None.
+    """The trace of a call; unknown values are None.
 
     >>> CallTrace("weather", "call_1").outcome is None
     True
     """
 
     tool_name: str
-    """The tool that was called."""
+    """The name of the called tool."""
     call_id: str
-    """The call."""
+    """The id of the call."""
     run_id: str = ""
-    """The run that it belongs to."""
+    """The id of its run."""
     parent_id: str = ""
-    """The call that it was made inside; empty for none."""
+    """The id of the enclosing call; empty for none."""
     arguments: Any = None
-    """What the body got, as a reviewer would see it."""
+    """The arguments of the body, as a reviewer would see them."""
     started: float | None = None
-    """When it began, in seconds since the epoch."""
+    """The start time, in seconds since the epoch."""
     duration: float | None = None
-    """How many seconds the work took."""
+    """The duration in seconds."""
     outcome: Outcome | None = None
-    """How it ended."""
+    """The outcome."""
     text: str | None = None
-    """What the model was told."""
+    """The text for the model."""
     decisions: tuple[ReviewDecision, ...] = ()
-    """What reviewers decided."""
+    """The decisions of reviewers."""
     events: tuple[Event, ...] = ()
-    """All that was told of it, in order."""
+    """All events of the call, in order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """A trace that was read back.
+    """The contents of a trace file.
 
     >>> Trace((), ()).calls
     ()
@@ -155,18 +154,18 @@ class Trace:
     events: tuple[Event, ...]
     """The events, in the order of the file."""
     unreadable: tuple[Unreadable, ...] = ()
-    """The lines that are no events."""
+    """The lines that are not events."""
 
     @cached_property
     def calls(self) -> tuple[CallTrace, ...]:
-        """The calls, in the order of their beginnings; calls inside of calls among them."""
-        told: dict[tuple[str, str, str], list[Event]] = {}
+        """The calls, including sub-calls, in the order of their start."""
+        by_call: dict[tuple[str, str, str], list[Event]] = {}
         for event in self.events:
-            told.setdefault((event.run_id, event.call_id, event.tool_name), []).append(event)
-        return tuple(_call(events) for events in told.values())
+            by_call.setdefault((event.run_id, event.call_id, event.tool_name), []).append(event)
+        return tuple(_build_call(events) for events in by_call.values())
 
     def run(self, run_id: str) -> Trace:
-        """Give the part of one run.
+        """Return the trace of one run.
 
         >>> Trace((CallAbandoned("search", "call_1", run_id="a"),)).run("b").events
         ()
@@ -175,85 +174,85 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Give what a :class:`TraceFile` wrote; lines that are no events are told of, and do no harm."""
+    """Return the contents of a file that a :class:`TraceFile` wrote; invalid lines are listed in ``unreadable``."""
     events: list[Event] = []
     unreadable: list[Unreadable] = []
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            events.append(_event(json.loads(line)))
+            events.append(_read_event(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-            start = line[:_SHOWN].decode(errors="replace")
+            start = line[:_MAX_PREVIEW].decode(errors="replace")
             unreadable.append(Unreadable(number, start, f"{type(problem).__name__}: {problem}"))
     return Trace(tuple(events), tuple(unreadable))
 
 
-def written(event: Any) -> dict[str, Any]:
-    """Give an event as JSON values, with its kind first.
+def write_event(event: Any) -> dict[str, Any]:
+    """Return an event as JSON values, with its kind first.
 
-    >>> written(CallAbandoned("search", "call_1", at=0.0))["kind"]
+    >>> write_event(CallAbandoned("search", "call_1", at=0.0))["kind"]
     'call_abandoned'
     """
-    said: dict[str, Any] = {"kind": event.kind}
+    values: dict[str, Any] = {"kind": event.kind}
     if isinstance(event, (ReviewRequested, ReviewDecided)):
-        said |= {"request": json.loads(event.request.to_json()), "at": event.at}
+        values |= {"request": json.loads(event.request.to_json()), "at": event.at}
         if isinstance(event, ReviewDecided):
-            said |= {"decision": _decided(event.decision)}
-        return said
-    said |= {each.name: _value(getattr(event, each.name)) for each in fields(event)}
-    return said
+            values |= {"decision": _write_decision(event.decision)}
+        return values
+    values |= {each.name: _write_value(getattr(event, each.name)) for each in fields(event)}
+    return values
 
 
-def _value(value: Any) -> Any:
+def _write_value(value: Any) -> Any:
     if isinstance(value, ToolResult):
-        whole = {each.name: _value(getattr(value, each.name)) for each in fields(value)}
-        attributes = {name: _value(each) for name, each in value.attributes.items()}
-        return {**whole, "contents": [_content(each) for each in value.contents], "attributes": attributes}
+        whole = {each.name: _write_value(getattr(value, each.name)) for each in fields(value)}
+        attributes = {name: _write_value(each) for name, each in value.attributes.items()}
+        return {**whole, "contents": [_write_content(each) for each in value.contents], "attributes": attributes}
     try:
         shown = to_display(value)
         json.dumps(shown, allow_nan=False)
-    except Exception:  # noqa: BLE001 - an object of somebody's own; the rest of the event can still be told
+    except Exception:  # noqa: BLE001 - a user's object can raise anything; the rest of the event is still written
         return repr(value)
     return shown
 
 
-def _content(content: Content) -> dict[str, Any]:
+def _write_content(content: Content) -> dict[str, Any]:
     return {"type": type_of(content), **to_display(content)}
 
 
-def _decided(decision: ReviewDecision) -> dict[str, Any]:
+def _write_decision(decision: ReviewDecision) -> dict[str, Any]:
     name = next(name for name, kind in _DECISIONS.items() if isinstance(decision, kind))  # type: ignore[arg-type]  # classes
     return {"name": name, **{each.name: getattr(decision, each.name) for each in fields(decision)}}
 
 
-def _event(said: dict[str, Any]) -> Event:
-    """Give the event that a line tells of."""
-    kind = said.pop("kind")
+def _read_event(values: dict[str, Any]) -> Event:
+    """Return the event of a line."""
+    kind = values.pop("kind")
     if kind == ReviewRequested.kind:
-        return ReviewRequested(_request(said))
+        return ReviewRequested(_read_request(values))
     if kind == ReviewDecided.kind:
-        decision = dict(said["decision"])
-        return ReviewDecided(_request(said), _DECISIONS[decision.pop("name")](**decision), at=said["at"])
-    if isinstance(said.get("repairs"), list):
-        said["repairs"] = tuple(said["repairs"])
-    if isinstance(said.get("result"), dict):
-        said["result"] = _result(said["result"])
-    event: Event = _CALLS[kind](**said)
+        decision = dict(values["decision"])
+        return ReviewDecided(_read_request(values), _DECISIONS[decision.pop("name")](**decision), at=values["at"])
+    if isinstance(values.get("repairs"), list):
+        values["repairs"] = tuple(values["repairs"])
+    if isinstance(values.get("result"), dict):
+        values["result"] = _read_result(values["result"])
+    event: Event = _CALLS[kind](**values)
     return event
 
 
-def _request(said: Mapping[str, Any]) -> ReviewRequest:
-    return ReviewRequest.from_json(json.dumps(said["request"]))
+def _read_request(values: Mapping[str, Any]) -> ReviewRequest:
+    return ReviewRequest.from_json(json.dumps(values["request"]))
 
 
-def _result(said: dict[str, Any]) -> ToolResult:
-    attributes = MappingProxyType(said.pop("attributes"))
-    contents = tuple(read_typed(each) for each in said.pop("contents"))
-    return ToolResult(**said, contents=contents, attributes=attributes)
+def _read_result(values: dict[str, Any]) -> ToolResult:
+    attributes = MappingProxyType(values.pop("attributes"))
+    contents = tuple(read_typed(each) for each in values.pop("contents"))
+    return ToolResult(**values, contents=contents, attributes=attributes)
 
 
-def _call(events: list[Event]) -> CallTrace:
+def _build_call(events: list[Event]) -> CallTrace:
     first = events[0]
     facts: dict[str, Any] = {}
     for event in events:
@@ -266,7 +265,7 @@ def _call(events: list[Event]) -> CallTrace:
 
 
 def _append(file: int, line: bytes) -> None:
-    """Write a line at the end of a file, whole or not at all; one that somebody left unfinished is ended first."""
+    """Append a line to a file, whole or not at all; terminate an unfinished last line first."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
     size = os.fstat(file).st_size
@@ -279,10 +278,10 @@ def _append(file: int, line: bytes) -> None:
 
 
 def _close(file: int) -> None:
-    """Let others write, and close a file."""
+    """Unlock and close a file."""
     try:
         if fcntl is not None:
-            # Closing is not enough: a fork that was made meanwhile has the file open, too, and would keep the lock.
+            # Closing is not enough: a process forked meanwhile has the file open and would keep the lock.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)

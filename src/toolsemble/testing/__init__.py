@@ -1,4 +1,4 @@
-"""What tests of agents and tools need: scripted models and reviewers, records, tapes, faults, and a fuzzer.
+"""Test utilities for agents and tools: scripted models and reviewers, recordings, faults, and a fuzzer.
 
 >>> ScriptedModel(["hello"]).requests
 []

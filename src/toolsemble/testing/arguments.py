@@ -1,7 +1,7 @@
-"""Arguments from a schema: such as fit, and such as nearly do.
+"""Generated arguments for a schema: valid ones, and almost valid ones.
 
-A generator of our own, in place of hypothesis-jsonschema: that one would make hypothesis a dependency of every user,
-and gives what fits only, while what nearly fits is what models send.
+hypothesis-jsonschema is not used: it would make hypothesis a dependency of every user, and it generates valid values
+only, while models also send almost valid ones.
 """
 
 from __future__ import annotations
@@ -12,60 +12,60 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolsemble.testing.samples import HOSTILE, INTEGERS, NUMBERS, ODD, PIECES
-from toolsemble.testing.tree import Place, at, places, put, without
+from toolsemble.testing.tree import Place, get_at, iterate_places, put_at, remove_at
 from toolsemble.testing.values import Values
 
-_NESTED = 60
-_FULL, _LEAN = 0.9, 0.1  # how likely a parameter is given that need not be
+_NESTING = 60
+_LIKELY, _UNLIKELY = 0.9, 0.1  # probability that an optional parameter is included
 
 
 class Arguments:
-    """Makes the arguments of calls; the same ones for the same numbers of chance.
+    """A generator of arguments; the same random numbers yield the same arguments.
 
     >>> schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1}}, "required": ["days"]}
-    >>> Arguments(schema, random.Random(7)).fitting()["days"] >= 1
+    >>> Arguments(schema, random.Random(7)).generate_valid()["days"] >= 1
     True
     """
 
-    def __init__(self, schema: Mapping[str, Any], chance: random.Random, examples: Sequence[Any] = ()) -> None:
+    def __init__(self, schema: Mapping[str, Any], rng: random.Random, examples: Sequence[Any] = ()) -> None:
         self._schema = schema
-        self._chance = chance
-        self._values = Values(schema, chance)
+        self._rng = rng
+        self._values = Values(schema, rng)
         self._examples = examples
 
-    def corners(self, most: int) -> list[Any]:
-        """Give what is always worth a try: nothing, no object, everything, and each parameter at its edges."""
-        made = [self._values.made(self._schema, optional=share) for share in (0, 1)]
+    def edge_cases(self, most: int) -> list[Any]:
+        """Return fixed cases: empty, not an object, all parameters, and edge values of each parameter."""
+        generated = [self._values.generate(self._schema, optional=share) for share in (0, 1)]
         edges = self._values.edges(self._schema, 0)
-        chosen = edges if len(edges) <= most else self._chance.sample(edges, most)
-        return [{}, *made, *self._examples, "", "null", "[]", '"text"', "7", *chosen]
+        chosen = edges if len(edges) <= most else self._rng.sample(edges, most)
+        return [{}, *generated, *self._examples, "", "null", "[]", '"text"', "7", *chosen]
 
-    def any(self) -> Any:
-        """Give arguments that fit, or nearly do, as a dict; or a text that is no JSON object."""
-        kind = self._chance.random()
-        if kind < 0.5:  # noqa: PLR2004 - half of them fit
-            return self.fitting()
-        return self.unfitting() if kind < 0.85 else self.broken()  # noqa: PLR2004 - most others are JSON
+    def generate(self) -> Any:
+        """Return valid or almost valid arguments as a dict, or a text that is not a JSON object."""
+        kind = self._rng.random()
+        if kind < 0.5:  # noqa: PLR2004 - half of them are valid
+            return self.generate_valid()
+        return self.generate_invalid() if kind < 0.85 else self.generate_broken_json()  # noqa: PLR2004 - most others are JSON
 
-    def fitting(self) -> Any:
-        """Give arguments that the schema admits, as far as that is cheap to know; an example now and then."""
-        if self._examples and self._chance.random() < 0.3:  # noqa: PLR2004 - examples reach deeper than chance does
-            return json.loads(json.dumps(self._chance.choice(self._examples)))
-        return self._values.made(self._schema, optional=self._chance.choice((_LEAN, 0.5, _FULL)))
+    def generate_valid(self) -> Any:
+        """Return arguments that are valid, as far as that is cheap to ensure; sometimes an example."""
+        if self._examples and self._rng.random() < 0.3:  # noqa: PLR2004 - examples reach code that random values do not
+            return json.loads(json.dumps(self._rng.choice(self._examples)))
+        return self._values.generate(self._schema, optional=self._rng.choice((_UNLIKELY, 0.5, _LIKELY)))
 
-    def unfitting(self) -> Any:
-        """Give arguments that were changed in one to three places, so that they nearly fit."""
-        value = self.fitting()
-        for _ in range(self._chance.randint(1, 3)):
-            value = self._changed(value)
+    def generate_invalid(self) -> Any:
+        """Return arguments that are almost valid: changed in one to three places."""
+        value = self.generate_valid()
+        for _ in range(self._rng.randint(1, 3)):
+            value = self._change(value)
         return value
 
-    def broken(self) -> str:
-        """Give a text that nearly is the JSON of arguments that fit."""
-        text = json.dumps(self.fitting(), ensure_ascii=self._chance.random() < 0.5)  # noqa: PLR2004 - either will do
-        at = self._chance.randint(0, len(text))
-        piece = self._chance.choice(PIECES)
-        return self._chance.choice(
+    def generate_broken_json(self) -> str:
+        """Return a text that is almost the JSON of valid arguments."""
+        text = json.dumps(self.generate_valid(), ensure_ascii=self._rng.random() < 0.5)  # noqa: PLR2004 - either will do
+        at = self._rng.randint(0, len(text))
+        piece = self._rng.choice(PIECES)
+        return self._rng.choice(
             (
                 text[:at],
                 text[:at] + piece + text[at:],
@@ -73,51 +73,51 @@ class Arguments:
                 f"Here it is:\n```json\n{text}\n```",
                 text.replace('"', "'"),
                 text[:-1] + ",}",
-                "[" * self._chance.choice((3, 500)) + text,
+                "[" * self._rng.choice((3, 500)) + text,
                 json.dumps(text),
                 text + text,
             )
         )
 
-    def _changed(self, value: Any) -> Any:
-        """Give a value that differs in one place."""
-        place = self._chance.choice(list(places(value)))
-        old = at(value, place)
+    def _change(self, value: Any) -> Any:
+        """Return the value, changed in one place."""
+        place = self._rng.choice(list(iterate_places(value)))
+        old = get_at(value, place)
         changes: list[Callable[[], Any]] = [
-            lambda: put(value, place, self._chance.choice(ODD)),
-            lambda: put(value, place, self._values.plain_text()),
-            lambda: put(value, place, json.dumps(old)),
-            lambda: put(value, place, [old]),
-            lambda: put(value, place, _wrapped(old)),
-            *[lambda: put(value, place, self._beyond(old))] * 3,
+            lambda: put_at(value, place, self._rng.choice(ODD)),
+            lambda: put_at(value, place, self._values.generate_text()),
+            lambda: put_at(value, place, json.dumps(old)),
+            lambda: put_at(value, place, [old]),
+            lambda: put_at(value, place, _nest(old)),
+            *[lambda: put_at(value, place, self._exaggerate(old))] * 3,
         ]
         if place and isinstance(place[-1], str):
-            changes += [lambda: without(value, place), lambda: self._renamed(value, place, old)] * 2
+            changes += [lambda: remove_at(value, place), lambda: self._rename(value, place, old)] * 2
         if isinstance(old, dict):
-            extra = self._chance.choice(("extra", "", "__class__", "input", "$ref", "\u202e"))
-            changes.append(lambda: put(value, (*place, extra), self._chance.choice(ODD)))
-        return self._chance.choice(changes)()
+            extra = self._rng.choice(("extra", "", "__class__", "input", "$ref", "\u202e"))
+            changes.append(lambda: put_at(value, (*place, extra), self._rng.choice(ODD)))
+        return self._rng.choice(changes)()
 
-    def _renamed(self, value: Any, place: Place, old: Any) -> Any:
+    def _rename(self, value: Any, place: Place, old: Any) -> Any:
         name = place[-1]
-        other = self._chance.choice((name.upper(), f"{name}s", name[:-1], f" {name}"))
-        return put(without(value, place), (*place[:-1], other), old)
+        other = self._rng.choice((name.upper(), f"{name}s", name[:-1], f" {name}"))
+        return put_at(remove_at(value, place), (*place[:-1], other), old)
 
-    def _beyond(self, old: Any) -> Any:
+    def _exaggerate(self, old: Any) -> Any:
         if isinstance(old, str):
-            return self._chance.choice((old * 50, old[: len(old) // 2], self._spliced(old), self._spliced(old)))
+            return self._rng.choice((old * 50, old[: len(old) // 2], self._splice(old), self._splice(old)))
         if isinstance(old, (int, float)):
-            return self._chance.choice((-old, old + 1, old - 1, *INTEGERS, *NUMBERS))
-        return old * 30 if isinstance(old, list) else self._chance.choice(ODD)
+            return self._rng.choice((-old, old + 1, old - 1, *INTEGERS, *NUMBERS))
+        return old * 30 if isinstance(old, list) else self._rng.choice(ODD)
 
-    def _spliced(self, text: str) -> str:
-        """Give a text with something else in some place of it: a part of itself, a sign, or another text."""
-        start, end = sorted(self._chance.randint(0, len(text)) for _ in range(2))
-        new = self._chance.choice((text[start:end] * 2, self._chance.choice("+-*/(){}[]^$.,:;@#%&|!?<>=~ 0"), ""))
-        return text[:start] + (new or self._chance.choice(HOSTILE)) + text[end:]
+    def _splice(self, text: str) -> str:
+        """Return the text with a part replaced: by a part of itself, a symbol, or another text."""
+        start, end = sorted(self._rng.randint(0, len(text)) for _ in range(2))
+        new = self._rng.choice((text[start:end] * 2, self._rng.choice("+-*/(){}[]^$.,:;@#%&|!?<>=~ 0"), ""))
+        return text[:start] + (new or self._rng.choice(HOSTILE)) + text[end:]
 
 
-def _wrapped(value: Any) -> Any:
-    for _ in range(_NESTED):
+def _nest(value: Any) -> Any:
+    for _ in range(_NESTING):
         value = [value]
     return value

@@ -1,4 +1,4 @@
-"""Results of tools that are recorded once, and played again without the tools."""
+"""Recording and replay of the results of tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsemble.masking.secrets import know, masked_result, masked_value, unveil
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
-from toolsemble.testing.tape import Track, read_arguments, read_tape, track_of, write_tape
+from toolsemble.testing.cassette_file import RecordedCall, read_arguments, read_cassette, record_call, write_cassette
 from toolsemble.toolbox.toolbox import Toolbox
 
 LOGGER = logging.getLogger("toolsemble.testing")
@@ -26,22 +26,22 @@ LOGGER.addHandler(logging.NullHandler())  # a program that has not set up loggin
 
 Mode = Literal["once", "record", "replay"]
 
-_SHOWN = 200  # how much of the arguments a message shows, and two calls are compared by
+_MAX_SHOWN = 200  # maximum characters of arguments in messages and comparisons
 
 
-class _Open(NamedTuple):
+class _OpenCall(NamedTuple):
     """A call that is being recorded."""
 
     call: ToolCall
-    place: tuple[str, str]  # the run and the call
+    place: tuple[str, str]  # the ids of the run and the call
 
 
 class Cassette:
-    """Records what the tools of a box give, and plays it again: no tool runs then, and no reviewer is asked.
+    """A recording of the results of a box's tools; during replay no tool runs and no reviewer is asked.
 
-    A call is found by its tool and its arguments, whatever the order of their keys; the second of two equal calls gets
-    the second result. Secrets are hidden in the file, and any secret is then the right one. A call that is not on the
-    tape is a :class:`~toolsemble.ToolConfigurationError`, which reaches the test.
+    Calls are matched by tool and arguments, regardless of the order of keys; the second of two equal calls gets the
+    second result. Secrets are masked in the file, and a masked value matches any other. A call that was not recorded
+    raises a :class:`~toolsemble.ToolConfigurationError`, which reaches the test.
 
     >>> import tempfile
     >>> from toolsemble import tool
@@ -56,129 +56,130 @@ class Cassette:
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: Mode = "once", *, hide: Iterable[str] = ()) -> None:
-        """Take down the path; read the file, if it is to be played.
+        """Set the path and the mode; read the file if it is replayed.
 
-        :param path: a JSON file, which is written after each call that is recorded; for one process at a time
-        :param mode: ``"once"`` plays the file where there is one and makes it otherwise, ``"record"`` always makes it
-            anew, ``"replay"`` only plays
-        :param hide: texts that must not stand in the file, such as a key that a result repeats; ``Secret`` parameters
-            are hidden anyway
+        :param path: a JSON file, written after each recorded call; for one process at a time
+        :param mode: ``"once"`` replays the file if it exists and records it otherwise, ``"record"`` always records,
+            ``"replay"`` always replays
+        :param hide: texts to mask in the file, such as a key that a result repeats; ``Secret`` parameters are masked
+            anyway
         """
         if mode not in get_args(Mode):
             raise ToolDefinitionError(f"Cassette mode must be one of {', '.join(get_args(Mode))}, not {mode!r:.80}")
         self._path = Path(path)
-        self._plays = mode == "replay" or (mode == "once" and self._path.exists())
+        self._is_replaying = mode == "replay" or (mode == "once" and self._path.exists())
         self._hide = [hide] if isinstance(hide, str) else list(hide)
         self._lock = threading.RLock()
-        self._tracks = read_tape(self._path) if self._plays else []
-        self._exact: dict[tuple[str, str], list[int]] = {}
-        for index, track in enumerate(self._tracks):
-            self._exact.setdefault((track.tool, track.call.canonical), []).append(index)
-        self._secretive = [index for index, track in enumerate(self._tracks) if track.has_secrets]
+        self._calls = read_cassette(self._path) if self._is_replaying else []
+        self._by_arguments: dict[tuple[str, str], list[int]] = {}
+        for index, recorded in enumerate(self._calls):
+            self._by_arguments.setdefault((recorded.tool, recorded.call.canonical), []).append(index)
+        self._with_secrets = [index for index, recorded in enumerate(self._calls) if recorded.has_secrets]
         self._played: set[int] = set()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenCall] = {}
 
     @property
     def is_playing(self) -> bool:
-        """Whether calls are answered by the tape; else they are recorded."""
-        return self._plays
+        """Whether calls are replayed; otherwise they are recorded."""
+        return self._is_replaying
 
     @property
     def unplayed(self) -> list[ToolCall]:
-        """The calls on the tape that were not made, in their order; none while it records."""
+        """The recorded calls that were not made, in order; empty while recording."""
         with self._lock:
-            left = [each for index, each in enumerate(self._tracks) if self._plays and index not in self._played]
+            left = [each for index, each in enumerate(self._calls) if self._is_replaying and index not in self._played]
         return [each.call for each in left]
 
     @property
     def converted(self) -> list[str]:
-        """Where a result has something that JSON cannot hold as it is, and that is played in the form of JSON.
+        """The places of results that JSON cannot represent exactly, and that are replayed in their JSON form.
 
         >>> Cassette("there_is_none.json").converted
         []
         """
         with self._lock:
-            found = [(track, place, kind) for track in self._tracks for place, kind in track.converted.items()]
-        return [f"{track.tool}: {place} ({kind})" for track, place, kind in found]
+            found = [(recorded, place, kind) for recorded in self._calls for place, kind in recorded.converted.items()]
+        return [f"{recorded.tool}: {place} ({kind})" for recorded, place, kind in found]
 
     def around(self, box: Toolbox) -> Toolbox:
-        """Give a box of the same tools whose calls are recorded or played; the hooks of the box stand inside."""
+        """Return a box of the same tools whose calls are recorded or replayed, outside of the hooks of the box."""
         return box.around(before_call=self.before_call, after_call=self.after_call)
 
     def before_call(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
-        """Give what the tape has, when it is played: a hook for a :class:`~toolsemble.Toolbox`."""
+        """Return the recorded result during replay: a hook for a :class:`~toolsemble.Toolbox`."""
         with self._lock:
-            if self._plays:
-                return self._next(call)
-            self._open[id(context)] = _Open(call, (context.run_id, context.call_id))
+            if self._is_replaying:
+                return self._replay(call)
+            self._open[id(context)] = _OpenCall(call, (context.run_id, context.call_id))
         return None
 
-    def after_call(self, call: ToolCall, result: ToolResult, context: ToolContext) -> None:  # noqa: ARG002 - as it was sent
-        """Record the result, when it is not played: the other hook."""
+    def after_call(self, call: ToolCall, result: ToolResult, context: ToolContext) -> None:  # noqa: ARG002 - a hook's signature
+        """Record the result: the other hook."""
         with self._lock:
-            made = self._open.pop(id(context), None)
+            opened = self._open.pop(id(context), None)
             around = (context.run_id, context.parent_id)
-            # What happens inside of a call is not played again: the call around it has the answer.
-            if made is None or any(each.place == around for each in self._open.values()):
+            # Sub-calls are not recorded: the enclosing call has the result.
+            if opened is None or any(each.place == around for each in self._open.values()):
                 return
-            track = self._track(made.call, result)
-            self._tracks.append(track)
-            write_tape(self._path, self._tracks)
-        for place, kind in track.converted.items():
-            LOGGER.warning("The cassette '%s' has %s of %s (%s) as JSON only", self._path, place, track.tool, kind)
+            recorded = self._record(opened.call, result)
+            self._calls.append(recorded)
+            write_cassette(self._path, self._calls)
+        for place, kind in recorded.converted.items():
+            LOGGER.warning("The cassette '%s' has %s of %s (%s) as JSON only", self._path, place, recorded.tool, kind)
 
-    def _track(self, call: ToolCall, result: ToolResult) -> Track:
+    def _record(self, call: ToolCall, result: ToolResult) -> RecordedCall:
         token = veil()
         try:
             know(self._hide)
-            return track_of(call.name, masked_value(read_arguments(call)), masked_result(result))
+            return record_call(call.name, masked_value(read_arguments(call)), masked_result(result))
         finally:
             unveil(token)
 
-    def _next(self, call: ToolCall) -> ToolResult:
-        fitting = list(self._exact.get((call.name, call.canonical), ()))
-        fitting += [index for index in self._secretive if index not in fitting and self._tracks[index].fits(call)]
-        for index in fitting:
+    def _replay(self, call: ToolCall) -> ToolResult:
+        matching = list(self._by_arguments.get((call.name, call.canonical), ()))
+        secret = (index for index in self._with_secrets if self._calls[index].matches(call))
+        matching += [index for index in secret if index not in matching]
+        for index in matching:
             if index not in self._played:
                 self._played.add(index)
-                return self._tracks[index].result
-        raise ToolConfigurationError(self._missing(call, len(fitting)))
+                return self._calls[index].result
+        raise ToolConfigurationError(self._explain_missing(call, len(matching)))
 
-    def _missing(self, call: ToolCall, times: int) -> str:
-        asked = _shown(call.name, self._masked(call))
+    def _explain_missing(self, call: ToolCall, times: int) -> str:
+        shown = _show(call.name, self._mask(call))
         again = "record it again with Cassette(path, mode='record')"
         if times:
             known = "once" if times == 1 else f"{times} times"
-            return f"The cassette '{self._path}' has {asked} {known}, and this is one more; {again}"
-        nearest = self._nearest(call)
-        hint = "it is empty" if nearest is None else f"the nearest is {_shown(nearest.tool, nearest.arguments)}"
-        return f"The cassette '{self._path}' has no {asked}; {hint}; {again}"
+            return f"The cassette '{self._path}' has {shown} {known}, and this is one more; {again}"
+        nearest = self._find_nearest(call)
+        hint = "it is empty" if nearest is None else f"the nearest is {_show(nearest.tool, nearest.arguments)}"
+        return f"The cassette '{self._path}' has no {shown}; {hint}; {again}"
 
-    def _nearest(self, call: ToolCall) -> Track | None:
-        text = call.canonical[:_SHOWN]
+    def _find_nearest(self, call: ToolCall) -> RecordedCall | None:
+        text = call.canonical[:_MAX_SHOWN]
 
-        def near(track: Track) -> tuple[float, float]:
-            kept = track.call.canonical[:_SHOWN]
-            names = difflib.SequenceMatcher(None, track.tool, call.name[:_SHOWN]).ratio()
-            return names, difflib.SequenceMatcher(None, kept, text).ratio()
+        def near(recorded: RecordedCall) -> tuple[float, float]:
+            other = recorded.call.canonical[:_MAX_SHOWN]
+            names = difflib.SequenceMatcher(None, recorded.tool, call.name[:_MAX_SHOWN]).ratio()
+            return names, difflib.SequenceMatcher(None, other, text).ratio()
 
-        return max(self._tracks, key=near, default=None)
+        return max(self._calls, key=near, default=None)
 
-    def _masked(self, call: ToolCall) -> Any:
-        """Give the arguments of a call without what is a secret in any other call of the tool."""
-        given = read_arguments(call)
-        if not isinstance(given, dict):
-            return given
+    def _mask(self, call: ToolCall) -> Any:
+        """Return the arguments of a call, masked where those of another call of the tool are masked."""
+        arguments = read_arguments(call)
+        if not isinstance(arguments, dict):
+            return arguments
         hidden = {
             key
-            for track in self._tracks
-            if track.tool == call.name and isinstance(track.arguments, dict)
-            for key, each in track.arguments.items()
+            for recorded in self._calls
+            if recorded.tool == call.name and isinstance(recorded.arguments, dict)
+            for key, each in recorded.arguments.items()
             if HIDDEN in json.dumps(each)
         }
-        return {key: HIDDEN if key in hidden else each for key, each in given.items()}
+        return {key: HIDDEN if key in hidden else each for key, each in arguments.items()}
 
 
-def _shown(tool: str, arguments: Any) -> str:
+def _show(tool: str, arguments: Any) -> str:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return f"{preview(tool, _SHOWN)}({preview(text, _SHOWN)})"
+    return f"{preview(tool, _MAX_SHOWN)}({preview(text, _MAX_SHOWN)})"

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is put forward."""
+"""A clock for tests that only moves when a test advances it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 
 
 class FixedClock:
-    """The time as a test wants it: for whatever takes a function that gives an aware datetime.
+    """A callable that returns a fixed, aware datetime.
 
-    Where seconds are wanted in place of a datetime, hand over :meth:`time`.
+    Pass :meth:`time` where seconds are expected.
 
     >>> from toolsemble.builtin import DateTimeTool
     >>> clock = FixedClock("2024-02-28T23:30:00+00:00")
@@ -22,23 +22,23 @@ class FixedClock:
     """
 
     def __init__(self, now: str | datetime.datetime = "2024-01-01T00:00:00+00:00") -> None:
-        """Take down the time; refuse one without a time zone.
+        """Set the time; raise ``ValueError`` if it has no time zone.
 
         :param now: an aware datetime, or its text in ISO 8601
         """
         self._lock = threading.Lock()
-        self._now = _aware(now)
+        self._now = _parse_aware(now)
 
     def __call__(self) -> datetime.datetime:
-        """Give the time."""
+        """Return the time."""
         return self._now
 
     def time(self) -> float:
-        """Give the time in seconds since the epoch, as ``time.time`` does."""
+        """Return the time in seconds since the epoch, like ``time.time``."""
         return self._now.timestamp()
 
     def advance(self, seconds: float = 0.0, **units: float) -> None:
-        """Put the clock forward, by seconds or by the units of a ``timedelta``; a negative number puts it back.
+        """Move the clock by seconds or by the units of a ``timedelta``; negative numbers move it back.
 
         >>> clock = FixedClock()
         >>> clock.advance(90)
@@ -58,7 +58,7 @@ class FixedClock:
         2030
         """
         with self._lock:
-            self._now = _aware(now)
+            self._now = _parse_aware(now)
 
     def __str__(self) -> str:
         return self._now.isoformat()
@@ -67,7 +67,7 @@ class FixedClock:
         return f"FixedClock({self._now.isoformat()!r})"
 
 
-def _aware(now: str | datetime.datetime) -> datetime.datetime:
+def _parse_aware(now: str | datetime.datetime) -> datetime.datetime:
     moment = datetime.datetime.fromisoformat(now) if isinstance(now, str) else now
     if moment.utcoffset() is None:
         raise ValueError(f"FixedClock needs a time zone: write {moment.isoformat()}+00:00 for UTC")

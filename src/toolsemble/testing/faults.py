@@ -1,4 +1,4 @@
-"""Faults on purpose: what takes long, what raises, and results that are not what they should be."""
+"""Fault injection: latency, errors, and malformed results of tools."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from toolsemble.work.body import Work
 from toolsemble.work.deadline import left
 
 Malformed: TypeAlias = Literal["empty", "cut", "garbage", "huge", "object"]
-"""Nothing; the first half of the text; characters that no text should have; a million of them; what is no JSON."""
+"""None; the first half of the text; control characters; a million characters; an object that is not JSON."""
 
 _HUGE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is to go wrong, in calls of which tools, and in which of them.
+    """A fault, and the calls that it affects.
 
     >>> Fault("search", error=TimeoutError, probability=2)
     Traceback (most recent call last):
@@ -38,62 +38,62 @@ class Fault:
     """
 
     tools: str = "*"
-    """The tools that it happens to: a name, or a pattern of names such as ``"file_*"``."""
+    """The affected tools: a name, or a pattern such as ``"file_*"``."""
     latency: float = field(default=0.0, kw_only=True)
-    """How many seconds pass before anything else happens; a tool's timeout counts them."""
+    """Seconds to wait before the tool runs; they count for its timeout."""
     error: BaseException | type[BaseException] | None = field(default=None, kw_only=True)
-    """What is raised in place of running the tool; None for nothing."""
+    """The exception to raise instead of running the tool, or None."""
     malformed: Malformed | Callable[[Any], Any] | None = field(default=None, kw_only=True)
-    """What becomes of what the tool returned; or a function that makes something else of it. None for nothing."""
+    """The replacement of the result, a function that returns one, or None."""
     probability: float = field(default=1.0, kw_only=True)
-    """How likely it is for each call."""
+    """The probability for each call."""
     nth: int | Iterable[int] | None = field(default=None, kw_only=True)
-    """Which calls of a tool it happens to, from 1 on; None for any. Each attempt of a call that is retried counts."""
+    """The numbers of the affected calls of a tool, from 1; None: all. Each retry counts as a call."""
 
     def __post_init__(self) -> None:
         for wrong, what, value in (
-            (not isinstance(self.tools, str), "tools must be a pattern of names", self.tools),
-            (not _within(self.latency, threading.TIMEOUT_MAX), "latency must be seconds from 0 on", self.latency),
-            (not _within(self.probability, 1), "probability must be a number from 0 to 1", self.probability),
-            (not _is_malformed(self.malformed), f"malformed is one of {_KINDS}, or a function", self.malformed),
+            (not isinstance(self.tools, str), "tools must be a str", self.tools),
+            (not _is_within(self.latency, threading.TIMEOUT_MAX), "latency must be seconds >= 0", self.latency),
+            (not _is_within(self.probability, 1), "probability must be a number from 0 to 1", self.probability),
+            (not _is_malformed(self.malformed), f"malformed must be one of {_KINDS}, or a function", self.malformed),
             (not _is_error(self.error), "error must be an exception", self.error),
         ):
             if wrong:
                 raise ToolDefinitionError(f"Fault {self.tools!r}: {what}, not {value!r:.80}")
         if self.nth is not None:
-            object.__setattr__(self, "nth", _numbers(self.tools, self.nth))
+            object.__setattr__(self, "nth", _check_numbers(self.tools, self.nth))
         if not self.latency and self.error is None and self.malformed is None:
-            raise ToolDefinitionError(f"Fault {self.tools!r}: nothing goes wrong; give latency, error or malformed")
+            raise ToolDefinitionError(f"Fault {self.tools!r}: it has no effect; set latency, error or malformed")
 
     def happens(self, tool: str, number: int, seed: str) -> bool:
-        """Whether it happens to a call of a tool; for the same number and seed always the same."""
+        """Return whether it affects a call of a tool; deterministic for a number and a seed."""
         if not fnmatchcase(tool, self.tools) or (isinstance(self.nth, frozenset) and number not in self.nth):
             return False
-        # Not one stream of numbers for all: the order of calls that run side by side must not matter.
-        return random.Random(f"{seed}/{tool}/{number}").random() < self.probability  # noqa: S311 - no secret
+        # A generator for each call, so that the order of concurrent calls does not matter.
+        return random.Random(f"{seed}/{tool}/{number}").random() < self.probability  # noqa: S311 - not for cryptography
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A fault that has happened.
+    """An injected fault.
 
     >>> Injected("search", 2, Fault(error=TimeoutError)).number
     2
     """
 
     tool_name: str
-    """The tool."""
+    """The name of the tool."""
     number: int
-    """Which of its calls it was, from 1 on."""
+    """The number of the call, from 1."""
     fault: Fault
-    """What went wrong."""
+    """The fault."""
 
 
 class Faults:
-    """Has things go wrong in the tools of a box, the same way each time.
+    """A set of faults that can be injected into the tools of a box, deterministically.
 
-    They happen where the body of a tool is, inside of its limits: a timeout cuts latency off, and retries try again.
-    Of several that fit a call, all happen: they wait, then the first error is raised.
+    Faults are injected next to the body of a tool, inside of its limits: a timeout ends latency, and retries run the
+    body again. If several faults match a call, their latencies add up, then the first error is raised.
 
     >>> from toolsemble import ToolCall, tool
     >>> @tool
@@ -108,9 +108,9 @@ class Faults:
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
-        """Take down the faults.
+        """Set the faults.
 
-        :param seed: decides which calls are hit where a fault is only probable
+        :param seed: decides which calls are affected by a fault with a probability
         """
         for index, fault in enumerate(faults):
             if not isinstance(fault, Fault):
@@ -123,18 +123,18 @@ class Faults:
 
     @property
     def injected(self) -> list[Injected]:
-        """What has happened so far, in order."""
+        """The faults injected so far, in order."""
         with self._lock:
             return list(self._injected)
 
     def around(self, box: Toolbox) -> Toolbox:
-        """Give a box of the same tools in which the faults happen, also in the steps of pipelines."""
+        """Return a box of the same tools with the faults injected, also into the steps of pipelines."""
         layer = _FaultLayer(self)
         fits = [each.tools for each in self._faults]
         return box.around(layer=lambda part: layer if any(fnmatchcase(part.name, each) for each in fits) else None)
 
     def next(self, tool: str) -> list[Fault]:
-        """Give what happens to the next call of a tool, and take it down."""
+        """Return the faults of the next call of a tool, and record them."""
         with self._lock:
             self._numbers[tool] += 1
             number = self._numbers[tool]
@@ -145,7 +145,7 @@ class Faults:
 
 
 class _FaultLayer(Layer):
-    """Stands next to the body of a tool, and lets the faults happen."""
+    """The innermost layer of a tool, which injects the faults."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -153,28 +153,28 @@ class _FaultLayer(Layer):
     def around(
         self,
         definition: ToolDefinition,
-        value: Any,  # noqa: ARG002 - faults do not look at it
+        value: Any,  # noqa: ARG002 - not needed
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:
-        """Wait, raise, or change what the body gives."""
+        """Wait, raise an error, or replace the result of the body."""
         found = self._faults.next(definition.name)
         if latency := sum(fault.latency for fault in found):
             yield _Delay(latency, context)
         for fault in found:
             if fault.error is not None:
-                # One object may be raised many times, and would take all its tracebacks along.
+                # Without this, an exception that is raised repeatedly would collect tracebacks.
                 raise fault.error if isinstance(fault.error, type) else fault.error.with_traceback(None)
         returned = yield from inner(context)
         for fault in found:
             if fault.malformed is not None:
-                made = fault.malformed if callable(fault.malformed) else _MAKERS[fault.malformed]
-                returned = made(returned)
+                replace = fault.malformed if callable(fault.malformed) else _REPLACEMENTS[fault.malformed]
+                returned = replace(returned)
         return returned
 
 
 class _Delay:
-    """Wait for some seconds, or until the time of the call is up."""
+    """A wait that ends at the deadline of the call."""
 
     def __init__(self, seconds: float, context: ToolContext) -> None:
         self._seconds = seconds
@@ -182,15 +182,15 @@ class _Delay:
 
     def do(self) -> None:
         """Wait in this thread."""
-        time.sleep(self._bounded())
+        time.sleep(self._remaining())
         left(self._context)
 
     async def ado(self) -> None:
         """Wait without blocking the event loop."""
-        await asyncio.sleep(self._bounded())
+        await asyncio.sleep(self._remaining())
         left(self._context)
 
-    def _bounded(self) -> float:
+    def _remaining(self) -> float:
         most = left(self._context)
         return self._seconds if most is None else min(self._seconds, most)
 
@@ -200,24 +200,24 @@ def _cut(returned: Any) -> str:
     return text[: len(text) // 2]
 
 
-def _endless(_: Any) -> Any:
+def _make_cyclic(_: Any) -> Any:
     value: list[Any] = []
     value.append(value)
     return value
 
 
-_MAKERS: dict[str, Callable[[Any], Any]] = {
+_REPLACEMENTS: dict[str, Callable[[Any], Any]] = {
     "empty": lambda _: None,
     "cut": _cut,
     "garbage": lambda _: "\x00\x1b[2J\u202e\ufffd\ud800{{<script>",
     "huge": lambda _: "x" * _HUGE,
-    "object": _endless,
+    "object": _make_cyclic,
 }
 _KINDS = ", ".join(map(repr, get_args(Malformed)))
 
 
 def _is_malformed(value: object) -> bool:
-    return value is None or callable(value) or (isinstance(value, str) and value in _MAKERS)
+    return value is None or callable(value) or (isinstance(value, str) and value in _REPLACEMENTS)
 
 
 def _is_error(value: object) -> bool:
@@ -225,12 +225,12 @@ def _is_error(value: object) -> bool:
     return value is None or issubclass(kind, BaseException)
 
 
-def _within(value: object, most: float) -> bool:
+def _is_within(value: object, most: float) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _numbers(tools: str, nth: Any) -> frozenset[int]:
+def _check_numbers(tools: str, nth: Any) -> frozenset[int]:
     numbers = [nth] if isinstance(nth, int) else list(nth) if isinstance(nth, Iterable) else [None]
     if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in numbers):
-        raise ToolDefinitionError(f"Fault {tools!r}: nth must be whole numbers from 1 on, not {nth!r:.80}")
+        raise ToolDefinitionError(f"Fault {tools!r}: nth must be integers >= 1, not {nth!r:.80}")
     return frozenset(numbers)

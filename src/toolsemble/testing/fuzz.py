@@ -1,4 +1,4 @@
-"""A tool called with whatever its schema lets a model think of, to find what it does not stand."""
+"""A fuzzer that calls a tool with generated arguments to find crashes."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from toolsemble.testing.arguments import Arguments
 from toolsemble.testing.probe import Crash, Finding, Probe
 from toolsemble.tools.collection import collected
 
-_MOST_HANGS = 3  # each takes all of its time, and leaves a thread behind
+_MAX_HANGS = 3  # each one waits for the whole timeout and leaves a thread running
 _SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzReport:
-    """What came of many calls.
+    """The result of a fuzz run.
 
     >>> FuzzReport("weather", 7, {"success": 200}).ok
     True
     """
 
     tool_name: str
-    """The tool."""
+    """The name of the tool."""
     seed: int
-    """What the same calls can be made with again."""
+    """The seed that reproduces the calls."""
     outcomes: Mapping[str, int]
-    """How many calls gave a ``success``, a ``failure`` that the model is told, and a ``crash``."""
+    """The number of calls by outcome: ``success``, ``failure`` (reported to the model) and ``crash``."""
     crashes: tuple[Crash, ...] = ()
-    """What the tool does not stand, each thing once."""
+    """The distinct crashes."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no crashes."""
         return not self.crashes
 
     def assert_ok(self) -> None:
-        """Raise an ``AssertionError`` that tells all that was found, if there is something."""
+        """Raise an ``AssertionError`` that lists the crashes, if there are any."""
         if not self.ok:
             raise AssertionError(str(self))
 
@@ -69,19 +69,19 @@ def fuzz(
     declared: tuple[type[BaseException], ...] = (),
     review: ReviewHandler | None = None,
 ) -> FuzzReport:
-    """Call a tool many times, with arguments that its schema admits and with some that it nearly does.
+    """Call a tool many times with valid and almost valid arguments; return the crashes.
 
-    The tool really runs, so give it a place where it can do no harm. A crash is an exception other than those that are
-    meant for the model, an exception that leaves the call path, a result that JSON cannot hold, and a call that does
-    not end; a failed result is none.
+    The tool really runs, so use it where it can do no harm. A crash is an exception that is not meant for the model,
+    an exception that leaves the call path, a result that is not JSON, or a call that does not end. A failed result is
+    not a crash.
 
-    :param tool: one tool, of any kind that a toolbox takes
-    :param count: how many calls are made, beside those that are needed to make a crash simple
-    :param seed: makes the same calls again; a new one for None, which the report tells
-    :param examples: arguments that make sense, for tools whose schema says little; for a string tool, its inputs
-    :param timeout: how many seconds a call may take; its thread goes on when it takes more
-    :param declared: further exceptions that are meant for the model
-    :param review: who approves calls; somebody who always does for None
+    :param tool: a tool of any kind that a toolbox accepts
+    :param count: the number of calls, without those that simplify a crash
+    :param seed: reproduces the same calls; None: a random one, which is in the report
+    :param examples: valid arguments, for tools whose schema says little; inputs for a string tool
+    :param timeout: seconds after which a call counts as a hang; its thread keeps running
+    :param declared: more exceptions that are meant for the model
+    :param review: the reviewer of calls; None: approve all
 
     >>> from toolsemble import tool
     >>> @tool
@@ -91,51 +91,51 @@ def fuzz(
     >>> [(crash.error, crash.call.arguments) for crash in report.crashes]
     [('IndexError: string index out of range', {'name': ''})]
     """
-    target, definition = _target(tool)
+    target, definition = _find_tool(tool)
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     probe = Probe(target, definition.name, timeout, declared, AutoApprove() if review is None else review)
-    maker = Arguments(definition.schema(), random.Random(seed), _checked_examples(examples))  # noqa: S311 - no secret
-    corners = maker.corners(count // 2)
+    generator = Arguments(definition.schema(), random.Random(seed), _check_examples(examples))  # noqa: S311 - not for cryptography
+    edge_cases = generator.edge_cases(count // 2)
     outcomes: Counter[str] = Counter()
     found: dict[tuple[str, ...], list[tuple[Finding, Any]]] = {}
     hangs = 0
-    with _quiet(definition, probe.mark):
+    with _suppress_logs(definition, probe.mark):
         for number in range(count):
-            given = corners[number] if number < len(corners) else maker.any()
-            outcome = probe.tried(given)
+            given = edge_cases[number] if number < len(edge_cases) else generator.generate()
+            outcome = probe.run(given)
             outcomes[outcome if isinstance(outcome, str) else "crash"] += 1
             if isinstance(outcome, Finding):
                 found.setdefault(outcome.key, []).append((outcome, given))
                 hangs += outcome.kind == "hang"
-            if hangs >= _MOST_HANGS:
+            if hangs >= _MAX_HANGS:
                 break
-        crashes = tuple(map(probe.crash, found.values()))
+        crashes = tuple(map(probe.minimize, found.values()))
     return FuzzReport(definition.name, seed, dict(outcomes), crashes)
 
 
 @contextmanager
-def _quiet(definition: ToolDefinition, mark: str) -> Iterator[None]:
-    """Keep the calls of a probe out of the log: the report tells what is worth telling."""
+def _suppress_logs(definition: ToolDefinition, mark: str) -> Iterator[None]:
+    """Keep the calls of a probe out of the log, as the report has the results."""
     loggers: list[logging.Logger] = []
 
-    def taken(part: ToolDefinition) -> ToolDefinition:
+    def collect(part: ToolDefinition) -> ToolDefinition:
         loggers.append(part.logger)
         return part
 
-    def passes(record: logging.LogRecord) -> bool:
+    def is_passed(record: logging.LogRecord) -> bool:
         return not str(getattr(record, "call_id", "")).startswith(mark)
 
-    mapped(definition, taken)
+    mapped(definition, collect)
     for logger in loggers:
-        logger.addFilter(passes)
+        logger.addFilter(is_passed)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(passes)
+            logger.removeFilter(is_passed)
 
 
-def _target(tool: object) -> tuple[object, ToolDefinition]:
+def _find_tool(tool: object) -> tuple[object, ToolDefinition]:
     found = collected(tool)
     if len(found) != 1:
         names = ", ".join(definition.name for _, definition in found) or "none"
@@ -143,7 +143,7 @@ def _target(tool: object) -> tuple[object, ToolDefinition]:
     return found[0]
 
 
-def _checked_examples(examples: Iterable[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
+def _check_examples(examples: Iterable[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
     if isinstance(examples, (str, Mapping)):
         raise TypeError(f"fuzz examples must be a list of arguments, not {type(examples).__name__}")
     return [{"input": each} if isinstance(each, str) else dict(each) for each in examples]

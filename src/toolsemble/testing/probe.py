@@ -1,4 +1,4 @@
-"""One call of a tool at a time, looked at from inside and outside, and what was found by it."""
+"""Single calls of a fuzzed tool, and the detection of crashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolsemble.events import CallFinished
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import ThreadPerJob, wait_until
 from toolsemble.shape import described, shaped
-from toolsemble.testing.shrink import shrunk
+from toolsemble.testing.shrink import shrink
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError
@@ -28,58 +28,58 @@ from toolsemble.work.deadline import TimedOutError
 Kind: TypeAlias = Literal["exception", "raised", "result", "hang"]
 
 _DECLARED = (ToolArgumentsError, ToolExecutionError, ReviewTimeoutError, TimedOutError, GeneratorExit)
-_ATTEMPTS = 300  # how often a crash is tried to be had with less
-_PATIENT_ATTEMPTS = 8  # the same, where each attempt takes all of its time
-_CANDIDATES = 20  # how many calls are looked at for one that fits as it is
+_ATTEMPTS = 300  # attempts to simplify a crash
+_HANG_ATTEMPTS = 8  # the same for hangs, where each attempt waits for the timeout
+_CANDIDATES = 20  # calls that are checked for valid arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Something that a tool does not stand, with the simplest call that was found to show it.
+    """A crash of a tool, with the simplest call that causes it.
 
     >>> Crash(ToolCall("weather", {"city": ""}), "exception", "IndexError: string index out of range").count
     1
     """
 
     call: ToolCall
-    """The call, as simple as it could be made."""
+    """The simplified call."""
     kind: Kind
-    """An exception that no model should be told, one that left the call path, a result that is none, or no end."""
+    """An undeclared exception, one that left the call path, a result that is not JSON, or a hang."""
     error: str
-    """What went wrong."""
+    """The error message."""
     count: int = 1
-    """How many calls went wrong in this way."""
+    """The number of calls with this crash."""
     original: ToolCall | None = None
-    """The first of them."""
+    """The first such call."""
     traceback: str = ""
-    """Where an exception came from; empty when there was none."""
+    """The traceback; empty without an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong in one call."""
+    """A crash in a single call."""
 
     kind: Kind
-    """In which way."""
+    """The kind of crash."""
     error: str
-    """What is said of it."""
+    """The error message."""
     error_type: str = ""
-    """The class of an exception; empty for none."""
+    """The class of the exception; empty for none."""
     place: str = ""
     """The line that raised it."""
     traceback: str = ""
-    """How it came there."""
+    """The traceback."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What two findings have in common that are the same thing."""
+        """Equal for findings of the same crash."""
         return self.kind, self.error_type, self.place
 
 
 class Probe(Layer):
-    """Calls a tool through the one path, and looks at what happens inside."""
+    """A layer and sink that calls a tool and observes its body."""
 
-    inline = True  # as a sink: told in the thread of the call
+    inline = True  # events arrive in the thread of the call
 
     def __init__(
         self, tool: object, name: str, timeout: float, declared: tuple[type[BaseException], ...], review: ReviewHandler
@@ -94,17 +94,17 @@ class Probe(Layer):
         self._threads = ThreadPerJob(daemon=True)
         self._number = 0
         self.mark = f"fuzz-{os.urandom(4).hex()}-"
-        """How the ids of its calls begin."""
-        # By the id of the call: one that hangs may go on for a long time.
+        """The prefix of the ids of its calls."""
+        # By call id, as a call that hangs may continue for a long time.
         self._raised: dict[str, list[tuple[Kind, BaseException]]] = {}
         self._ended: dict[str, CallFinished] = {}
 
-    def tried(self, given: Any, *, repair: bool = True) -> Finding | str:
-        """Give what went wrong in a call, or how it ended."""
+    def run(self, given: Any, *, repair: bool = True) -> Finding | str:
+        """Make a call; return the crash, or the outcome."""
         self._number += 1
-        own = f"{self.mark}{self._number}"
-        self._raised[own] = []
-        call = _call(self._name, given, own)
+        call_id = f"{self.mark}{self._number}"
+        self._raised[call_id] = []
+        call = _create_call(self._name, given, call_id)
         ends = time.monotonic() + self._timeout
         future: Future[Any] = self._threads.submit(self._boxes[repair].execute, call)
         try:
@@ -113,49 +113,49 @@ class Probe(Layer):
             reply = future.result()
         except KeyboardInterrupt:
             if not future.done():
-                raise  # a person's, not the tool's
-            return _finding("raised", KeyboardInterrupt())
-        except BaseException as error:  # noqa: BLE001 - whatever leaves the call path is what is looked for
-            return _finding("raised", error)
+                raise  # from the user, not from the tool
+            return _create_finding("raised", KeyboardInterrupt())
+        except BaseException as error:  # noqa: BLE001 - any exception that leaves the call path is a crash
+            return _create_finding("raised", error)
         finally:
-            raised, ended = self._raised.pop(own), self._ended.pop(own, None)
+            raised, ended = self._raised.pop(call_id), self._ended.pop(call_id, None)
         crashed = [each for each in raised if not isinstance(each[1], self._declared) or each[0] == "result"]
         if crashed:
-            return _finding(*crashed[0])
+            return _create_finding(*crashed[0])
         if not raised and ended is not None and ended.outcome == "error":
             return Finding("exception", f"{ended.error_type}: {ended.error}", ended.error_type)
         return "failure" if reply.is_error else "success"
 
-    def crash(self, found: Sequence[tuple[Finding, Any]]) -> Crash:
-        """Give findings that are the same with the simplest call that leads to them."""
+    def minimize(self, found: Sequence[tuple[Finding, Any]]) -> Crash:
+        """Return equal findings as a crash with the simplest call that causes it."""
         finding = found[0][0]
 
-        def again(given: Any, *, repair: bool) -> bool:
-            outcome = self.tried(given, repair=repair) if isinstance(given, (str, dict)) else ""
+        def recurs(given: Any, *, repair: bool) -> bool:
+            outcome = self.run(given, repair=repair) if isinstance(given, (str, dict)) else ""
             return isinstance(outcome, Finding) and outcome.key == finding.key
 
-        shortest = sorted((given for _, given in found), key=lambda each: len(_call("", each).json))
-        # Arguments that fit as they are show it best: others depend on how they are repaired.
+        shortest = sorted((given for _, given in found), key=lambda each: len(_create_call("", each).json))
+        # Prefer valid arguments: others depend on how they are repaired.
         patient = finding.kind != "hang"
-        plain = [each for each in shortest[:_CANDIDATES] if again(each, repair=False)] if patient else []
-        attempts = _ATTEMPTS if patient else _PATIENT_ATTEMPTS
-        least = shrunk((plain or shortest)[0], lambda simpler: again(simpler, repair=not plain), attempts)
-        call, original = _call(self._name, least), _call(self._name, found[0][1])
+        plain = [each for each in shortest[:_CANDIDATES] if recurs(each, repair=False)] if patient else []
+        attempts = _ATTEMPTS if patient else _HANG_ATTEMPTS
+        least = shrink((plain or shortest)[0], lambda simpler: recurs(simpler, repair=not plain), attempts)
+        call, original = _create_call(self._name, least), _create_call(self._name, found[0][1])
         return Crash(call, finding.kind, finding.error, len(found), original, finding.traceback)
 
     def emit(self, event: Any) -> None:
-        """Take down the end of a call: what goes wrong beside the body is seen only here."""
+        """Record the end of a call, where failures outside of the body are visible."""
         if isinstance(event, CallFinished) and event.call_id in self._raised:
             self._ended[event.call_id] = event
 
     def around(
         self,
-        definition: ToolDefinition,  # noqa: ARG002 - one tool, and its parts
-        value: Any,  # noqa: ARG002 - as it came
+        definition: ToolDefinition,  # noqa: ARG002 - there is one tool
+        value: Any,  # noqa: ARG002 - not needed
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:
-        """Take down what a body raises, and whether what it gives is a result."""
+        """Record the exceptions of a body, and results that are not valid."""
         raised = self._raised.get(context.call_id.split(".")[0], [])
         try:
             returned = yield from inner(context)
@@ -169,13 +169,13 @@ class Probe(Layer):
         return returned
 
 
-def _call(name: str, given: Any, id: str | None = None) -> ToolCall:
+def _create_call(name: str, given: Any, id: str | None = None) -> ToolCall:
     return ToolCall(name, given if isinstance(given, (str, dict)) else json.dumps(given), id)
 
 
-def _finding(kind: Kind, error: BaseException) -> Finding:
+def _create_finding(kind: Kind, error: BaseException) -> Finding:
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     name = type(error).__name__
-    told = "".join(traceback.format_exception(error))
-    return Finding(kind, f"{name}: {described(error)}", name, place, told)
+    text = "".join(traceback.format_exception(error))
+    return Finding(kind, f"{name}: {described(error)}", name, place, text)

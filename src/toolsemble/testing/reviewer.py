@@ -1,4 +1,4 @@
-"""A reviewer that answers by a script."""
+"""A reviewer for tests with scripted answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from toolsemble.review import Continue, ReviewRequest
 
 
 class FakeReviewer:
-    """Gives one answer after the other, the last one for ever, and keeps what it was asked; without any it agrees.
+    """A reviewer that returns its answers in order, repeats the last one, and records the requests.
 
-    An answer is a decision, an exception to raise, or a function of the request that gives a decision. Anything else is
-    given as it is, to see that calls are refused then.
+    An answer is a decision, an exception to raise, or a function of the request that returns a decision. Any other
+    value is returned unchanged, to test that the call is rejected. Without answers it always approves.
 
     >>> from toolsemble import ExitEarly, Toolbox, ToolCall, tool
     >>> @tool(requires_approval=True)
@@ -28,17 +28,17 @@ class FakeReviewer:
 
     def __init__(self, *answers: Any) -> None:
         self.requests: list[ReviewRequest] = []
-        """What it was asked, in order."""
+        """The requests so far, in order."""
         self._answers = answers or (Continue(),)
         self._lock = threading.Lock()
 
-    # Not async: the call path then keeps the time for it in a worker thread, as for a person.
+    # Not async, so that the call path runs it in a worker thread and enforces the timeout.
     def review(self, request: ReviewRequest) -> Any:
-        """Give the next answer."""
+        """Return the next answer."""
         with self._lock:
             self.requests.append(request)
             answer = self._answers[min(len(self.requests), len(self._answers)) - 1]
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
-        # A class is no function: whoever forgot to call it is to see that it is no decision.
+        # A class is not called: a decision class that was passed by mistake must be rejected.
         return answer(request) if callable(answer) and not isinstance(answer, type) else answer

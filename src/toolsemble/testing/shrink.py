@@ -1,4 +1,4 @@
-"""From what makes something happen to the least that still does."""
+"""Shrinking of arguments to the simplest ones that still cause a crash."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolsemble.testing.tree import at, places, put, without
+from toolsemble.testing.tree import get_at, iterate_places, put_at, remove_at
 
-_FEW = 40  # characters of a text that are tried without, one by one
+_SHORT_TEXT = 40  # up to this length, each character is removed on its own
 
 
-def shrunk(value: Any, happens: Callable[[Any], bool], attempts: int) -> Any:
-    """Give a value that is as simple as some attempts can make it, with which it still happens.
+def shrink(value: Any, happens: Callable[[Any], bool], attempts: int) -> Any:
+    """Return the simplest value, found in a number of attempts, for which ``happens`` is still true.
 
-    >>> shrunk({"path": "a/b/../c", "mode": "x", "sizes": [3, 4]}, lambda value: ".." in value.get("path", ""), 200)
+    >>> shrink({"path": "a/b/../c", "mode": "x", "sizes": [3, 4]}, lambda value: ".." in value.get("path", ""), 200)
     {'path': '..'}
     """
     left = attempts
     found = True
     while found:
         found = False
-        for simpler in _simpler(value):
+        for simpler in _simplify(value):
             if left <= 0:
                 return value
             left -= 1
@@ -31,31 +31,31 @@ def shrunk(value: Any, happens: Callable[[Any], bool], attempts: int) -> Any:
     return value
 
 
-def _simpler(value: Any) -> Iterator[Any]:
-    """Give values that are simpler in one place; the most is saved by the first ones."""
-    for place in places(value):
+def _simplify(value: Any) -> Iterator[Any]:
+    """Yield values that are simpler in one place, the largest simplifications first."""
+    for place in iterate_places(value):
         if place:
-            yield without(value, place)
-    for place in places(value):
-        for simpler in _less(at(value, place)):
-            yield put(value, place, simpler)
+            yield remove_at(value, place)
+    for place in iterate_places(value):
+        for simpler in _simplify_value(get_at(value, place)):
+            yield put_at(value, place, simpler)
 
 
-def _less(value: Any) -> Iterator[Any]:
+def _simplify_value(value: Any) -> Iterator[Any]:
     if isinstance(value, str):
-        yield from _shorter(value)
+        yield from _shorten(value)
     elif isinstance(value, list) and len(value) == 1:
-        yield value[0]  # what is wrapped may do without
+        yield value[0]  # unwrap
     elif isinstance(value, bool):
         yield from ([False] if value else [])
     elif isinstance(value, int):
-        yield from _smaller(value)
+        yield from _shrink_int(value)
     elif isinstance(value, float) and math.isfinite(value):
-        # A whole number is simpler than one that is none, and never the other way round.
+        # An int counts as simpler than a float, never the other way round.
         yield int(value)
 
 
-def _smaller(value: int) -> Iterator[int]:
+def _shrink_int(value: int) -> Iterator[int]:
     if value:
         yield 0
     if value < 0:
@@ -65,14 +65,14 @@ def _smaller(value: int) -> Iterator[int]:
         yield value - 1
 
 
-def _shorter(text: str) -> Iterator[str]:
+def _shorten(text: str) -> Iterator[str]:
     half = len(text) // 2
     if text:
         yield ""
     if half:
         yield text[:half]
         yield text[half:]
-        if len(text) <= _FEW:
+        if len(text) <= _SHORT_TEXT:
             yield from (text[:index] + text[index + 1 :] for index in range(len(text)))
         else:
             yield text[:-1]

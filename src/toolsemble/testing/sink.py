@@ -1,4 +1,4 @@
-"""A sink that keeps what it is told."""
+"""A sink for tests that records events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RecordingSink:
-    """Keeps the events of calls; it is told in the thread of the call, so they are there when the call ends.
+    """A sink that records events in the thread of the call, so that they are complete when the call ends.
 
     >>> from toolsemble import Toolbox, ToolCall, tool
     >>> @tool
@@ -23,51 +23,51 @@ class RecordingSink:
 
     def __init__(self) -> None:
         self._events: list[Any] = []
-        # Reentrant: the collector may close a dropped call, which tells its end, while the lock is held.
+        # Reentrant: the garbage collector may close a call, which emits an event, while the lock is held.
         self._arrived = threading.Condition(threading.RLock())
 
     def emit(self, event: Any) -> None:
-        """Keep an event."""
+        """Record an event."""
         with self._arrived:
             self._events.append(event)
             self._arrived.notify_all()
 
     @property
     def events(self) -> list[Any]:
-        """Everything so far, in order."""
+        """The events so far, in order."""
         with self._arrived:
             return list(self._events)
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of everything so far, in order."""
+        """The kinds of the events so far, in order."""
         return [event.kind for event in self.events]
 
     def of(self, kind: str | type) -> list[Any]:
-        """Give the events of a kind, which is a name such as ``"call_finished"``, or the class."""
+        """Return the events of a kind: a name such as ``"call_finished"``, or a class."""
         if isinstance(kind, type):
             return [event for event in self.events if isinstance(event, kind)]
         return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str | type, count: int = 1, timeout: float = 5.0) -> list[Any]:
-        """Give the events of a kind when there are as many, such as from a thread that outlives its call.
+        """Wait until there are this many events of a kind, such as from a background thread, and return them.
 
-        It waits in this thread, so that async code awaits ``asyncio.to_thread(sink.wait, ...)``. It raises
-        ``TimeoutError`` when they do not come.
+        It blocks the thread, so async code awaits ``asyncio.to_thread(sink.wait, ...)``. It raises ``TimeoutError``
+        if they do not arrive.
 
         >>> RecordingSink().wait("call_finished", timeout=0.01)
         Traceback (most recent call last):
         ...
-        TimeoutError: There are 0 of 1 events 'call_finished' after 0.01 s; there are: nothing
+        TimeoutError: 0 of 1 events 'call_finished' after 0.01 s; recorded: nothing
         """
         name = kind.__name__ if isinstance(kind, type) else kind
         with self._arrived:
             if self._arrived.wait_for(lambda: len(self.of(kind)) >= count, timeout):
                 return self.of(kind)
-            there, seen = f"{len(self.of(kind))} of {count} events {name!r}", ", ".join(self.kinds) or "nothing"
-            raise TimeoutError(f"There are {there} after {timeout:g} s; there are: {seen}")
+            found, kinds = len(self.of(kind)), ", ".join(self.kinds) or "nothing"
+            raise TimeoutError(f"{found} of {count} events {name!r} after {timeout:g} s; recorded: {kinds}")
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all recorded events."""
         with self._arrived:
             self._events.clear()

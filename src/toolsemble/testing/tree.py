@@ -1,4 +1,4 @@
-"""Places inside of JSON values."""
+"""Access to nested JSON values by path."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 Place: TypeAlias = tuple[Any, ...]
-"""The keys and indexes that lead to a value."""
+"""The path to a value: keys and indexes."""
 
 
-def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Give where there are values inside of a value, itself first.
+def iterate_places(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield the paths of all values inside of a value, starting with itself.
 
-    >>> list(places({"a": [1]}))
+    >>> list(iterate_places({"a": [1]}))
     [(), ('a',), ('a', 0)]
     """
     yield place
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inside:
-        yield from places(each, (*place, key))
+        yield from iterate_places(each, (*place, key))
 
 
-def at(value: Any, place: Place) -> Any:
-    """Give what is at a place.
+def get_at(value: Any, place: Place) -> Any:
+    """Return the value at a path.
 
-    >>> at({"a": [1]}, ("a", 0))
+    >>> get_at({"a": [1]}, ("a", 0))
     1
     """
     for key in place:
@@ -32,27 +32,27 @@ def at(value: Any, place: Place) -> Any:
     return value
 
 
-def put(value: Any, place: Place, new: Any) -> Any:
-    """Give a value with another one at a place.
+def put_at(value: Any, place: Place, new: Any) -> Any:
+    """Return a copy with the value at a path replaced.
 
-    >>> put({"a": [1]}, ("a", 0), 2)
+    >>> put_at({"a": [1]}, ("a", 0), 2)
     {'a': [2]}
     """
     if not place:
         return new
     key, rest = place[0], place[1:]
     if isinstance(value, dict):
-        return {**value, key: put(value.get(key), rest, new)}
-    return [put(each, rest, new) if index == key else each for index, each in enumerate(value)]
+        return {**value, key: put_at(value.get(key), rest, new)}
+    return [put_at(each, rest, new) if index == key else each for index, each in enumerate(value)]
 
 
-def without(value: Any, place: Place) -> Any:
-    """Give a value without what is at a place.
+def remove_at(value: Any, place: Place) -> Any:
+    """Return a copy without the value at a path.
 
-    >>> without({"a": 1, "b": 2}, ("a",)), without([1, 2], (0,))
+    >>> remove_at({"a": 1, "b": 2}, ("a",)), remove_at([1, 2], (0,))
     ({'b': 2}, [2])
     """
-    key, inside = place[-1], at(value, place[:-1])
+    key, inside = place[-1], get_at(value, place[:-1])
     if isinstance(inside, dict):
-        return put(value, place[:-1], {name: each for name, each in inside.items() if name != key})
-    return put(value, place[:-1], [each for index, each in enumerate(inside) if index != key])
+        return put_at(value, place[:-1], {name: each for name, each in inside.items() if name != key})
+    return put_at(value, place[:-1], [each for index, each in enumerate(inside) if index != key])

@@ -1,1 +1,1 @@
-"""What the adapters of all providers share."""
+"""Code shared by the adapters of all providers."""

@@ -1,7 +1,7 @@
-"""Calls of a conversation, as a provider takes them: their ids, names and arguments.
+"""Ids, names and arguments of calls, rewritten so that a provider accepts them.
 
-A conversation may come from another provider, or from a model that wrote nonsense. A provider that finds an id, a name
-or arguments that it does not admit refuses the whole conversation, now and ever after.
+A conversation may come from another provider, or contain malformed calls of a model. A provider rejects the whole
+conversation, in this and every later request, if one id, name or argument is invalid.
 """
 
 from __future__ import annotations
@@ -16,92 +16,92 @@ from toolsemble.models.message import AssistantMessage, Message
 from toolsemble.shape import sendable
 
 UNREADABLE = "unreadable_arguments"
-"""The one argument of a call whose own are no JSON object: it holds what the model wrote."""
+"""The name of the argument that holds the text of a model whose arguments are not a JSON object."""
 
-_LONGEST = 64
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_DEEPEST = 100
-_LONGEST_NUMBER = 300
+_MAX_NAME = 64
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_DEPTH = 100
+_MAX_DIGITS = 300
 
 
 class CallIds:
-    r"""Gives each call of a conversation an id that fits and that no other has, and its reply the same one.
+    r"""Valid, unique ids for the calls of a conversation and their replies.
 
     >>> calls = ToolCall("now"), ToolCall("now", id="c1")
     >>> ids = CallIds([AssistantMessage("", calls)], re.compile(r"c\d+"), "c{}".format)
-    >>> [ids.of_call(call) for call in calls], [ids.of_reply(call) for call in calls]
+    >>> [ids.assign(call) for call in calls], [ids.take(call) for call in calls]
     (['c0', 'c1'], ['c0', 'c1'])
     """
 
     def __init__(self, messages: Iterable[Message], fits: re.Pattern[str], make: Callable[[int], str]) -> None:
-        """Look at a conversation.
+        """Collect the ids of a conversation.
 
         :param messages: the conversation
-        :param fits: what the provider takes for an id
-        :param make: gives an id that fits for each number; the same each time, so that what a provider has cached of
-            a conversation is found again
+        :param fits: the ids that the provider accepts
+        :param make: returns a valid id for a number; always the same one, so that a provider finds a conversation in
+            its cache
         """
         self._fits = fits
         self._make = make
-        self._taken = {call.id for call in calls_of(messages)}
+        self._taken = {call.id for call in collect_calls(messages)}
         self._used: set[str] = set()
-        self._made = 0
+        self._number = 0
         self._waiting: list[tuple[ToolCall, str]] = []
 
-    def of_call(self, call: ToolCall) -> str:
-        """Give the id of the next call."""
-        given = call.id
-        if given is None or given in self._used or not self._fits.fullmatch(given):
-            given = self._new()
-        self._used.add(given)
-        self._waiting.append((call, given))
-        return given
+    def assign(self, call: ToolCall) -> str:
+        """Return the id of the next call."""
+        call_id = call.id
+        if call_id is None or call_id in self._used or not self._fits.fullmatch(call_id):
+            call_id = self._create()
+        self._used.add(call_id)
+        self._waiting.append((call, call_id))
+        return call_id
 
-    def of_reply(self, call: ToolCall) -> str:
-        """Give the id that the call was given, of equal ones that of the first without a reply."""
-        for index, (waiting, given) in enumerate(self._waiting):
+    def take(self, call: ToolCall) -> str:
+        """Return the id of the first equal call that has no reply yet."""
+        for index, (waiting, call_id) in enumerate(self._waiting):
             if waiting == call:
                 del self._waiting[index]
-                return given
-        return self._new()  # a reply to nothing, which the provider refuses in its own words
+                return call_id
+        return self._create()  # a reply without a call; the provider reports it
 
-    def _new(self) -> str:
+    def _create(self) -> str:
         while True:
-            made = self._make(self._made)
-            self._made += 1
-            if made not in self._taken:
-                return made
+            call_id = self._make(self._number)
+            self._number += 1
+            if call_id not in self._taken:
+                return call_id
 
 
-def calls_of(messages: Iterable[Message]) -> list[ToolCall]:
-    """Give all calls of a conversation.
+def collect_calls(messages: Iterable[Message]) -> list[ToolCall]:
+    """Return all calls of a conversation.
 
-    >>> calls_of([AssistantMessage("", (ToolCall("now"),))])
+    >>> collect_calls([AssistantMessage("", (ToolCall("now"),))])
     [ToolCall('now', '{}', id=None)]
     """
     return [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
 
 
-def fitting_name(name: str) -> str:
-    """Give the name of a tool with what no provider takes in a name replaced.
+def sanitize_name(name: str) -> str:
+    """Return the name of a tool with all characters replaced that some provider rejects.
 
-    >>> fitting_name("search the web!"), fitting_name("")
+    >>> sanitize_name("search the web!"), sanitize_name("")
     ('search_the_web_', '_')
     """
-    return _UNFIT.sub("_", name[:_LONGEST]) or "_"
+    return _INVALID.sub("_", name[:_MAX_NAME]) or "_"
 
 
-def fitting_arguments(call: ToolCall, deepest: int = _DEEPEST) -> dict[str, Any]:
-    """Give the arguments of a call as an object that can be sent, whatever the model wrote.
+def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, Any]:
+    """Return the arguments of a call as an object that can be sent, whatever the model wrote.
 
-    :param deepest: how many levels of it the provider takes
+    :param deepest: the maximum nesting depth that the provider accepts
 
-    >>> fitting_arguments(ToolCall("now", '{"zone": "CET"}')), fitting_arguments(ToolCall("now", '{"zone": '))
+    >>> sanitize_arguments(ToolCall("now", '{"zone": "CET"}')), sanitize_arguments(ToolCall("now", '{"zone": '))
     ({'zone': 'CET'}, {'unreadable_arguments': '{"zone": '})
     """
     try:
-        value = json.loads(call.json, parse_int=_bounded)
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a surrogate pair
+        value = json.loads(call.json, parse_int=_parse_int)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # raises for NaN and lone surrogates
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict) and _is_shallow(value, deepest):
@@ -109,15 +109,15 @@ def fitting_arguments(call: ToolCall, deepest: int = _DEEPEST) -> dict[str, Any]
     return {UNREADABLE: sendable(call.json)} if call.json.strip() else {}
 
 
-def _bounded(digits: str) -> int:
-    """Give a whole number; refuse one that is too large for a number anywhere but here."""
-    if len(digits) > _LONGEST_NUMBER:
+def _parse_int(digits: str) -> int:
+    """Return an int; raise ``ValueError`` if it has too many digits for other JSON parsers."""
+    if len(digits) > _MAX_DIGITS:
         raise ValueError("the number is too long")
     return int(digits)
 
 
 def _is_shallow(value: Any, deepest: int) -> bool:
-    """Whether a value is not nested so deeply that whoever walks it runs out of stack."""
+    """Return whether a value is nested no deeper than this."""
     level = [value]
     for _ in range(deepest):
         inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list)))

@@ -1,4 +1,4 @@
-"""A blocking exchange with a server, in a thread of its own, which can be cut off from outside."""
+"""Blocking requests in threads, which can be cancelled by shutting down their connection."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from toolsemble.runtime.concurrency import ThreadPerJob
 T = TypeVar("T")
 
 _END = object()
-# A program that is done does not wait for answers that nobody wants any more.
+# Daemon threads: a program can exit without waiting for abandoned requests.
 _THREADS = ThreadPerJob(daemon=True)
 
 
 class Connection(Protocol):
-    """What is cut off: a connection of ``http.client``, or one made like it."""
+    """A connection that can be shut down, such as one of ``http.client``."""
 
     sock: Any
-    """The socket, once there is one."""
+    """The socket; None before the connection is open."""
     user: Exchange | None
-    """The exchange that uses it; it may be another's the next moment."""
+    """The exchange that currently uses it; connections are reused."""
 
 
 class Exchange:
-    """One job in a thread, and the connection that it uses at the moment.
+    """A job in a thread, and the connection that it currently uses.
 
     >>> Exchange().run(lambda: 42)
     42
@@ -40,10 +40,10 @@ class Exchange:
         self._connection: Connection | None = None
         self._socket: Any = None
         self._is_over = False
-        self.is_cut = False
+        self.is_cancelled = False
 
     def run(self, job: Callable[[], T]) -> T:
-        """Give what a job gives; connections that it uses find this exchange by :func:`current_exchange`."""
+        """Return the result of a job; its connections find this exchange by :func:`current_exchange`."""
         before = _current.set(self)
         try:
             return job()
@@ -53,21 +53,21 @@ class Exchange:
                 self._is_over = True
 
     def use(self, connection: Connection) -> None:
-        """Take the connection that is used from now on; refuse it when nobody wants an answer any more."""
+        """Register the connection in use; raise ``ConnectionAbortedError`` if the exchange was cancelled."""
         with self._lock:
-            if self.is_cut:
-                raise ConnectionAbortedError("nobody waits for the answer any more")
+            if self.is_cancelled:
+                raise ConnectionAbortedError("the request was cancelled")
             connection.user = self
-            # A connection lets go of its socket when the answer ends with it, and the answer is still being read.
+            # A connection may drop its socket while the response is still being read from it.
             self._connection, self._socket = connection, connection.sock
 
-    def cut(self) -> None:
-        """End the job by ending its connection: whoever reads from it finds nothing more to read."""
+    def cancel(self) -> None:
+        """Cancel the job by shutting its connection down, so that a pending read returns."""
         with self._lock:
-            self.is_cut = True
+            self.is_cancelled = True
             is_used = not self._is_over and self._connection is not None and self._connection.user is self
         if is_used:
-            # Not closed, as the other thread is reading from it. What is no socket of Python's own ends by itself.
+            # Not closed: the other thread reads from it. TypeError: not one of Python's own sockets.
             with suppress(OSError, TypeError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
@@ -76,7 +76,7 @@ _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def current_exchange() -> Exchange | None:
-    """Give the exchange that this thread works for, if it does.
+    """Return the exchange of this thread, or None.
 
     >>> current_exchange() is None
     True
@@ -84,49 +84,49 @@ def current_exchange() -> Exchange | None:
     return _current.get()
 
 
-async def answered(job: Callable[[], T]) -> T:
-    """Give what a blocking job gives; whoever is cancelled meanwhile does not wait for it.
+async def run_blocking(job: Callable[[], T]) -> T:
+    """Return the result of a blocking job; cancelling does not wait for the job.
 
-    >>> asyncio.run(answered(lambda: 42))
+    >>> asyncio.run(run_blocking(lambda: 42))
     42
     """
     exchange = Exchange()
     try:
         return await asyncio.wrap_future(_THREADS.submit(exchange.run, job))
     finally:
-        exchange.cut()
+        exchange.cancel()
 
 
-async def followed(job: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-    """Give what a blocking generator gives, as it comes; whoever closes this in the middle does not wait for it.
+async def stream_blocking(job: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
+    """Yield the items of a blocking generator as they arrive; closing does not wait for the generator.
 
     >>> async def collect():
-    ...     return [number async for number in followed(lambda: (number for number in (1, 2)))]
+    ...     return [number async for number in stream_blocking(lambda: (number for number in (1, 2)))]
     >>> asyncio.run(collect())
     [1, 2]
     """
     loop, exchange = asyncio.get_running_loop(), Exchange()
     queue: asyncio.Queue[Any] = asyncio.Queue()
 
-    def tell(item: object) -> None:
+    def send(item: object) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, item)
 
-    def follow() -> None:
+    def produce() -> None:
         try:
             with closing(job()) as items:
                 for item in items:
-                    if exchange.is_cut:
+                    if exchange.is_cancelled:
                         return
-                    tell(item)
+                    send(item)
         finally:
-            with suppress(RuntimeError):  # the loop may be closed, and nobody waits there any more
-                tell(_END)
+            with suppress(RuntimeError):  # the loop may be closed
+                send(_END)
 
-    future = asyncio.wrap_future(_THREADS.submit(exchange.run, follow))
+    future = asyncio.wrap_future(_THREADS.submit(exchange.run, produce))
     try:
         while (item := await queue.get()) is not _END:
             yield item
         await future
     finally:
-        exchange.cut()
+        exchange.cancel()
         future.cancel()

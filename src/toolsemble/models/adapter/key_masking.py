@@ -1,4 +1,4 @@
-"""Errors of a provider, without the keys that it repeats."""
+"""Masking of API keys in the errors of a provider."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from toolsemble.errors import ModelError, ToolConfigurationError
-from toolsemble.models.adapter.refusal import masked
+from toolsemble.models.adapter.errors import mask_keys
 from toolsemble.shape import described
 
 _SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
@@ -16,14 +16,14 @@ _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
 
 
 @contextmanager
-def without_keys(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
-    """Raise what goes wrong inside without the keys that it shows, and without what it was made of if that shows one.
+def mask_keys_in_errors(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
+    """Mask keys in exceptions raised inside, and drop the cause and context of an exception if they contain one.
 
-    A provider may repeat a key anywhere: beside an error, inside of an answer, where a number was expected.
+    A provider may repeat a key anywhere: in an error, in an answer, in place of a number.
 
-    :param keys: gives the keys; asked when something goes wrong, and what is no text or empty is none
+    :param keys: returns the keys; called when an exception is raised; values that are not a str, or empty, are ignored
 
-    >>> with without_keys(lambda: ["s3cret"]):
+    >>> with mask_keys_in_errors(lambda: ["s3cret"]):
     ...     raise ModelError("No such key: s3cret")
     Traceback (most recent call last):
     ...
@@ -33,19 +33,19 @@ def without_keys(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
         yield
     except Exception as error:
         found = [key for key in keys() if isinstance(key, str) and key]
-        if not _shows(error, found):
+        if not _contains_key(error, found):
             raise
-        safe = _masked(error, found)
+        safe = _mask(error, found)
         try:
             raise safe from None
         finally:
-            safe.__context__ = None  # which has just been set, and shows the key to whoever looks
+            safe.__context__ = None  # set by the raise statement, and contains the key
 
 
-def keys_in(headers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what stands in headers that carry keys, without the word in front of a key.
+def find_keys(headers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values of headers that carry keys, without an authentication scheme.
 
-    >>> list(keys_in({"Authorization": "Bearer s3cret", "Accept": "text/html"}))
+    >>> list(find_keys({"Authorization": "Bearer s3cret", "Accept": "text/html"}))
     ['s3cret']
     """
     for name, value in headers.items():
@@ -53,8 +53,8 @@ def keys_in(headers: Mapping[str, Any]) -> Iterator[str]:
             yield _SCHEME.sub("", value)
 
 
-def _shows(error: BaseException, keys: list[str]) -> bool:
-    """Whether an exception, or one that it was made of, shows a key; also one that a traceback would leave out."""
+def _contains_key(error: BaseException, keys: list[str]) -> bool:
+    """Return whether an exception, or its causes and contexts (also suppressed ones), contain a key."""
     waiting, seen = [error], set[int]()
     while waiting:
         each = waiting.pop()
@@ -68,10 +68,10 @@ def _shows(error: BaseException, keys: list[str]) -> bool:
     return False
 
 
-def _masked(error: Exception, keys: list[str]) -> Exception:
-    said = masked(described(error), keys)
+def _mask(error: Exception, keys: list[str]) -> Exception:
+    message = mask_keys(described(error), keys)
     if isinstance(error, ToolConfigurationError):
-        return ToolConfigurationError(said)
+        return ToolConfigurationError(message)
     if isinstance(error, ModelError):
-        return ModelError(said, retryable=error.retryable, retry_after=error.retry_after)
-    return ModelError(f"{said} ({type(error).__name__})")
+        return ModelError(message, retryable=error.retryable, retry_after=error.retry_after)
+    return ModelError(f"{message} ({type(error).__name__})")

@@ -1,4 +1,4 @@
-"""Clients whose connections belong to an event loop: one for each loop, closed when the loop ends."""
+"""One client for each event loop, closed when the loop ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Whatever is open has to be referred to from outside of its owner. The garbage collector, which may find the owner in
-# a cycle, would else find the connections in the same moment, and break them off instead of having them closed.
-_OPEN: set[_Hold[Any]] = set()
+# Open clients need a reference from outside of their owner. Otherwise the garbage collector, when it finds the owner in
+# a cycle, would collect the connections with it instead of closing them.
+_OPEN: set[_OpenClient[Any]] = set()
 
 
 class PerLoop(Generic[T]):
-    """Gives a client for the running event loop: the same one until the loop ends, upon which it is closed.
+    """A client for each event loop, created on first use and closed when the loop ends.
 
-    It is closed earlier when nobody refers to this object any more.
+    The clients are closed earlier when this object is garbage collected.
 
     >>> from toolsemble.runtime.concurrency import finish
     >>> class Client:
@@ -35,82 +35,82 @@ class PerLoop(Generic[T]):
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
-        """Take what makes a client; entering it must not wait for anything.
+        """Set the function that creates clients.
 
-        :param make: gives a context whose value is the client, and which closes it; not one made of an async
-            generator, as the loop would close that one by itself, at the same time
+        :param make: returns a context whose value is the client, and which closes it. Entering it must not wait. It
+            must not be based on an async generator, as the loop would close that by itself at the same time
         """
         self._make = make
-        self._holds: dict[asyncio.AbstractEventLoop, _Hold[T]] = {}
+        self._clients: dict[asyncio.AbstractEventLoop, _OpenClient[T]] = {}
 
     async def get(self) -> T:
-        """Give the client of the running loop."""
+        """Return the client of the running loop."""
         loop = asyncio.get_running_loop()
-        hold = self._holds.get(loop)
-        if hold is None or not hold.is_open:
+        opened = self._clients.get(loop)
+        if opened is None or not opened.is_open:
             self._sweep()
-            # Nothing in here waits, so no other task of the loop makes a second one meanwhile.
-            hold = self._holds[loop] = _Hold(loop, self)
-            await hold.begin(self._make())
-        return hold.client
+            # Nothing here waits, so no other task of the loop creates a second one.
+            opened = self._clients[loop] = _OpenClient(loop, self)
+            await opened.open(self._make())
+        return opened.client
 
-    def open(self) -> list[T]:
-        """Return the clients that are open now, of any loop."""
-        return [hold.client for hold in list(self._holds.values()) if hold.is_open]
+    def list_open(self) -> list[T]:
+        """Return the open clients of all loops."""
+        return [opened.client for opened in list(self._clients.values()) if opened.is_open]
 
     def _sweep(self) -> None:
-        """Drop what has ended, and what belongs to loops that were closed without ending their generators."""
+        """Drop closed clients, and those of loops that were closed without ending their generators."""
         for each in [each for each in list(_OPEN) if each.loop.is_closed()]:
             each.release()
-        for loop, hold in list(self._holds.items()):
-            if not hold.is_open:
-                self._holds.pop(loop, None)
+        for loop, opened in list(self._clients.items()):
+            if not opened.is_open:
+                self._clients.pop(loop, None)
 
 
-class _Hold(Generic[T]):
-    """Holds one client open in one loop.
+class _OpenClient(Generic[T]):
+    """A client that is open in a loop.
 
-    By a generator, because a loop closes those that are still open when it ends: there is no other moment at which a
-    library could still await the end of its connections.
+    It is held by an async generator, because a loop closes open ones when it ends. A library has no other moment at
+    which it can await the closing of its connections.
     """
 
     client: T
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: PerLoop[T]) -> None:
         self.loop = loop
-        self._finalizer = weakref.finalize(owner, self._end_soon)
+        self._finalizer = weakref.finalize(owner, self._schedule_close)
 
     @property
     def is_open(self) -> bool:
         """Whether the client can be used."""
         return self in _OPEN
 
-    async def begin(self, context: AbstractAsyncContextManager[T]) -> None:
+    async def open(self, context: AbstractAsyncContextManager[T]) -> None:
         """Open the client."""
         _OPEN.add(self)
-        self._generator = self._held(context)
+        self._generator = self._hold_open(context)
         self.client = await anext(self._generator)
 
     def release(self) -> None:
-        """Forget the client, which is closed, or cannot be any more."""
+        """Forget the client, which is closed or can no longer be closed."""
         _OPEN.discard(self)
         self._finalizer.detach()
 
-    async def _held(self, context: AbstractAsyncContextManager[T]) -> AsyncGenerator[T, None]:
+    async def _hold_open(self, context: AbstractAsyncContextManager[T]) -> AsyncGenerator[T, None]:
         try:
             async with context as client:
                 yield client
         finally:
             self.release()
 
-    def _end_soon(self) -> None:
-        """Have the loop close the client of an owner that is gone; called in any thread."""
-        with suppress(RuntimeError):  # from a loop that is closed
-            self.loop.call_soon_threadsafe(self._end)
+    def _schedule_close(self) -> None:
+        """Schedule the closing of the client after its owner is gone; called in any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._start_closing)
 
-    def _end(self) -> None:
-        self._ending = self.loop.create_task(self._ended())
+    def _start_closing(self) -> None:
+        self._closing = self.loop.create_task(self._close())
 
-    async def _ended(self) -> None:
-        # Not the generator's own coroutine: cancelled before it began, that one would leave the generator unusable.
+    async def _close(self) -> None:
+        # Not a task of aclose() itself: cancelled before its start, it would leave the generator unusable.
         await self._generator.aclose()

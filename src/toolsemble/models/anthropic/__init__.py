@@ -1,1 +1,1 @@
-"""Models of Anthropic."""
+"""The models of Anthropic."""

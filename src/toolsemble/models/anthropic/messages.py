@@ -1,4 +1,4 @@
-"""A conversation, as Anthropic takes it."""
+"""Conversations in Anthropic's format."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, calls_of, fitting_arguments, fitting_name
-from toolsemble.models.adapter.kept import Block, restored
+from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.anthropic import write_prompt, write_reply
 from toolsemble.shape import sendable
 
 PROVIDER = "anthropic"
-"""The key under which a message's details are Anthropic's."""
+"""The key of Anthropic's details in a message."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def written_system(messages: Iterable[Message]) -> list[Block]:
-    """Give what the model is told of itself, wherever it stands in the conversation: there is one place for it.
+def write_system(messages: Iterable[Message]) -> list[Block]:
+    """Return the system messages, from anywhere in the conversation, as blocks.
 
-    >>> written_system([SystemMessage("You are brief.")])
+    >>> write_system([SystemMessage("You are brief.")])
     [{'type': 'text', 'text': 'You are brief.'}]
     """
     texts = (message.text for message in messages if isinstance(message, SystemMessage))
     return [block for text in texts for block in write_prompt(sendable(text))]
 
 
-def written_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Give the conversation: the replies to the calls of one message all in the next one, nobody speaking twice.
+def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the conversation; consecutive messages of one role are merged, including the replies to calls.
 
-    >>> written_messages([UserMessage("hello"), UserMessage("there?")])
+    >>> write_messages([UserMessage("hello"), UserMessage("there?")])
     [{'role': 'user', 'content': [{'type': 'text', 'text': 'hello'}, {'type': 'text', 'text': 'there?'}]}]
     """
     ids = CallIds(messages, _ID, "call_{}".format)
     written: list[dict[str, Any]] = []
     for message in messages:
-        role, blocks = _said(message, ids)
+        role, blocks = _write_message(message, ids)
         if written and written[-1]["role"] == role:
             written[-1]["content"] += blocks
         elif blocks:
@@ -46,24 +46,25 @@ def written_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return written
 
 
-def called_names(messages: Iterable[Message]) -> list[str]:
-    """Give the names of the tools that were called, each once.
+def collect_called_names(messages: Iterable[Message]) -> list[str]:
+    """Return the names of the called tools, without duplicates.
 
-    >>> called_names([AssistantMessage("", (ToolCall("now"), ToolCall("now")))])
+    >>> collect_called_names([AssistantMessage("", (ToolCall("now"), ToolCall("now")))])
     ['now']
     """
-    return list(dict.fromkeys(fitting_name(call.name) for call in calls_of(messages)))
+    return list(dict.fromkeys(sanitize_name(call.name) for call in collect_calls(messages)))
 
 
-def _said(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
+def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
-        return "assistant", restored(PROVIDER, message, [_use(call, ids.of_call(call)) for call in message.calls])
+        calls = [_write_call(call, ids.assign(call)) for call in message.calls]
+        return "assistant", restore_blocks(PROVIDER, message, calls)
     if isinstance(message, ToolMessage):
-        return "user", [{**write_reply(message.reply), "tool_use_id": ids.of_reply(message.call)}]
+        return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):
         return "user", write_prompt(sendable(message.text), message.images)
-    return "user", []  # said elsewhere
+    return "user", []  # in write_system
 
 
-def _use(call: ToolCall, id: str) -> Block:
-    return {"type": "tool_use", "id": id, "name": fitting_name(call.name), "input": fitting_arguments(call)}
+def _write_call(call: ToolCall, id: str) -> Block:
+    return {"type": "tool_use", "id": id, "name": sanitize_name(call.name), "input": sanitize_arguments(call)}

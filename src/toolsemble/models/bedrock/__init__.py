@@ -1,1 +1,1 @@
-"""Models of Amazon Bedrock."""
+"""The models of Amazon Bedrock."""

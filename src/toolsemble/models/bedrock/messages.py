@@ -1,4 +1,4 @@
-"""A conversation, as Bedrock's Converse takes it."""
+"""Conversations in the format of Bedrock's Converse API."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, calls_of, fitting_arguments, fitting_name
-from toolsemble.models.adapter.kept import Block, restored
-from toolsemble.models.adapter.misuse import held_to
+from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.checks import require_strict_schema
+from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
@@ -19,46 +19,46 @@ from toolsemble.shape import sendable
 from toolsemble.specification import ToolSpecification
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-_BEGINNING = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
+_FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
 
 
-def owner(model: str) -> str:
-    """Give the key under which a message's details are this model's: another one cannot check what this one signed.
+def details_key(model: str) -> str:
+    """Return the key of a model's details in a message; other models cannot verify its signatures.
 
-    >>> owner("amazon.nova-lite-v1:0")
+    >>> details_key("amazon.nova-lite-v1:0")
     'bedrock:amazon.nova-lite-v1:0'
     """
     return f"bedrock:{model}"
 
 
-def written_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
-    """Give the arguments of ``converse`` and ``converse_stream``; what the user says about them comes last.
+def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the arguments of ``converse`` and ``converse_stream``; the user's settings take precedence.
 
-    >>> written_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
+    >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
     {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
     """
-    said = (message.text for message in request.messages if isinstance(message, SystemMessage))
+    system = (message.text for message in request.messages if isinstance(message, SystemMessage))
     parts = {
         "modelId": model,
-        "messages": written_messages(request.messages, model),
-        "system": [block for text in said for block in write_prompt(sendable(text))],
+        "messages": write_messages(request.messages, model),
+        "system": [block for text in system for block in write_prompt(sendable(text))],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
     }
     arguments: dict[str, Any] = {name: part for name, part in parts.items() if part or name == "messages"}
     for name, value in request.settings.items():
-        merges = isinstance(arguments.get(name), Mapping) and isinstance(value, Mapping)
-        arguments[name] = {**arguments[name], **value} if merges else value
+        is_merged = isinstance(arguments.get(name), Mapping) and isinstance(value, Mapping)
+        arguments[name] = {**arguments[name], **value} if is_merged else value
     return arguments
 
 
 def _tool_config(request: ChatRequest) -> dict[str, Any]:
-    """Give the tools; naming none is the one way to forbid them, and a conversation with calls must name some."""
-    used = dict.fromkeys(fitting_name(call.name) for call in calls_of(request.messages))
+    """Return the tools; listing none is the only way to forbid them, but a conversation with calls needs some."""
+    used = dict.fromkeys(sanitize_name(call.name) for call in collect_calls(request.messages))
     if request.tool_choice == "none" and not used:
         return {}
-    gone = [ToolSpecification(name, "Not available any more") for name in used]
-    tools = write_tools(request.specifications or gone)
+    removed = [ToolSpecification(name, "Not available any more") for name in used]
+    tools = write_tools(request.specifications or removed)
     choice: dict[str, Any] = {"toolChoice": {"any": {}}} if request.tool_choice == "required" else {}
     return {"tools": tools, **choice} if tools else {}
 
@@ -66,50 +66,50 @@ def _tool_config(request: ChatRequest) -> dict[str, Any]:
 def _answer_format(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     if schema is None:
         return {}
-    strict = held_to(schema, adapt, "Bedrock", "BedrockModel")
+    strict = require_strict_schema(schema, adapt, "Bedrock", "BedrockModel")
     structure = {"jsonSchema": {"name": "answer", "schema": json.dumps(strict)}}
     return {"textFormat": {"type": "json_schema", "structure": structure}}
 
 
-def written_messages(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
-    """Give the conversation: users and the model in turns, a user first.
+def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
+    """Return the conversation: user and model alternate, the user first.
 
-    >>> written_messages([UserMessage("hi"), UserMessage("there")], "amazon.nova-lite-v1:0")
+    >>> write_messages([UserMessage("hi"), UserMessage("there")], "amazon.nova-lite-v1:0")
     [{'role': 'user', 'content': [{'text': 'hi'}, {'text': 'there'}]}]
     """
     ids = CallIds(messages, _ID, "call_{}".format)
     turns: list[dict[str, Any]] = []
     for message in messages:
-        role, content = _said(message, ids, model)
+        role, content = _write_message(message, ids, model)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += content
         elif content:
             turns.append({"role": role, "content": content})
-    return [_BEGINNING, *turns] if turns and turns[0]["role"] == "assistant" else turns
+    return [_FIRST_TURN, *turns] if turns and turns[0]["role"] == "assistant" else turns
 
 
-def _said(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
+def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
-        calls = [_use(call, ids.of_call(call)) for call in message.calls]
-        return "assistant", [_block(block) for block in restored(owner(model), message, calls)]
+        calls = [_write_call(call, ids.assign(call)) for call in message.calls]
+        return "assistant", [_write_block(block) for block in restore_blocks(details_key(model), message, calls)]
     if isinstance(message, ToolMessage):
         result = write_reply(message.reply)["toolResult"]
-        return "user", [{"toolResult": {**result, "toolUseId": ids.of_reply(message.call)}}]
+        return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
     if isinstance(message, UserMessage):
         return "user", write_prompt(sendable(message.text), message.images)
-    return "user", []  # said elsewhere
+    return "user", []  # in write_arguments
 
 
-def _use(call: ToolCall, id: str) -> Block:
-    use = {"toolUseId": id, "name": fitting_name(call.name), "input": fitting_arguments(call)}
+def _write_call(call: ToolCall, id: str) -> Block:
+    use = {"toolUseId": id, "name": sanitize_name(call.name), "input": sanitize_arguments(call)}
     return {"type": "tool_use", "toolUse": use}
 
 
-def _block(block: Block) -> dict[str, Any]:
-    """Give a block of what was kept as Bedrock takes it."""
-    said = {name: value for name, value in block.items() if name != "type"}
+def _write_block(block: Block) -> dict[str, Any]:
+    """Return a stored block in Bedrock's format."""
+    fields = {name: value for name, value in block.items() if name != "type"}
     if block["type"] != "reasoning":
-        return said
-    if "redactedContent" in said:
-        said["redactedContent"] = base64.b64decode(said["redactedContent"])
-    return {"reasoningContent": said}
+        return fields
+    if "redactedContent" in fields:
+        fields["redactedContent"] = base64.b64decode(fields["redactedContent"])
+    return {"reasoningContent": fields}

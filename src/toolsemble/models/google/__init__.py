@@ -1,1 +1,1 @@
-"""Models of Google."""
+"""The models of Google."""

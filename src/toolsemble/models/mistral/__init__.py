@@ -1,1 +1,1 @@
-"""Models of Mistral."""
+"""The models of Mistral."""

@@ -1,4 +1,4 @@
-"""A conversation, as Mistral takes it."""
+"""Conversations in Mistral's format."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, fitting_arguments, fitting_name
-from toolsemble.models.adapter.kept import restored
+from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.details import restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.mistral import write_prompt, write_reply
 from toolsemble.shape import sendable
 
 PROVIDER = "mistral"
-"""The key under which a message's details are Mistral's."""
+"""The key of Mistral's details in a message."""
 
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
-# Mistral refuses a person who speaks right after a tool: the model has to have its say in between.
+# Mistral rejects a user message right after a tool message; a message of the model must be in between.
 _BRIDGE = {"role": "assistant", "content": "OK."}
 
 
-def written_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Give the conversation; what the model is told of itself comes first, the only place where Mistral takes it.
+def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the conversation; system messages come first, the only position that Mistral accepts.
 
-    >>> written_messages([UserMessage("hello"), SystemMessage("You are brief.")])
+    >>> write_messages([UserMessage("hello"), SystemMessage("You are brief.")])
     [{'role': 'system', 'content': 'You are brief.'}, {'role': 'user', 'content': 'hello'}]
     """
     ids = CallIds(messages, _ID, "call{:05d}".format)
@@ -33,27 +33,27 @@ def written_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     system = sendable("\n\n".join(text for text in texts if text.strip()))
     written: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in messages:
-        for said in _said(message, ids):
-            if said["role"] == "user" and written and written[-1]["role"] == "tool":
+        for each in _write_message(message, ids):
+            if each["role"] == "user" and written and written[-1]["role"] == "tool":
                 written.append(_BRIDGE)
-            written.append(said)
+            written.append(each)
     return written
 
 
-def _said(message: Message, ids: CallIds) -> list[dict[str, Any]]:
-    """Give what is said in a message: one thing, or nothing."""
+def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
+    """Return a message in Mistral's format: a list of one, or empty."""
     if isinstance(message, AssistantMessage):
-        return _assistant(message, [_call(call, ids.of_call(call)) for call in message.calls])
+        return _write_assistant(message, [_write_call(call, ids.assign(call)) for call in message.calls])
     if isinstance(message, ToolMessage):
-        own = {"tool_call_id": ids.of_reply(message.call), "name": fitting_name(message.call.name)}
+        own = {"tool_call_id": ids.take(message.call), "name": sanitize_name(message.call.name)}
         return [{**write_reply(message.reply), **own}]
     if isinstance(message, UserMessage):
         return [{"role": "user", "content": write_prompt(sendable(message.text), message.images)}]
     return []
 
 
-def _assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    blocks = restored(PROVIDER, message, [])
+def _write_assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    blocks = restore_blocks(PROVIDER, message, [])
     plain = all(block["type"] == "text" for block in blocks)
     content = "".join(block["text"] for block in blocks) if plain else blocks
     if not content and not calls:
@@ -61,6 +61,6 @@ def _assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[d
     return [{"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}]
 
 
-def _call(call: ToolCall, id: str) -> dict[str, Any]:
-    arguments = json.dumps(fitting_arguments(call), ensure_ascii=False, separators=(",", ":"))
-    return {"id": id, "function": {"name": fitting_name(call.name), "arguments": arguments}}
+def _write_call(call: ToolCall, id: str) -> dict[str, Any]:
+    arguments = json.dumps(sanitize_arguments(call), ensure_ascii=False, separators=(",", ":"))
+    return {"id": id, "function": {"name": sanitize_name(call.name), "arguments": arguments}}

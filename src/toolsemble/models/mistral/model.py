@@ -1,4 +1,4 @@
-"""Mistral's models."""
+"""The model of Mistral."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from contextlib import aclosing, contextmanager
 from typing import Any, NamedTuple
 
 from toolsemble.errors import ModelError, ToolConfigurationError
-from toolsemble.models.adapter.failure import retry_after, worth_retrying
-from toolsemble.models.adapter.key_masking import without_keys
-from toolsemble.models.adapter.misuse import held_to, name_after
+from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
+from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, unreadable_error
+from toolsemble.models.adapter.key_masking import mask_keys_in_errors
 from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.models.adapter.refusal import broken, cut_off, shown, unreadable
+from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
-from toolsemble.models.mistral.messages import written_messages
-from toolsemble.models.mistral.reply import Reading
-from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
+from toolsemble.models.mistral.messages import write_messages
+from toolsemble.models.mistral.reply import ReplyReader
+from toolsemble.models.reply_limit import MAX_REPLY, find_too_long, limit_responses
 from toolsemble.providers.mistral import adapt, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import required
 
 TIMEOUT = 300.0
-"""How many seconds may pass without a sign of life: as many as Mistral's own package allows."""
+"""The default seconds to wait for data, the same as in Mistral's package."""
 
 _KEY = "set MISTRAL_API_KEY, or pass api_key="
 _CHOICES = {"required": "any", "none": "none"}
@@ -32,8 +32,8 @@ _SUCCESS = 200
 _UNAUTHORIZED = 401
 
 
-class _Opened(NamedTuple):
-    """A client with its connections, which the package does not close when it was given them."""
+class _Client(NamedTuple):
+    """A client and its connections, which the package does not close if it did not create them."""
 
     client: Any
     connections: Any
@@ -45,13 +45,13 @@ class _Opened(NamedTuple):
         await self.connections.aclose()
 
 
-def named(provider: str, rest: str) -> ChatModel:
-    """Give the model of a name such as ``mistral:mistral-large-latest``."""
-    return MistralModel(name_after(provider, rest, "mistral-large-latest"))
+def model_from_name(provider: str, rest: str) -> ChatModel:
+    """Return the model of a name such as ``mistral:mistral-large-latest``."""
+    return MistralModel(require_model_name(provider, rest, "mistral-large-latest"))
 
 
 class MistralModel:
-    """Asks a model by Mistral's chat completions, through the official package (extra ``mistral``).
+    """A model of Mistral, used through the official package (extra ``mistral``).
 
     >>> MistralModel("mistral-large-latest", api_key="...")
     MistralModel('mistral-large-latest')
@@ -68,17 +68,16 @@ class MistralModel:
         max_reply: int = MAX_REPLY,
         client: Any = None,
     ) -> None:
-        """Say which model, and how it is reached; refuse to go without a key where one is needed.
+        """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
 
         :param name: the model's name
-        :param api_key: the key; without one, what the official package finds: MISTRAL_API_KEY, or a token's file
-        :param base_url: another server than Mistral's; its path ends before ``/v1/chat/completions``
-        :param timeout: how many seconds may pass without a sign of life; 300, or what the client says
-        :param native_output: whether answers of a declared type are asked for by ``response_format``, not by a tool;
-            Mistral does not promise that it goes together with tools, so this is for agents that have none
-        :param max_reply: how many bytes the server may send for one reply; of a client of your own, how many characters
-        :param client: a ``Mistral`` in place of key and address; it belongs to one event loop, and whoever made it
-            closes it
+        :param api_key: the key; by default the official package looks for MISTRAL_API_KEY or a token file
+        :param base_url: the address of another server, without ``/v1/chat/completions``
+        :param timeout: seconds to wait for data; by default 300, or the client's
+        :param native_output: whether typed answers use ``response_format`` instead of a tool; for agents without tools,
+            as Mistral does not guarantee that both work together
+        :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
+        :param client: a ``Mistral`` instead of key and address; it is bound to one event loop; its creator closes it
         """
         self._sdk: Any = required("mistralai.client", extra="mistral", user="MistralModel")
         self._errors: Any = required("mistralai.client.errors", extra="mistral", user="MistralModel")
@@ -97,48 +96,48 @@ class MistralModel:
         self._timing = {} if seconds is None else {"timeout_ms": round(seconds * 1000)}
         self._given = client
         self._address = {"api_key": api_key, "server_url": base_url}
-        # To read the certificates takes far longer than all the rest of making a client; any loop can use them.
+        # Loading the certificates is the slowest part of creating a client, and any loop can use them.
         self._certificates = None if client is not None else self._http.create_ssl_context()
-        self._clients = PerLoop(self._made)
+        self._clients = PerLoop(self._create_client)
 
     def __repr__(self) -> str:
         return f"MistralModel({self.name!r})"
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Give the model's whole reply."""
-        client, reading, assembly = self._given or await self._clients.get(), Reading(), Assembly(self.max_reply)
-        with without_keys(self._keys), self._told():
-            for chunk in reading.part(await self._completed(client, self._arguments(request))):
+        """Return the whole reply."""
+        client, reader, assembly = self._given or await self._clients.get(), ReplyReader(), Assembly(self.max_reply)
+        with mask_keys_in_errors(self._keys), self._translate_errors():
+            for chunk in reader.read(await self._complete(client, self._arguments(request))):
                 assembly.add(chunk)
-        if not reading.is_complete:
-            raise ModelError("Mistral's answer has nothing in it; is base_url right?", retryable=True)
-        assembly.add(reading.end())
+        if not reader.is_complete:
+            raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
+        assembly.add(reader.finish())
         return assembly.reply()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Give the model's reply as it comes."""
-        client, reading = self._given or await self._clients.get(), Reading()
-        with without_keys(self._keys), self._told():
-            async with aclosing(self._streamed(client, self._arguments(request))) as events:
+        """Yield the reply in chunks as they arrive."""
+        client, reader = self._given or await self._clients.get(), ReplyReader()
+        with mask_keys_in_errors(self._keys), self._translate_errors():
+            async with aclosing(self._stream(client, self._arguments(request))) as events:
                 async for event in events:
-                    for chunk in reading.part(event):
+                    for chunk in reader.read(event):
                         yield chunk
-        if not reading.is_complete:
-            raise cut_off("Mistral")
-        yield reading.end()
+        if not reader.is_complete:
+            raise cut_off_error("Mistral")
+        yield reader.finish()
 
-    async def _completed(self, client: Any, arguments: dict[str, Any]) -> Any:
+    async def _complete(self, client: Any, arguments: dict[str, Any]) -> Any:
         try:
             return await client.chat.complete_async(**arguments)
         except self._errors.ResponseValidationError as error:
             if error.status_code != _SUCCESS:
                 raise
-            return json.loads(error.body)  # what the package refuses, such as a list of arguments, is the model's doing
+            return json.loads(error.body)  # the package rejects malformed calls of a model, such as a list of arguments
 
-    async def _streamed(self, client: Any, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """Give the chunks of a stream as dicts.
+    async def _stream(self, client: Any, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Yield the chunks of a stream as dicts.
 
-        Not as the package's objects: it breaks the stream off at further pieces of a call that do not repeat its name.
+        The package's own objects fail at pieces of a call that do not repeat its name.
         """
         async with await client.chat.stream_async(**arguments) as stream:
             events = self._events.EventStreamAsync(stream.response, json.loads, sentinel="[DONE]", client_ref=stream)
@@ -146,11 +145,12 @@ class MistralModel:
                 async for event in generator:
                     data = field(event, "data")
                     if field(data, "choices") is None:
-                        raise ModelError(f"Mistral broke its answer off: {self._shown(data)}", retryable=True)
+                        message = f"Mistral ended the answer with an error: {self._quote_error(data)}"
+                        raise ModelError(message, retryable=True)
                     yield data
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
-        """Give the arguments of the package's own function."""
+        """Return the arguments of the package's method."""
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
         tools = [*write_tools(request.specifications), *settings.get("tools", ())]
         choice = _CHOICES.get(request.tool_choice)
@@ -161,58 +161,58 @@ class MistralModel:
             **({"tools": tools} if tools else {}),
             **({"tool_choice": choice} if tools and choice else {}),
             **self._format(request),
-            "messages": written_messages(request.messages),
-            "retries": None,  # the agent's own are enough
+            "messages": write_messages(request.messages),
+            "retries": None,  # the agent retries
         }
 
     def _format(self, request: ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        schema = held_to(request.output_schema, adapt, "Mistral", "MistralModel")
-        named = {"name": "answer", "schema": schema, "strict": True}
-        return {"response_format": {"type": "json_schema", "json_schema": named}}
+        schema = require_strict_schema(request.output_schema, adapt, "Mistral", "MistralModel")
+        answer = {"name": "answer", "schema": schema, "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": answer}}
 
-    def _made(self) -> _Opened:
+    def _create_client(self) -> _Client:
         settings = {"follow_redirects": True, "verify": self._certificates}
-        # The package makes a second one, for sync code, unless it is given it; nobody uses it.
+        # Without a sync client the package would create one, which is not needed.
         clients = {"client": self._http.Client(**settings), "async_client": self._http.AsyncClient(**settings)}
         limit_responses(clients["async_client"], self.max_reply)
-        return _Opened(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
+        return _Client(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
 
     def _keys(self) -> list[str | None]:
         return [self._key]
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Raise what goes wrong inside as an error of the model's."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise errors of the package as a ``ModelError``."""
         try:
             yield
         except self._errors.MistralError as error:
-            raise too_long(error) or self._refused(error) from error
+            raise find_too_long(error) or self._status_error(error) from error
         except (self._http.HTTPError, self._errors.NoResponseError) as error:
-            raise too_long(error) or broken("Mistral", error, [self._key]) from error
+            raise find_too_long(error) or connection_error("Mistral", error, [self._key]) from error
         except self._http.StreamError as error:
-            # What the package stumbles over when a request for a stream is refused with nothing in the body.
-            raise ModelError("Mistral refused the request without a word", retryable=True) from error
+            # Raised by the package when a request for a stream is rejected with an empty body.
+            raise ModelError("Mistral refused the request without a reason", retryable=True) from error
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable("Mistral", error) from error
+            raise unreadable_error("Mistral", error) from error
 
-    def _refused(self, error: Any) -> ModelError:
+    def _status_error(self, error: Any) -> ModelError:
         try:
             body = json.loads(error.body)
         except ValueError:
             body = error.body
         hint = f"; {_KEY}" if error.status_code == _UNAUTHORIZED else ""
         return ModelError(
-            f"Mistral refused the request ({error.status_code}): {self._shown(body)}{hint}",
-            retryable=worth_retrying(error.status_code),
-            retry_after=retry_after(error.headers),
+            f"Mistral refused the request ({error.status_code}): {self._quote_error(body)}{hint}",
+            retryable=is_retryable(error.status_code),
+            retry_after=parse_retry_after(error.headers),
         )
 
-    def _shown(self, body: object) -> str:
-        """Give what Mistral says about an error, which it does in several shapes."""
-        said = body
-        while (inner := field(said, "message", "detail", "error")) is not None:
-            said = inner
-        words = said if isinstance(said, str) else json.dumps(said, default=str)
-        return shown(words or "no reason is given", [self._key])
+    def _quote_error(self, body: object) -> str:
+        """Return the message of an error, which has several formats."""
+        message = body
+        while (inner := field(message, "message", "detail", "error")) is not None:
+            message = inner
+        text = message if isinstance(message, str) else json.dumps(message, default=str)
+        return quote(text or "no reason is given", [self._key])

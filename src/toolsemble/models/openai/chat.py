@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: how they are asked for, and how they are read, as a whole or in pieces."""
+"""OpenAI's chat completions: the parameters of a request, and the reader of whole and streamed replies."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from toolsemble.models.chat import (
     TextDelta,
 )
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.models.openai.failure import refusal_of
+from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
-    addressed,
-    addressed_reply,
-    answer_format,
-    listed,
-    offered,
-    plain,
-    silence,
-    text_of,
-    usage_of,
+    as_list,
+    explain_empty,
+    join_text,
+    pair_with_calls,
+    read_usage,
+    replace_call,
+    to_json_values,
+    write_answer_format,
+    write_tool_parameters,
 )
 from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
 from toolsemble.shape import sendable
 
-_LONGEST_ID = 40
+_MAX_ID = 40
 _REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "tool_calls": "calls",
@@ -43,42 +43,42 @@ _REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "refusal",
 }
-# What servers beside OpenAI want back, so that a model can go on with its thoughts.
-_THOUGHTS = ("reasoning_content", "reasoning_details")
+# Reasoning that servers other than OpenAI need back.
+_REASONING = ("reasoning_content", "reasoning_details")
 
 
-def endpoint(client: Any) -> Any:
-    """Give the method of an SDK's client that asks for a completion."""
+def get_endpoint(client: Any) -> Any:
+    """Return the method of an SDK's client that creates a completion."""
     return client.chat.completions.create
 
 
-def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:
-    """Give what is sent for a request, without the model and the user's own settings.
+def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:
+    """Return the parameters of a request, without the model and the user's settings.
 
-    >>> parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
+    >>> write_parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'messages': [{'role': 'user', 'content': 'hello'}]}
     """
-    pairs = addressed(request.messages, _LONGEST_ID)
-    said = [_message(message, calls, origin) for message, calls in pairs if not _is_empty(message)]
-    sent: dict[str, Any] = {"messages": said, **offered(request, "chat")}
+    pairs = pair_with_calls(request.messages, _MAX_ID)
+    messages = [_write_message(message, calls, origin) for message, calls in pairs if not _is_empty(message)]
+    sent: dict[str, Any] = {"messages": messages, **write_tool_parameters(request, "chat")}
     if request.output_schema is not None:
-        sent["response_format"] = {"type": "json_schema", "json_schema": answer_format(request.output_schema)}
+        sent["response_format"] = {"type": "json_schema", "json_schema": write_answer_format(request.output_schema)}
     if streamed:
         sent["stream_options"] = {"include_usage": True}
     return sent
 
 
 def _is_empty(message: Message) -> bool:
-    """Whether a model said nothing at all, which many servers refuse to hear of."""
+    """Return whether a message of the model is empty, which many servers reject."""
     return isinstance(message, AssistantMessage) and not message.text and not message.calls
 
 
-def _message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, Any]:
+def _write_message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
-        written = write_reply(addressed_reply(message.reply, calls[0]))
+        written = write_reply(replace_call(message.reply, calls[0]))
         return {**written, "content": sendable(written["content"])}
     if isinstance(message, AssistantMessage):
-        return _assistant(message, calls, origin)
+        return _write_assistant(message, calls, origin)
     if isinstance(message, UserMessage) and message.images:
         text = [{"type": "text", "text": sendable(message.text)}] if message.text else []
         images = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
@@ -86,20 +86,20 @@ def _message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, 
     return {"role": message.role, "content": sendable(message.text)}
 
 
-def _assistant(message: AssistantMessage, calls: list[ToolCall], origin: str) -> dict[str, Any]:
+def _write_assistant(message: AssistantMessage, calls: list[ToolCall], origin: str) -> dict[str, Any]:
     own = (message.details or {}).get(origin)
-    thoughts = {name: own[name] for name in _THOUGHTS if name in own} if isinstance(own, Mapping) else {}
+    reasoning = {name: own[name] for name in _REASONING if name in own} if isinstance(own, Mapping) else {}
     text = sendable(message.text)
     written = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.json}} for call in calls
     ]
-    # Only beside calls may the text be missing.
+    # The text may be missing only beside calls.
     content = (text or None) if calls else text
-    return {"role": "assistant", "content": content, **({"tool_calls": written} if calls else {}), **thoughts}
+    return {"role": "assistant", "content": content, **({"tool_calls": written} if calls else {}), **reasoning}
 
 
 class _Call:
-    """A call whose name may come after its beginning, as some servers do it."""
+    """A streamed call; some servers send its name after other parts of it."""
 
     def __init__(self, index: int, id: str | None) -> None:
         self.index = index
@@ -107,25 +107,25 @@ class _Call:
         self.name = ""
         self._early: list[str] = []
 
-    def named(self, name: str) -> Iterator[Chunk]:
-        """Begin, once there is a name."""
+    def set_name(self, name: str) -> Iterator[Chunk]:
+        """Set the name; yield the start of the call and the arguments received so far."""
         self.name = name
         yield CallDelta(self.index, name, self.id)
         yield from (ArgumentsDelta(self.index, piece) for piece in self._early)
 
-    def argued(self, piece: str) -> Iterator[Chunk]:
-        """Take a piece of the arguments."""
+    def add_arguments(self, piece: str) -> Iterator[Chunk]:
+        """Add a piece of the arguments; yield it if the call has started."""
         if self.name:
             yield ArgumentsDelta(self.index, piece)
         else:
             self._early.append(piece)
 
 
-class Pieces:
-    """Reads a completion: piece by piece, or the whole as one piece.
+class ReplyReader:
+    """A reader of completions, streamed or whole.
 
-    Servers that speak OpenAI's format differ in what they leave out, and none of it is needed here: ids, indices,
-    names after the first piece, numbers of tokens, the reason for the end of a call.
+    Compatible servers omit different fields, all of which are optional here: ids, indices, names after the first
+    piece, token counts, the finish reason of calls.
     """
 
     def __init__(self, label: str, origin: str, *, streamed: bool) -> None:
@@ -135,38 +135,38 @@ class Pieces:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._thoughts: list[str] = []
+        self._reasoning: list[str] = []
         self._signed: list[Any] = []
         self._usage = NO_TOKENS
         self._reason: str | None = None
-        self._spoke = self._refused = self._answered = False
+        self._has_text = self._refused = self._answered = False
 
-    def taken(self, piece: object) -> Iterator[Chunk]:
-        """Give what a piece adds."""
+    def read(self, piece: object) -> Iterator[Chunk]:
+        """Yield the chunks of a piece, or of a whole completion."""
         if field(piece, "error"):
-            raise refusal_of(field(piece, "error"), self._label)
+            raise error_from_body(field(piece, "error"), self._label)
         usage = field(piece, "usage")
-        self._usage = self._usage if usage is None else usage_of(usage)
-        for choice in listed(field(piece, "choices")):
+        self._usage = self._usage if usage is None else read_usage(usage)
+        for choice in as_list(field(piece, "choices")):
             if field(choice, "index"):
-                continue  # a further answer to the same question, which nobody asked for
+                continue  # an alternative answer, which was not requested
             self._answered = True
             reason = field(choice, "finish_reason")
             self._reason = str(reason) if reason else self._reason
-            yield from self._said(field(choice, "delta", "message"))
+            yield from self._read_delta(field(choice, "delta", "message"))
 
-    def ended(self) -> Iterator[Chunk]:
-        """Give what remains to be said at the end, or raise what is wrong with it."""
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the remaining chunks; raise a ``ModelError`` if the reply is incomplete or empty."""
         if not self._answered:
             raise ModelError(f"{self._label} answered without any choices", retryable=self._streamed)
         if self._streamed and self._reason is None:
             raise ModelError(f"{self._label} stopped in the middle of the answer", retryable=True)
         for call in self._calls:
             if not call.name:
-                yield from call.named("")  # whoever looks for the tool will tell the model that there is none
+                yield from call.set_name("")  # the model is told later that there is no such tool
         reason = self._stop_reason()
-        if not self._calls and not self._spoke and reason in {"length", "refusal"}:
-            raise ModelError(silence(self._label, reason))
+        if not self._calls and not self._has_text and reason in {"length", "refusal"}:
+            raise ModelError(explain_empty(self._label, reason))
         yield StreamEnd(self._usage, reason, self._details())
 
     def _stop_reason(self) -> StopReason:
@@ -175,29 +175,30 @@ class Pieces:
             return "refusal"
         return "calls" if self._calls and reason in {"stop", "other"} else reason
 
-    def _said(self, delta: object) -> Iterator[Chunk]:
-        for name, text in (("content", text_of(field(delta, "content"))), ("refusal", field(delta, "refusal"))):
+    def _read_delta(self, delta: object) -> Iterator[Chunk]:
+        for name, text in (("content", join_text(field(delta, "content"))), ("refusal", field(delta, "refusal"))):
             if isinstance(text, str) and text:
-                self._spoke = True
+                self._has_text = True
                 self._refused = self._refused or name == "refusal"
                 yield TextDelta(text)
-        for call in listed(field(delta, "tool_calls")):
-            yield from self._called(call)
-        self._think(delta)
+        for call in as_list(field(delta, "tool_calls")):
+            yield from self._read_call(call)
+        self._store_reasoning(delta)
 
-    def _called(self, piece: object) -> Iterator[Chunk]:
+    def _read_call(self, piece: object) -> Iterator[Chunk]:
         function, own = field(piece, "function", "custom"), field(piece, "id")
         name, arguments = str(field(function, "name") or ""), field(function, "arguments", "input")
-        call = self._call(field(piece, "index"), None if own is None else str(own), name)
+        call = self._find_or_create_call(field(piece, "index"), None if own is None else str(own), name)
         if name and not call.name:
-            yield from call.named(name)
+            yield from call.set_name(name)
         if arguments:
-            yield from call.argued(arguments if isinstance(arguments, str) else json.dumps(plain(arguments)))
+            text = arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments))
+            yield from call.add_arguments(text)
 
-    def _call(self, index: object, id: str | None, name: str) -> _Call:
-        """Give the call that a piece belongs to, be it a new one."""
+    def _find_or_create_call(self, index: object, id: str | None, name: str) -> _Call:
+        """Return the call of a piece; create it if it is new."""
         place = index if isinstance(index, int) else None
-        call = self._continued(place, id, name) if self._streamed else None
+        call = self._find_call(place, id, name) if self._streamed else None
         if call is None:
             call = _Call(len(self._calls), id or None)
             self._calls.append(call)
@@ -207,29 +208,29 @@ class Pieces:
             self._by_id[id] = call
         return call
 
-    def _continued(self, index: int | None, id: str | None, name: str) -> _Call | None:
-        """Give the call that a piece goes on with; None when it begins one.
+    def _find_call(self, index: int | None, id: str | None, name: str) -> _Call | None:
+        """Return the call that a piece continues, or None if it starts one.
 
-        Several servers give every call the same index or none, others every call the same id or none. A piece that
-        says nothing of itself belongs to the call before it.
+        Some servers give all calls the same index or none, others the same id or none. A piece with neither belongs to
+        the last call.
         """
         known = self._by_id.get(id) if id else None
         current = self._by_index.get(index) if index is not None else None
         if known is not None and (known is current or index is None or not name):
             return known
         if current is not None:
-            begins = bool(name and current.name) and (bool(id) or name != current.name)
-            return None if begins else current
+            starts = bool(name and current.name) and (bool(id) or name != current.name)
+            return None if starts else current
         return None if id or name or not self._calls else self._calls[-1]
 
-    def _think(self, delta: object) -> None:
-        """Keep a piece of what the server wants back."""
+    def _store_reasoning(self, delta: object) -> None:
+        """Store the reasoning that the server needs back."""
         text = field(delta, "reasoning_content")
         if isinstance(text, str) and text:
-            self._thoughts.append(text)
-        self._signed += map(plain, listed(field(delta, "reasoning_details")))
+            self._reasoning.append(text)
+        self._signed += map(to_json_values, as_list(field(delta, "reasoning_details")))
 
     def _details(self) -> dict[str, Any] | None:
-        thoughts = {"reasoning_content": "".join(self._thoughts), "reasoning_details": self._signed}
-        said = {name: value for name, value in thoughts.items() if value}
-        return {self._origin: said} if said else None
+        reasoning = {"reasoning_content": "".join(self._reasoning), "reasoning_details": self._signed}
+        present = {name: value for name, value in reasoning.items() if value}
+        return {self._origin: present} if present else None

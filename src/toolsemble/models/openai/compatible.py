@@ -1,4 +1,4 @@
-"""Servers that speak OpenAI's chat completions: where each of them is, and by which key it is asked."""
+"""Servers that are compatible with OpenAI's chat completions: their addresses and keys."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.models.adapter.misuse import name_after
+from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.openai.model import OpenAIModel
-from toolsemble.models.probe import models_at
+from toolsemble.models.probe import fetch_models
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One kind of server.
+    """A kind of server.
 
     >>> SERVERS["vllm"].address
     'http://127.0.0.1:8000/v1'
     """
 
     name: str
-    """What it is called."""
+    """Its name."""
     default: str
-    """Its base URL, unless the environment says otherwise."""
+    """Its base URL, unless the host variable is set."""
     key_variable: str
-    """The variable that holds its key."""
+    """The environment variable with its key."""
     host_variable: str | None = None
-    """The variable that says where it is, for one that runs on a machine of the user's; it needs no key."""
+    """The environment variable with its address, for a local server; it needs no key."""
 
     @property
     def address(self) -> str:
@@ -37,13 +37,13 @@ class Server:
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on a machine of the user's."""
+        """Whether it runs on a machine of the user."""
         return self.host_variable is not None
 
     def model(self, name: str) -> OpenAIModel:
-        """Give one of its models.
+        """Return one of its models.
 
-        The schema of an answer is not left to it: servers of this kind ignore one, or drop their tools for it.
+        It has no ``native_output``: such servers ignore the schema of an answer, or ignore tools beside it.
 
         >>> SERVERS["ollama"].model("qwen3:8b")
         OpenAIModel('qwen3:8b', api='chat', base_url='http://127.0.0.1:11434/v1')
@@ -72,44 +72,44 @@ SERVERS = {
         Server("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     )
 }
-"""The servers that have names of their own; any other is ``OpenAIModel(name, base_url=…)``."""
+"""The servers with a name of their own; others are reached by ``OpenAIModel(name, base_url=…)``."""
 
 
-def named(provider: str, rest: str) -> OpenAIModel:
-    """Give the model of a name such as ``ollama:qwen3:8b``; without a model, the first one of a local server.
+def model_from_name(provider: str, rest: str) -> OpenAIModel:
+    """Return the model of a name such as ``ollama:qwen3:8b``; without a model name, the first one of a local server.
 
-    >>> named("groq", "")
+    >>> model_from_name("groq", "")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolConfigurationError: 'groq' needs the name of a model behind it, such as 'groq:<model>'
+    toolsemble.errors.ToolConfigurationError: 'groq' needs a model name, such as 'groq:<model>'
     """
     server = SERVERS[provider]
     if server.is_local and not rest.strip():
         return server.model(first_model(server))
-    return server.model(name_after(provider, rest, "<model>"))
+    return server.model(require_model_name(provider, rest, "<model>"))
 
 
 def first_model(server: Server) -> str:
-    """Give the first model that a server has, or say why there is none."""
-    found = models_at(server.address, os.environ.get(server.key_variable))
+    """Return the name of a server's first model; raise ``ToolConfigurationError`` if there is none."""
+    found = fetch_models(server.address, os.environ.get(server.key_variable))
     if isinstance(found, str):
         raise ToolConfigurationError(f"{server.name}: {found}; start the server, or set {server.host_variable}")
     return found[0]
 
 
 def _address(host: str, server: Server) -> str:
-    """Give the base URL that a host means, as Ollama reads its own variable: a host, with a port, or a whole URL."""
-    usual = urlsplit(server.default)
+    """Return the base URL for a host, a host with a port, or a URL, as Ollama reads its variable."""
+    default = urlsplit(server.default)
     try:
         parts = urlsplit(host if "://" in host else f"//{host}", scheme="http")
-        port = parts.port or (usual.port if "://" not in host else None)
+        port = parts.port or (default.port if "://" not in host else None)
     except ValueError:
         raise ToolConfigurationError(
-            f"{server.host_variable} must be a host, with a port or a whole URL, not {host!r:.80}"
+            f"{server.host_variable} must be a host, a host with a port, or a URL, not {host!r:.80}"
         ) from None
     name = parts.hostname or "127.0.0.1"
-    # A server that listens everywhere is told so by these; a client needs one address.
+    # Servers use these to listen on all interfaces; a client needs one address.
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - nothing is bound here
     shown = f"[{name}]" if ":" in name else name
-    path = parts.path.rstrip("/") or usual.path
+    path = parts.path.rstrip("/") or default.path
     return f"{parts.scheme}://{shown}{f':{port}' if port else ''}{path}"

@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs have in common: calls and texts as they are sent back, schemas, numbers of tokens."""
+"""Code shared by OpenAI's two APIs: tools, calls, schemas, texts, token counts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.providers.openai import adapt, write_tools
 from toolsemble.providers.wire import field
 
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME = 64
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME = 64
 _SCHEMA_NAME = "answer"
 
 
-def offered(request: ChatRequest, api: Literal["chat", "responses"]) -> dict[str, Any]:
-    """Give the tools of a request, and whether the model may call them; what is so by itself need not be said.
+def write_tool_parameters(request: ChatRequest, api: Literal["chat", "responses"]) -> dict[str, Any]:
+    """Return the parameters for the tools of a request; defaults are omitted.
 
-    >>> offered(ChatRequest([]), "chat")
+    >>> write_tool_parameters(ChatRequest([]), "chat")
     {}
     """
     if not request.specifications:
@@ -31,14 +31,14 @@ def offered(request: ChatRequest, api: Literal["chat", "responses"]) -> dict[str
     return {"tools": write_tools(request.specifications, api), **choice}
 
 
-def addressed(messages: Iterable[Message], longest_id: int) -> Iterator[tuple[Message, list[ToolCall]]]:
-    """Give each message with its calls as they can be sent: those that it makes, or the one that it answers.
+def pair_with_calls(messages: Iterable[Message], max_id: int) -> Iterator[tuple[Message, list[ToolCall]]]:
+    """Yield each message with its calls as they are sent: those that it makes, or the one that it answers.
 
-    A call without an id gets one, and so does its reply. Whatever a model wrote, the conversation stays one that a
-    server takes: names and arguments that it would refuse are written so that it does not.
+    A call without an id gets one, and its reply the same one. Names and arguments that a server would reject are
+    rewritten.
 
     >>> messages = [AssistantMessage("", (ToolCall("web search", "{"),))]
-    >>> list(addressed(messages, 40))[0][1]
+    >>> list(pair_with_calls(messages, 40))[0][1]
     [ToolCall('web_search', '{"arguments": "{"}', id='toolsemble_1')]
     """
     made = 0
@@ -46,63 +46,63 @@ def addressed(messages: Iterable[Message], longest_id: int) -> Iterator[tuple[Me
     for message in messages:
         calls: list[ToolCall] = []
         if isinstance(message, AssistantMessage):
-            calls = [_sent(call, made + place, longest_id) for place, call in enumerate(message.calls, 1)]
+            calls = [_sanitize(call, made + place, max_id) for place, call in enumerate(message.calls, 1)]
             made += len(calls)
             waiting = list(zip(message.calls, calls, strict=True))
         elif isinstance(message, ToolMessage):
-            calls = [_answered(message.call, waiting, longest_id)]
+            calls = [_pop_sent(message.call, waiting, max_id)]
         yield message, calls
 
 
-def _answered(call: ToolCall, waiting: list[tuple[ToolCall, ToolCall]], longest_id: int) -> ToolCall:
-    """Give the call as it was sent, and take it off the list of those that wait."""
+def _pop_sent(call: ToolCall, waiting: list[tuple[ToolCall, ToolCall]], max_id: int) -> ToolCall:
+    """Return the call as it was sent, and remove it from the waiting ones."""
     for place, (own, sent) in enumerate(waiting):
         if own == call:
             del waiting[place]
             return sent
-    return _sent(call, 0, longest_id)
+    return _sanitize(call, 0, max_id)
 
 
-def _sent(call: ToolCall, number: int, longest_id: int) -> ToolCall:
-    name = _UNFIT.sub("_", call.name)[:_LONGEST_NAME] or "unknown"
-    own = call.id if call.id and len(call.id) <= longest_id else None
-    return ToolCall(name, _arguments(call.json), own or f"toolsemble_{number}")
+def _sanitize(call: ToolCall, number: int, max_id: int) -> ToolCall:
+    name = _INVALID.sub("_", call.name)[:_MAX_NAME] or "unknown"
+    own = call.id if call.id and len(call.id) <= max_id else None
+    return ToolCall(name, _sanitize_arguments(call.json), own or f"toolsemble_{number}")
 
 
-def _arguments(text: str) -> str:
-    """Give arguments as they came if they are a JSON object; else an object that holds what came.
+def _sanitize_arguments(text: str) -> str:
+    """Return arguments unchanged if they are a JSON object, or else an object that contains the text.
 
-    Many servers read them before they show them to the model, and would refuse the whole conversation from then on.
+    Many servers parse them before the model sees them, and reject the whole conversation if that fails.
     """
     if not text.strip():
         return "{}"
     try:
-        value = json.loads(text, parse_constant=_refused)
+        value = json.loads(text, parse_constant=_reject_constant)
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair, hidden behind an escape
+            json.dumps(value, ensure_ascii=False).encode()  # raises for an escaped lone surrogate
     except (ValueError, RecursionError):
         value = None
     return text if isinstance(value, dict) else json.dumps({"arguments": text})
 
 
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
-def addressed_reply(reply: ToolReply, call: ToolCall) -> ToolReply:
-    """Give a reply for the call as it was sent.
+def replace_call(reply: ToolReply, call: ToolCall) -> ToolReply:
+    """Return a reply with its call replaced by the one that was sent.
 
     >>> from toolsemble import ToolResult
-    >>> addressed_reply(ToolReply(ToolCall("now"), ToolResult.success("noon")), ToolCall("now", id="c1")).call_id
+    >>> replace_call(ToolReply(ToolCall("now"), ToolResult.success("noon")), ToolCall("now", id="c1")).call_id
     'c1'
     """
     return replace(reply, call=call)
 
 
-def answer_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the format of an answer: strict where the schema can be said so; else the agent's own check has to do.
+def write_answer_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the format of an answer: strict if the schema allows it; the agent validates the answer anyway.
 
-    >>> answer_format({"type": "object", "additionalProperties": {"type": "integer"}})["strict"]
+    >>> write_answer_format({"type": "object", "additionalProperties": {"type": "integer"}})["strict"]
     False
     """
     try:
@@ -112,43 +112,43 @@ def answer_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": _SCHEMA_NAME, "schema": adapted, "strict": True}
 
 
-def plain(value: object) -> Any:
-    """Give an SDK's object as JSON values.
+def to_json_values(value: object) -> Any:
+    """Return an SDK's object as JSON values.
 
-    >>> plain({"type": "reasoning"})
+    >>> to_json_values({"type": "reasoning"})
     {'type': 'reasoning'}
     """
     if not hasattr(value, "to_dict"):
         return value
-    # What is null was not said, and some servers refuse to be told so. Of what a server got wrong, the SDK would warn.
+    # Some servers reject null values. Without warnings=False the SDK warns about invalid values.
     return value.to_dict(mode="json", exclude_none=True, warnings=False)
 
 
-def listed(value: object) -> Sequence[Any]:
-    """Give a list that a server sent; nothing when it sent something else in its place.
+def as_list(value: object) -> Sequence[Any]:
+    """Return a value if it is a list, or else an empty sequence.
 
-    >>> listed([1]), listed(None), listed("text")
+    >>> as_list([1]), as_list(None), as_list("text")
     ([1], (), ())
     """
     return value if isinstance(value, list) else ()
 
 
-def text_of(content: object) -> str:
-    """Give the text of a message: a text, or parts of which some are.
+def join_text(content: object) -> str:
+    """Return the text of a message's content, which is a str or a list of parts.
 
-    >>> text_of("Rome"), text_of(None), text_of([{"type": "text", "text": "Ro"}, {"type": "text", "text": "me"}])
+    >>> join_text("Rome"), join_text(None), join_text([{"type": "text", "text": "Ro"}, {"type": "text", "text": "me"}])
     ('Rome', '', 'Rome')
     """
     if isinstance(content, str):
         return content
-    texts = (field(part, "text") for part in listed(content))
+    texts = (field(part, "text") for part in as_list(content))
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def usage_of(usage: object) -> TokenUsage:
-    """Give the tokens that either API counted.
+def read_usage(usage: object) -> TokenUsage:
+    """Return the token usage in the format of either API.
 
-    >>> usage_of({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}})
+    >>> read_usage({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}})
     TokenUsage(input=9, output=2, cached=4)
     """
     if usage is None:
@@ -165,12 +165,12 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def silence(label: str, reason: StopReason) -> str:
-    """Say why there is no answer at all.
+def explain_empty(label: str, reason: StopReason) -> str:
+    """Return why an answer is empty.
 
-    >>> silence("OpenAI", "refusal")
+    >>> explain_empty("OpenAI", "refusal")
     'OpenAI: the answer was withheld by a content filter'
     """
     if reason == "length":
-        return f"{label}: the model's room for an answer was used up before it said anything; allow it more tokens"
+        return f"{label}: the model reached the token limit before it answered; raise the limit"
     return f"{label}: the answer was withheld by a content filter"

@@ -1,4 +1,4 @@
-"""OpenAI's responses: how they are asked for, and how they are read, as a whole or in pieces."""
+"""OpenAI's responses: the parameters of a request, and the reader of whole and streamed replies."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from toolsemble.models.chat import (
     TextDelta,
 )
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.models.openai.failure import refusal_of
+from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
-    addressed,
-    addressed_reply,
-    answer_format,
-    listed,
-    offered,
-    plain,
-    silence,
-    usage_of,
+    as_list,
+    explain_empty,
+    pair_with_calls,
+    read_usage,
+    replace_call,
+    to_json_values,
+    write_answer_format,
+    write_tool_parameters,
 )
 from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
 from toolsemble.shape import sendable
 
-_LONGEST_ID = 64
+_MAX_ID = 64
 _REBUILT = {"message", "function_call"}
 _REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
 
-def endpoint(client: Any) -> Any:
-    """Give the method of an SDK's client that asks for a response."""
+def get_endpoint(client: Any) -> Any:
+    """Return the method of an SDK's client that creates a response."""
     return client.responses.create
 
 
-def parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as for chat
-    """Give what is sent for a request, without the model and the user's own settings.
+def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as in chat
+    """Return the parameters of a request, without the model and the user's settings.
 
-    >>> parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
+    >>> write_parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'input': [{'role': 'user', 'content': 'hello'}]}
     """
     keep = request.settings.get("store") is not False
-    pairs = addressed(request.messages, _LONGEST_ID)
-    items = [item for message, calls in pairs for item in _items(message, calls, origin, keep=keep)]
-    sent: dict[str, Any] = {"input": items, **offered(request, "responses")}
+    pairs = pair_with_calls(request.messages, _MAX_ID)
+    items = [item for message, calls in pairs for item in _write_items(message, calls, origin, keep=keep)]
+    sent: dict[str, Any] = {"input": items, **write_tool_parameters(request, "responses")}
     if request.output_schema is not None:
-        sent["text"] = {"format": {"type": "json_schema", **answer_format(request.output_schema)}}
+        sent["text"] = {"format": {"type": "json_schema", **write_answer_format(request.output_schema)}}
     return sent
 
 
-def _items(message: Message, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
+def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
     if isinstance(message, ToolMessage):
-        return [_output(write_reply(addressed_reply(message.reply, calls[0]), "responses"))]
+        return [_clean_output(write_reply(replace_call(message.reply, calls[0]), "responses"))]
     if isinstance(message, AssistantMessage):
-        return _assistant(message, calls, origin, keep=keep)
+        return _write_answer(message, calls, origin, keep=keep)
     if isinstance(message, UserMessage) and message.images:
         text = [{"type": "input_text", "text": sendable(message.text)}] if message.text else []
         images = [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in message.images]
@@ -69,33 +69,33 @@ def _items(message: Message, calls: list[ToolCall], origin: str, *, keep: bool) 
     return [{"role": message.role, "content": sendable(message.text)}]
 
 
-def _output(item: dict[str, Any]) -> dict[str, Any]:
+def _clean_output(item: dict[str, Any]) -> dict[str, Any]:
     output = item["output"]
     if isinstance(output, str):
         return {**item, "output": sendable(output)}
     return {**item, "output": [{**part, "text": sendable(part["text"])} if "text" in part else part for part in output]}
 
 
-def _assistant(message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
+def _write_answer(message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
     own = (message.details or {}).get(origin)
-    items = list(listed(own.get("items"))) if isinstance(own, Mapping) else []
+    items = list(as_list(own.get("items"))) if isinstance(own, Mapping) else []
     while items and field(items[-1], "type") == "reasoning":
-        items.pop()  # thoughts of which nothing came would be refused
-    if items and _says(items, message.text, calls):
-        return [dict(item) for item in items if keep or _is_whole(item)]
+        items.pop()  # the API rejects reasoning that nothing follows
+    if items and _matches(items, message.text, calls):
+        return [dict(item) for item in items if keep or _is_usable(item)]
     text = [{"role": "assistant", "content": sendable(message.text)}] if message.text else []
     return [*text, *map(_function_call, calls)]
 
 
-def _says(items: Sequence[Any], text: str, calls: list[ToolCall]) -> bool:
-    """Whether items of an earlier response still are what the message says; a message may have been changed since."""
+def _matches(items: Sequence[Any], text: str, calls: list[ToolCall]) -> bool:
+    """Return whether stored items still match the message, which may have been edited since."""
     known = [item for item in items if isinstance(item, Mapping)]
     functions = [_function_call(ToolCall.from_openai(item)) for item in known if item.get("type") == "function_call"]
-    return len(known) == len(items) and functions == list(map(_function_call, calls)) and _text(known) == text
+    return len(known) == len(items) and functions == list(map(_function_call, calls)) and _join_messages(known) == text
 
 
-def _is_whole(item: Mapping[str, Any]) -> bool:
-    """Whether a server that keeps nothing can make something of an item: of thoughts it needs the content."""
+def _is_usable(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is usable by a server that stores nothing: reasoning needs its content then."""
     return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
 
 
@@ -103,108 +103,108 @@ def _function_call(call: ToolCall) -> dict[str, Any]:
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.json}
 
 
-def _text(items: Sequence[Any]) -> str:
-    """Give what the messages among items say, each on lines of its own."""
-    said = ("".join(_texts(item)) for item in items if field(item, "type") == "message")
-    return "\n".join(text for text in said if text)
+def _join_messages(items: Sequence[Any]) -> str:
+    """Return the text of the messages among items, joined by newlines."""
+    texts = ("".join(_iterate_texts(item)) for item in items if field(item, "type") == "message")
+    return "\n".join(text for text in texts if text)
 
 
-def _texts(item: object) -> Iterator[str]:
-    for part in listed(field(item, "content")):
+def _iterate_texts(item: object) -> Iterator[str]:
+    for part in as_list(field(item, "content")):
         text = field(part, "text", "refusal")
         if isinstance(text, str):
             yield text
 
 
-class Pieces:
-    """Reads a response: event by event, or the whole at once."""
+class ReplyReader:
+    """A reader of responses, streamed or whole."""
 
-    def __init__(self, label: str, origin: str, *, streamed: bool) -> None:  # noqa: ARG002 - as for chat
+    def __init__(self, label: str, origin: str, *, streamed: bool) -> None:  # noqa: ARG002 - the same signature as in chat
         self._label = label
         self._origin = origin
         self._calls: dict[str, int] = {}
-        self._argued: set[int] = set()
-        self._spoke = self._parted = self._refused = False
+        self._with_arguments: set[int] = set()
+        self._has_text = self._needs_newline = self._refused = False
         self._response: object = None
 
-    def taken(self, event: object) -> Iterator[Chunk]:
-        """Give what an event adds."""
+    def read(self, event: object) -> Iterator[Chunk]:
+        """Yield the chunks of an event, or store a whole response."""
         match field(event, "type"):
             case "response.output_text.delta":
-                yield from self._said(field(event, "delta"))
+                yield from self._read_text(field(event, "delta"))
             case "response.refusal.delta":
                 self._refused = True
-                yield from self._said(field(event, "delta"))
+                yield from self._read_text(field(event, "delta"))
             case "response.function_call_arguments.delta":
-                yield from self._argue(self._place(field(event, "item_id")), field(event, "delta"))
+                yield from self._read_arguments(self._call_index(field(event, "item_id")), field(event, "delta"))
             case "response.output_item.added":
-                yield from self._began(field(event, "item"), field(event, "output_index"))
+                yield from self._read_start(field(event, "item"), field(event, "output_index"))
             case "response.output_item.done":
-                yield from self._called(field(event, "item"), field(event, "output_index"))
+                yield from self._read_item(field(event, "item"), field(event, "output_index"))
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._response = field(event, "response")
             case "error":
-                raise refusal_of(event, self._label)
+                raise error_from_body(event, self._label)
             case None if field(event, "object") == "response":
                 self._response = event
 
-    def ended(self) -> Iterator[Chunk]:
-        """Give what was not told in pieces, or raise what is wrong with the response."""
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the remaining chunks; raise a ``ModelError`` if the response failed or is empty."""
         if self._response is None:
             raise ModelError(f"{self._label} stopped in the middle of the answer", retryable=True)
-        items = listed(field(self._response, "output"))
+        items = as_list(field(self._response, "output"))
         self._check(items)
-        if not self._spoke:
-            yield from self._said(_text(items))
-        told = bool(self._calls)
+        if not self._has_text:
+            yield from self._read_text(_join_messages(items))
+        streamed = bool(self._calls)
         for place, item in enumerate(items):
-            if not told or _key(item, place) in self._calls:
-                yield from self._called(item, place)
+            if not streamed or _key(item, place) in self._calls:
+                yield from self._read_item(item, place)
         reason = self._stop_reason(items)
-        if not self._calls and not self._spoke and reason in {"length", "refusal"}:
-            raise ModelError(silence(self._label, reason))
-        yield StreamEnd(usage_of(field(self._response, "usage")), reason, self._details(items))
+        if not self._calls and not self._has_text and reason in {"length", "refusal"}:
+            raise ModelError(explain_empty(self._label, reason))
+        yield StreamEnd(read_usage(field(self._response, "usage")), reason, self._details(items))
 
-    def _said(self, text: object) -> Iterator[Chunk]:
+    def _read_text(self, text: object) -> Iterator[Chunk]:
         if isinstance(text, str) and text:
-            yield TextDelta(f"\n{text}" if self._parted and self._spoke else text)
-            self._spoke, self._parted = True, False
+            yield TextDelta(f"\n{text}" if self._needs_newline and self._has_text else text)
+            self._has_text, self._needs_newline = True, False
 
-    def _began(self, item: object, place: object) -> Iterator[Chunk]:
-        """Take the beginning of an item."""
+    def _read_start(self, item: object, place: object) -> Iterator[Chunk]:
+        """Read the start of an item."""
         kind, key = field(item, "type"), _key(item, place)
-        self._parted = self._parted or kind == "message"
+        self._needs_newline = self._needs_newline or kind == "message"
         if kind == "function_call" and key not in self._calls:
             index = self._calls[key] = len(self._calls)
             name, own = field(item, "name"), field(item, "call_id")
             yield CallDelta(index, str(name or ""), None if own is None else str(own))
 
-    def _called(self, item: object, place: object) -> Iterator[Chunk]:
-        """Take a whole item; of a call, everything may be known already."""
+    def _read_item(self, item: object, place: object) -> Iterator[Chunk]:
+        """Read a whole item; a call may have been streamed already."""
         if field(item, "type") == "function_call":
-            yield from self._began(item, place)
+            yield from self._read_start(item, place)
             index = self._calls[_key(item, place)]
-            if index not in self._argued:
-                yield from self._argue(index, ToolCall.from_openai(plain(item)).json)
+            if index not in self._with_arguments:
+                yield from self._read_arguments(index, ToolCall.from_openai(to_json_values(item)).json)
 
-    def _argue(self, index: int, text: object) -> Iterator[Chunk]:
+    def _read_arguments(self, index: int, text: object) -> Iterator[Chunk]:
         if isinstance(text, str) and text and index >= 0:
-            self._argued.add(index)
+            self._with_arguments.add(index)
             yield ArgumentsDelta(index, text)
 
-    def _place(self, key: object) -> int:
-        """Give the call that a piece belongs to: the last one, unless it says which; below 0 when there is none."""
+    def _call_index(self, key: object) -> int:
+        """Return the index of the call of an item; by default the last one; -1 if there is none."""
         return self._calls.get(str(key), len(self._calls) - 1)
 
     def _check(self, items: Sequence[Any]) -> None:
         status, error = field(self._response, "status"), field(self._response, "error")
         if error:
-            raise refusal_of(error, self._label)
+            raise error_from_body(error, self._label)
         if not items and status not in {None, "completed", "incomplete"}:
-            raise ModelError(f"{self._label} gave a response that is {status!r:.40}, without an answer in it")
+            raise ModelError(f"{self._label} returned a response with status {status!r:.40} and no answer")
 
     def _stop_reason(self, items: Sequence[Any]) -> StopReason:
-        parts = (part for item in items for part in listed(field(item, "content")))
+        parts = (part for item in items for part in as_list(field(item, "content")))
         if self._refused or any(field(part, "type") == "refusal" for part in parts):
             return "refusal"
         if field(self._response, "status") == "incomplete":
@@ -212,12 +212,12 @@ class Pieces:
         return "calls" if self._calls else "stop"
 
     def _details(self, items: Sequence[Any]) -> dict[str, Any] | None:
-        """Give the items, when there is more in them than text and calls."""
+        """Return the items if they contain more than text and calls."""
         if any(field(item, "type") not in _REBUILT or field(item, "phase") for item in items):
-            return {self._origin: {"items": [plain(item) for item in items]}}
+            return {self._origin: {"items": [to_json_values(item) for item in items]}}
         return None
 
 
 def _key(item: object, place: object) -> str:
-    """Give what tells an item from the others of its response."""
+    """Return a key that is unique among the items of a response."""
     return str(field(item, "id", "call_id") or f"#{place}")

@@ -1,4 +1,4 @@
-"""Where OpenAI's API is spoken, and the key for it."""
+"""The address of a server with OpenAI's API, and its key."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _HOST = "api.openai.com"
-_ADDRESS = f"https://{_HOST}/v1"
-_KEY = "OPENAI_API_KEY"
+_BASE_URL = f"https://{_HOST}/v1"
+_KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a model is asked, and with what.
+    """The address of a server, and its key.
 
     >>> Site("OpenAI", "https://api.openai.com/v1", "OPENAI_API_KEY", "sk-secret")
     Site(label='OpenAI', address='https://api.openai.com/v1', key_variable='OPENAI_API_KEY')
     """
 
     label: str
-    """What it is called in messages."""
+    """Its name in messages."""
     address: str
     """Its base URL."""
     key_variable: str | None
-    """The variable of the environment that holds the key."""
+    """The environment variable with the key."""
     key: Any = field(repr=False)
-    """The key, or a function that gives one."""
+    """The key, or a function that returns it."""
 
 
 def is_openai(address: str) -> bool:
-    """Whether an address is OpenAI's own.
+    """Return whether an address belongs to OpenAI.
 
     >>> is_openai("https://eu.api.openai.com/v1"), is_openai("http://127.0.0.1:8000/v1")
     (True, False)
     """
     host = urlsplit(address).hostname or ""
-    return host == _HOST or host.endswith(f".{_HOST}")  # OpenAI has one for each region, too
+    return host == _HOST or host.endswith(f".{_HOST}")  # there is also a host for each region
 
 
-def site(base_url: str | None, label: str | None, key: Any, variable: str | None) -> Site:
-    """Give where a model is, and the key for it; refuse an address that is none, and OpenAI without a key.
+def resolve_site(base_url: str | None, label: str | None, key: Any, variable: str | None) -> Site:
+    """Return the site for some settings; raise an error for an invalid address, and for OpenAI without a key.
 
-    >>> site("http://127.0.0.1:8000/v1/", None, None, None)
+    >>> resolve_site("http://127.0.0.1:8000/v1/", None, None, None)
     Site(label='127.0.0.1', address='http://127.0.0.1:8000/v1', key_variable=None)
     """
-    address = base_url or os.environ.get("OPENAI_BASE_URL") or _ADDRESS
+    address = base_url or os.environ.get("OPENAI_BASE_URL") or _BASE_URL
     _check_address(address)
-    variable = variable or (_KEY if base_url is None else None)
-    found = _key(key, variable)
-    if not found and base_url is None:
+    variable = variable or (_KEY_VARIABLE if base_url is None else None)
+    resolved = _find_key(key, variable)
+    if not resolved and base_url is None:
         raise ToolConfigurationError(f"OpenAIModel has no key: set {variable} or pass api_key=")
-    return Site(label or _label(address), address.rstrip("/"), variable, found)
+    return Site(label or _label_of(address), address.rstrip("/"), variable, resolved)
 
 
 def _check_address(address: str) -> None:
@@ -71,27 +71,27 @@ def _check_address(address: str) -> None:
             f"OpenAIModel base_url must be a URL such as 'http://127.0.0.1:8000/v1', not {address!r:.80}"
         )
     if parts.username is not None:
-        raise ToolDefinitionError("OpenAIModel base_url holds a password; pass it as api_key= or in headers=")
+        raise ToolDefinitionError("OpenAIModel base_url contains a password; pass it as api_key= or in headers=")
 
 
-def site_of(client: AsyncOpenAI, label: str | None) -> Site:
-    """Give where a client asks."""
+def site_from_client(client: AsyncOpenAI, label: str | None) -> Site:
+    """Return the site of a client."""
     address = str(client.base_url).rstrip("/")
-    return Site(label or _label(address), address, None, client.api_key)
+    return Site(label or _label_of(address), address, None, client.api_key)
 
 
-def _label(address: str) -> str:
+def _label_of(address: str) -> str:
     return "OpenAI" if is_openai(address) else urlsplit(address).hostname or address
 
 
-def _key(key: Any, variable: str | None) -> Any:
-    """Give the key; None when there is none. Refuse one that could not be sent, without showing it."""
+def _find_key(key: Any, variable: str | None) -> Any:
+    """Return the key, or None; raise an error, without the key, if it is not valid in a header."""
     if key is None and variable is not None:
         key = os.environ.get(variable)
     if not isinstance(key, str):
         return key
-    stripped = key.strip()  # files and shells like to add a line break
+    stripped = key.strip()  # keys from files and shells often end with a newline
     if not (stripped.isascii() and stripped.isprintable()):
         where = f" in {variable}" if variable else ""
-        raise ToolConfigurationError(f"The key for OpenAIModel{where} has characters that no key has")
+        raise ToolConfigurationError(f"The key for OpenAIModel{where} contains invalid characters")
     return stripped or None

@@ -2,8 +2,8 @@ import pytest
 
 from toolsemble import ToolCall
 from toolsemble.models import AssistantMessage
-from toolsemble.models.adapter.calls import fitting_arguments
-from toolsemble.models.adapter.kept import kept, restored
+from toolsemble.models.adapter.calls import sanitize_arguments
+from toolsemble.models.adapter.details import make_details, restore_blocks
 
 CALLS = (ToolCall("add", {"a": 1}), ToolCall("now"))
 WRITTEN = [{"type": "tool_use", "number": 0}, {"type": "tool_use", "number": 1}]
@@ -17,7 +17,7 @@ def test_a_signature_stays_with_its_call_and_its_text():
         {"type": "tool_use"},
         {"type": "text", "text": " "},
     ]
-    details = kept("p", blocks)
+    details = make_details("p", blocks)
     assert details == {
         "p": [
             {"type": "text", "length": 6},
@@ -27,7 +27,7 @@ def test_a_signature_stays_with_its_call_and_its_text():
             {"type": "text", "length": 1},
         ]
     }
-    assert restored("p", AssistantMessage("Let me ", CALLS, details), WRITTEN) == [
+    assert restore_blocks("p", AssistantMessage("Let me ", CALLS, details), WRITTEN) == [
         {"type": "text", "text": "Let me"},
         {"type": "tool_use", "number": 0, "signature": "a"},
         {"type": "text", "text": "", "signature": "b"},
@@ -36,9 +36,9 @@ def test_a_signature_stays_with_its_call_and_its_text():
 
 
 @pytest.mark.parametrize("text", ["Let", "Let me see"])
-def test_text_that_was_changed_stands_before_calls_that_keep_their_signatures(text):
+def test_changed_text_is_placed_before_calls_which_keep_their_signatures(text):
     details = {"p": [{"type": "tool_use", "signature": "a"}, {"type": "text", "length": 6, "signature": "b"}]}
-    assert restored("p", AssistantMessage(text, CALLS, details), WRITTEN) == [
+    assert restore_blocks("p", AssistantMessage(text, CALLS, details), WRITTEN) == [
         {"type": "text", "text": text},
         {"type": "tool_use", "number": 0, "signature": "a"},
         {"type": "tool_use", "number": 1},
@@ -58,4 +58,4 @@ def test_text_that_was_changed_stands_before_calls_that_keep_their_signatures(te
     ],
 )
 def test_arguments_that_a_provider_cannot_hold_are_sent_back_as_text(text, deepest, fits):
-    assert ("a" in fitting_arguments(ToolCall("add", text), deepest)) is fits
+    assert ("a" in sanitize_arguments(ToolCall("add", text), deepest)) is fits

@@ -1,4 +1,4 @@
-"""A stream that is read in a task of its own."""
+"""Streams read in a separate task, so that closing them closes their connection."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 _END = object()
 
 
-async def pumped(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGenerator[T, None]:
-    """Give what a stream gives; closed in the middle, it has the stream closed when it returns.
+async def stream_in_task(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGenerator[T, None]:
+    """Yield the items of a stream; closing this generator closes the stream before it returns.
 
-    A generator made of generators closes only its outermost one: the others, and the connection that the innermost
-    one reads from, are left to the garbage collector. Cancelling the task that reads closes them from the inside out.
+    Closing nested async generators closes only the outermost one: the inner ones, and the connection, are left to the
+    garbage collector. Cancelling the task that reads closes them from the inside out.
 
     >>> async def count():
     ...     async def numbers():
@@ -23,20 +23,20 @@ async def pumped(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGener
     ...         yield 2
     ...     return numbers()
     >>> async def collect():
-    ...     return [number async for number in pumped(count)]
+    ...     return [number async for number in stream_in_task(count)]
     >>> asyncio.run(collect())
     [1, 2]
     """
     queue: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def pump() -> None:
+    async def read() -> None:
         try:
             async for item in await start():
                 queue.put_nowait(item)
         finally:
             queue.put_nowait(_END)
 
-    task = asyncio.create_task(pump())
+    task = asyncio.create_task(read())
     try:
         while (item := await queue.get()) is not _END:
             yield item

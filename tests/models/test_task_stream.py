@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from toolsemble.models.adapter.pump import pumped
+from toolsemble.models.adapter.task_stream import stream_in_task
 
 
 class Source:
@@ -33,7 +33,7 @@ class Source:
 
 async def test_a_stream_that_is_closed_in_the_middle_is_closed_to_its_innermost():
     source = Source(1)
-    items = pumped(source)
+    items = stream_in_task(source)
     assert await anext(items) == 1
     await asyncio.wait_for(items.aclose(), 30)
     assert source.closed
@@ -41,24 +41,24 @@ async def test_a_stream_that_is_closed_in_the_middle_is_closed_to_its_innermost(
 
 async def test_what_a_stream_raises_comes_after_what_it_gave():
     source = Source(1, ValueError("no more"))
-    items = pumped(source)
+    items = stream_in_task(source)
     assert await anext(items) == 1
     with pytest.raises(ValueError, match="no more"):
         await anext(items)
     assert source.closed
 
 
-async def test_what_a_stream_raises_is_nothing_to_whoever_has_left():
+async def test_errors_of_a_stream_are_ignored_after_closing():
     source = Source(1, ValueError("no more"))
-    items = pumped(source)
+    items = stream_in_task(source)
     assert await anext(items) == 1
     await items.aclose()
     assert source.closed
 
 
-async def test_whoever_is_cancelled_closes_the_stream():
+async def test_cancelling_closes_the_stream():
     source = Source()
-    task = asyncio.create_task(anext(pumped(source)))
+    task = asyncio.create_task(anext(stream_in_task(source)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

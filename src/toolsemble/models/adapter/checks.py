@@ -1,0 +1,39 @@
+"""Checks of a model's settings that raise a ToolConfigurationError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolsemble.errors import ToolConfigurationError
+
+
+def require_model_name(provider: str, rest: str, example: str) -> str:
+    """Return the model name after a provider's prefix; raise ``ToolConfigurationError`` if it is empty.
+
+    >>> require_model_name("mistral", "", "mistral-large-latest")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: 'mistral' needs a model name, such as \
+'mistral:mistral-large-latest'
+    """
+    if not rest.strip():
+        raise ToolConfigurationError(f"{provider!r} needs a model name, such as '{provider}:{example}'")
+    return rest
+
+
+def require_strict_schema(
+    schema: Mapping[str, Any], adapt: Callable[..., tuple[dict[str, Any], Any]], provider: str, model: str
+) -> dict[str, Any]:
+    """Return the strict form of a schema; raise ``ToolConfigurationError`` if the provider cannot enforce it.
+
+    :param adapt: returns the strict form of a schema, or raises a ``ValueError``
+    :param model: the class whose ``native_output`` can be turned off
+    """
+    try:
+        return adapt(dict(schema), strict=True)[0]
+    except ValueError as problem:
+        raise ToolConfigurationError(
+            f"{provider} cannot enforce this schema: {problem}; or receive the answer through a tool: "
+            f"{model}(..., native_output=False)"
+        ) from None

@@ -1,0 +1,59 @@
+"""Errors for a missing answer: a failed connection, a stream that was cut off, a body that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from toolsemble.errors import ModelError
+from toolsemble.runtime.text import preview
+
+_SHOWN = 500
+
+
+def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
+    """Return the message of a server on one line, shortened, with keys masked.
+
+    >>> quote("No such key: s3cret", ["s3cret", None])
+    'No such key: ***'
+    """
+    return preview(mask_keys(text, secrets), _SHOWN)
+
+
+def mask_keys(text: str, secrets: Iterable[str | None]) -> str:
+    """Return a text with keys replaced by asterisks.
+
+    >>> mask_keys("No such key: s3cret", ["s3cret", None])
+    'No such key: ***'
+    """
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return text
+
+
+def connection_error(provider: str, problem: BaseException, secrets: Iterable[str | None] = ()) -> ModelError:
+    """Return the retryable error for a connection that failed, timed out or broke.
+
+    >>> connection_error("Mistral", ConnectionError("no route"))
+    ModelError('The connection to Mistral failed: no route (ConnectionError)')
+    """
+    # Some exceptions have no message, and for some the class name says more than the message.
+    message = quote(f"{problem} ({type(problem).__name__})".strip(), secrets)
+    return ModelError(f"The connection to {provider} failed: {message}", retryable=True)
+
+
+def cut_off_error(provider: str) -> ModelError:
+    """Return the retryable error for a stream without an end.
+
+    >>> cut_off_error("Mistral")
+    ModelError("Mistral's answer was cut off before its end")
+    """
+    return ModelError(f"{provider}'s answer was cut off before its end", retryable=True)
+
+
+def unreadable_error(provider: str, problem: BaseException) -> ModelError:
+    """Return the retryable error for an answer that cannot be parsed.
+
+    >>> unreadable_error("Mistral", ValueError("not JSON"))
+    ModelError("Mistral's answer cannot be read: not JSON")
+    """
+    return ModelError(f"{provider}'s answer cannot be read: {quote(str(problem))}", retryable=True)
