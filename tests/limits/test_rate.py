@@ -223,13 +223,13 @@ def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
     made = Function(lambda _: begun.append(clock.now), rate_limit=RateLimit(2, per=0.5), resources=lambda text: text)
     box = Toolbox([made], max_concurrency=10)
     full = [Hold([box._walk.slots]) for _ in range(10)]
-    assert all(map(TABLE.ask, full))
+    assert all(map(TABLE.acquire, full))
     threads = [threading.Thread(target=box.execute, args=(each,)) for each in calls(10)]
     for thread in threads:
         thread.start()
     until(lambda: TABLE.waiting == 10)
     for each in full:
-        TABLE.give_back(each)
+        TABLE.release(each)
     for thread in threads:
         thread.join(60)
     assert len(begun) == 10
@@ -355,7 +355,7 @@ def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
     inside = Hold(["a"], second)
     made = Function(str, resources=lambda _: "b", rate_limit=RateLimit(5))
     try:
-        assert [TABLE.ask(each) for each in (first, second, inside)] == [True, True, False]
+        assert [TABLE.acquire(each) for each in (first, second, inside)] == [True, True, False]
         first.enter()
         assert made.execute("x").error_message.startswith("It needs what the calls around it hold")
     finally:

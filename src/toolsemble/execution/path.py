@@ -22,7 +22,7 @@ from toolsemble.execution.failure import failed, passing, refused
 from toolsemble.execution.hooks import AnsweredError, Around
 from toolsemble.execution.instrumentation import Escort
 from toolsemble.limits.apply import limited
-from toolsemble.locks.claims import Seats
+from toolsemble.locks.claims import Slots
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
@@ -66,7 +66,7 @@ class Walk:
 
     steps: frozenset[str] = STEPS
     """The steps of repair that are allowed."""
-    slots: Seats | None = None
+    slots: Slots | None = None
     """The places that bodies take; None for any number."""
     workers: Executor = THREADS
     """Where blocking bodies run beside each other."""

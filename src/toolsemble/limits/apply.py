@@ -14,9 +14,9 @@ from toolsemble.definition.policy import Inner, Layer, Policy
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecutionError
 from toolsemble.events import CallTimedOut
 from toolsemble.limits.rate import RateLimit, counted, lined_up
-from toolsemble.locks.claims import Seats
-from toolsemble.locks.holds import TABLE, Hold, held
-from toolsemble.locks.table import EndlessWaitError
+from toolsemble.locks.claims import Slots
+from toolsemble.locks.holds import TABLE, Hold, current_hold
+from toolsemble.locks.table import DeadlockError
 from toolsemble.observers.watchers import tell
 from toolsemble.record import note
 from toolsemble.result import ToolResult
@@ -24,7 +24,7 @@ from toolsemble.shape import described
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError, is_past, left, sooner
 from toolsemble.work.start import Start
-from toolsemble.work.wait import Sleep, StandstillError, Take
+from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 
 Path: TypeAlias = Generator[Work, Any, Any]
 
@@ -33,7 +33,7 @@ _PASSING = (ExitEarlyError, ToolConfigurationError)
 _ENDLESS = "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
 
 
-def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Seats | None, body: Inner) -> Path:
+def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Slots | None, body: Inner) -> Path:
     """Walk the layers of a tool and its body, within its time; give what a body would return.
 
     :param box: the places of the toolbox; None for any number
@@ -48,7 +48,7 @@ def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: S
 
 
 def _timed(
-    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Seats | None, body: Inner
+    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Slots | None, body: Inner
 ) -> Path:
     """Walk the layers of a tool and its body until its time is up; whatever comes later is a timeout.
 
@@ -111,9 +111,9 @@ def _must_pass(error: Exception) -> bool:
     return isinstance(error, _PASSING) or (isinstance(error, ExceptionGroup) and error.subgroup(_PASSING) is not None)
 
 
-def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext) -> Path:
+def _placed(box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext) -> Path:
     """Walk what is inside when the call has all that it holds while it runs, and its rate limits let it begin."""
-    policy, around = definition.policy or _NOTHING, held()
+    policy, around = definition.policy or _NOTHING, current_hold()
     needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
     # Calls inside a call that has a place of a box need no other.
     if box is not None and not (around is not None and around.in_box()):
@@ -124,11 +124,11 @@ def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: In
         return (yield from inner(context))
     hold = Hold(needed, around)
     try:
-        if not TABLE.ask(hold):
+        if not TABLE.acquire(hold):
             yield from _waited(hold, context)
         hold.enter()
         return (yield from inner(context))
-    except EndlessWaitError:
+    except DeadlockError:
         raise ToolExecutionError(_ENDLESS) from None
     finally:
         try:
@@ -141,12 +141,12 @@ def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: In
 def _waited(hold: Hold, context: ToolContext) -> Path:
     """Wait until a call has what it asked for, or can go on without."""
     try:
-        yield Take(hold, context)
-    except StandstillError:
+        yield Acquire(hold, context)
+    except WouldBlockLoopError:
         # Where only the box is full, the event loop's own tasks may fill it: the call is not counted then.
-        if not all(isinstance(name, Seats) and name.box for name in hold.names):
+        if not all(isinstance(name, Slots) and name.box for name in hold.names):
             raise
-        TABLE.give_back(hold)
+        TABLE.release(hold)
 
 
 def _rated(
@@ -167,13 +167,13 @@ def _rated(
         number = hold.number = hold.number if number is None else number
         try:
             began = yield from lined_up(rates, start, number, context, partial(_has_places, hold))
-            if not began and not hold.seats and hold.names:
+            if not began and not hold.slots and hold.names:
                 yield from _waited(hold, context)
                 began = counted(rates, start)
             if began:
                 hold.enter()
                 return (yield from _counted(definition, inner(context), start))
-        except EndlessWaitError:
+        except DeadlockError:
             raise ToolExecutionError(_ENDLESS) from None
         finally:
             start.wanted = False
@@ -185,7 +185,7 @@ def _rated(
 
 
 def _has_places(hold: Hold) -> bool:
-    return not hold.names or TABLE.ask(hold)
+    return not hold.names or TABLE.acquire(hold)
 
 
 def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
-from toolsemble.locks.claims import Seats
+from toolsemble.locks.claims import Slots
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.shape import described
 
-PROCESSES = Seats(32)
+PROCESSES = Slots(32)
 """How many bodies run in processes of their own at the same time."""
 
 
@@ -39,7 +39,7 @@ class Needs:
         if resources is not None:
             _check_signature(owner, resources)
         self._resources = resources
-        self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Seats(max_concurrency),)
+        self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Slots(max_concurrency),)
         if apart:
             self._always += (PROCESSES,)
 

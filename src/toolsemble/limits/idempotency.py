@@ -30,7 +30,7 @@ from toolsemble.shape import described, shaped
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past, left, remaining
 from toolsemble.work.thread import Storing
-from toolsemble.work.wait import Sleep, Take
+from toolsemble.work.wait import Acquire, Sleep
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import Effect, EffectLedger
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LONGEST_ARGUMENTS = 2000
 _LOOK = 0.05
 _PATIENCE = 300.0
-_WAITS = (Sleep, Take, Storing)
+_WAITS = (Sleep, Acquire, Storing)
 
 
 @dataclass(frozen=True, slots=True)

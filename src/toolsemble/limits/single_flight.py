@@ -7,13 +7,13 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.locks.holds import TABLE, Hold, held
-from toolsemble.locks.table import EndlessWaitError
+from toolsemble.locks.holds import TABLE, Hold, current_hold
+from toolsemble.locks.table import DeadlockError
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.work.body import Work
-from toolsemble.work.wait import StandstillError, taken
+from toolsemble.work.wait import WouldBlockLoopError, taken
 
-CANNOT_WAIT = (EndlessWaitError, StandstillError)
+CANNOT_WAIT = (DeadlockError, WouldBlockLoopError)
 """What is raised where a wait for a call that is in flight would never end."""
 
 
@@ -31,17 +31,17 @@ class Flight:
         """The process in which it is made; in a fork of that, it is not."""
         # Who waits, waits in the table of what calls hold, which finds waits that would never end. What a call leaves
         # behind is not waited for: its outcome is not this flight's any more.
-        self._hold = Hold([self], held(), brief=True)
+        self._hold = Hold([self], current_hold(), brief=True)
 
     @property
     def is_open(self) -> bool:
         """Whether it is being made, and will come to an end."""
         loop = self._hold.loop
-        return bool(self._hold.seats) and self.process == os.getpid() and not (loop and loop.is_closed())
+        return bool(self._hold.slots) and self.process == os.getpid() and not (loop and loop.is_closed())
 
     def wait(self, context: ToolContext) -> Generator[Work, Any, None]:
         """Wait until it is over, for as long as the call has time; a call inside it does not wait."""
-        hold = Hold([self], held(), brief=True)
+        hold = Hold([self], current_hold(), brief=True)
         try:
             yield from taken(hold, context)
         finally:  # the others do not wait for what this one does now
@@ -53,7 +53,7 @@ class Flight:
 
     def start(self) -> None:
         """Have others wait for it from now on."""
-        TABLE.ask(self._hold)
+        TABLE.acquire(self._hold)
 
     def enter(self) -> None:
         """Let the calls inside the call know that it is in flight."""

@@ -82,16 +82,16 @@ class Engine:
         """Wait until nobody else generates, and keep it that way."""
         claim = Claim(["the context"])
         try:
-            if not self._turns.ask(claim):
+            if not self._turns.acquire(claim):
                 await self._waited(claim)
             yield
         finally:
-            self._turns.give_back(claim)
+            self._turns.release(claim)
 
     async def _waited(self, claim: Claim) -> None:
-        assert claim.turn is not None  # noqa: S101 - it was not served at once
-        while not await claim.turn.await_(_LOOK):
-            self._turns.sweep()  # the event loop of whoever generates may have been closed
+        assert claim.wakeup is not None  # noqa: S101 - it was not served at once
+        while not await claim.wakeup.await_(_LOOK):
+            self._turns.release_closed_loops()  # the event loop of whoever generates may have been closed
 
     async def room(self) -> int:
         """Give how many tokens fit into the context; a model made for less than was asked for has less."""

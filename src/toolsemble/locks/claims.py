@@ -11,13 +11,13 @@ from toolsemble.runtime.wakeup import Wakeup, running_loop
 
 _SPARE = 64
 _numbers = count()
-Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
+Slot: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
 
 
-class Seats:
+class Slots:
     """A counted number of places, such as those of one toolbox or one tool.
 
-    >>> Seats(3).count
+    >>> Slots(3).count
     3
     """
 
@@ -44,23 +44,23 @@ class Body:
 class Claim:
     """What one call needs, all of it or nothing.
 
-    >>> Claim([Seats(1), "file:a"]).names[0]
+    >>> Claim([Slots(1), "file:a"]).names[0]
     'file:a'
     """
 
-    __slots__ = ("bodies", "left", "loop", "names", "number", "parent", "seats", "turn")
+    __slots__ = ("bodies", "left", "loop", "names", "number", "parent", "slots", "wakeup")
 
     def __init__(self, names: Sequence[Hashable], parent: Claim | None = None) -> None:
         # Names before places: a call that waits for a name is in nobody's way where places are counted.
-        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Seats)))
+        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Slots)))
         self.parent = parent
         self.number = next(_numbers)
         self.loop = running_loop()  # the one whose task the call is; when it is closed, the call can never go on
-        self.turn: Wakeup | None = None
+        self.wakeup: Wakeup | None = None
         self.left = False  # whether the call has given it back
         self.bodies: tuple[Body, ...] = ()
         # What it sits on, all of it or nothing; whether a claim is served is asked here, and not of a flag beside it.
-        self.seats: dict[Hashable, Seat] = {}
+        self.slots: dict[Hashable, Slot] = {}
 
     @property
     def over(self) -> bool:
@@ -117,10 +117,10 @@ class Queue:
         return self._heap[0][2]
 
 
-def count_of(name: Hashable) -> int:
+def capacity_of(name: Hashable) -> int:
     """Give how many claims may hold something at the same time: as many as there are seats, and one of anything else.
 
-    >>> count_of(Seats(3)), count_of("file:a")
+    >>> capacity_of(Slots(3)), capacity_of("file:a")
     (3, 1)
     """
-    return name.count if isinstance(name, Seats) else 1
+    return name.count if isinstance(name, Slots) else 1

@@ -9,13 +9,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from toolsemble.locks.claims import Body, Claim, Seats
+from toolsemble.locks.claims import Body, Claim, Slots
 from toolsemble.locks.table import Table
 
 TABLE = Table()
 """The one table of the process: what a name means, it means in every toolbox."""
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=TABLE.forget)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=TABLE.reset)
 
 _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
@@ -24,7 +24,7 @@ class Hold(Claim):
     """What one call holds until it, and every body that it left behind, has ended; a brief one waits for no body.
 
     >>> hold = Hold(["file:a"])
-    >>> TABLE.ask(hold)
+    >>> TABLE.acquire(hold)
     True
     >>> hold.leave()
     """
@@ -43,7 +43,7 @@ class Hold(Claim):
 
     def leave(self) -> None:
         """Give everything back: now, or when a body that outlives the call has ended; a second time does no harm."""
-        TABLE.give_back(self)
+        TABLE.release(self)
         # Looked at, and not remembered: an interrupt may have come before this could be taken down. Closed by the
         # collector, it may stand in another context, where there is nothing to undo.
         if _current.get() is self:
@@ -59,27 +59,27 @@ class Hold(Claim):
 
     def _body_ended(self, running: Body, _: Future[Any]) -> None:
         running.over = True
-        TABLE.settle(self)
+        TABLE.release_if_unused(self)
 
     def in_box(self) -> bool:
         """Whether the call, or one around it, has a place of a toolbox."""
-        return any(isinstance(name, Seats) and name.box for each in self.chain() for name in each.seats)
+        return any(isinstance(name, Slots) and name.box for each in self.chain() for name in each.slots)
 
 
-def held() -> Hold | None:
+def current_hold() -> Hold | None:
     """Give what the call around this one holds; None outside of a call that holds something.
 
-    >>> held() is None
+    >>> current_hold() is None
     True
     """
     hold: Any = _current.get()
-    while hold is not None and not hold.seats:  # a task that outlived the call it was started in
+    while hold is not None and not hold.slots:  # a task that outlived the call it was started in
         hold = hold.parent
     return hold  # type: ignore[no-any-return]  # the parent of a hold is one
 
 
-def kept_for(body: Future[Any]) -> None:
+def keep_until_done(body: Future[Any]) -> None:
     """Keep what the call here and those around it hold until a body has ended, whatever happens to them."""
-    hold: Any = held()
+    hold: Any = current_hold()
     for each in () if hold is None else hold.chain():
         each.keep_for(body)

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from toolsemble.locks.claims import Body, Claim, Queue, Seat, Seats, count_of
+from toolsemble.locks.claims import Body, Claim, Queue, Slot, Slots, capacity_of
 from toolsemble.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import asyncio
 
 
-class EndlessWaitError(Exception):
+class DeadlockError(Exception):
     """A call would wait for something that is only given back when the call itself has ended."""
 
 
@@ -28,8 +28,8 @@ class Table:
     An interrupt may cut a change off anywhere. What holds is told by the claims: which are in the table, which have
     seats, and which were left; each of that changes in one step. The rest is made anew by whoever comes next.
 
-    >>> table, claim = Table(), Claim(["file:a", Seats(1)])
-    >>> table.ask(claim)
+    >>> table, claim = Table(), Claim(["file:a", Slots(1)])
+    >>> table.acquire(claim)
     True
     """
 
@@ -45,19 +45,19 @@ class Table:
         self._claims: dict[Claim, None] = {}
         self._returned: deque[Claim] = deque()
         # What follows from the claims, for a quick look.
-        self._held: dict[Hashable, list[Seat]] = {}
+        self._held: dict[Hashable, list[Slot]] = {}
         self._queues: dict[Hashable, Queue] = {}
         self._inner: dict[Claim, None] = {}
         self._loops: dict[asyncio.AbstractEventLoop, dict[Claim, None]] = {}
 
-    def ask(self, claim: Claim) -> bool:
+    def acquire(self, claim: Claim) -> bool:
         """Seat a claim, or let it wait for its turn; tell whether it is seated. Refuse one that would wait for ever.
 
         Whoever asks gives the claim back in a ``finally``, whatever is raised here.
         """
         with self._lock:
             if self._changing.locked():
-                raise EndlessWaitError  # a finalizer makes a call in the middle of a change, which waits for it
+                raise DeadlockError  # a finalizer makes a call in the middle of a change, which waits for it
             with self._changing:
                 self._begin_change()
                 hopeless = self._enter(claim)
@@ -65,15 +65,15 @@ class Table:
             if self._returned:
                 self._settle()
         if hopeless:
-            raise EndlessWaitError
-        return bool(claim.seats)
+            raise DeadlockError
+        return bool(claim.slots)
 
-    def give_back(self, claim: Claim) -> None:
+    def release(self, claim: Claim) -> None:
         """Free what a claim holds or waits for, as soon as no body uses it; a second time does no harm."""
         claim.left = True
-        self.settle(claim)
+        self.release_if_unused(claim)
 
-    def settle(self, claim: Claim) -> None:
+    def release_if_unused(self, claim: Claim) -> None:
         """Free what a claim holds if nobody uses it any more."""
         with self._lock:
             self._returned.append(claim)
@@ -84,7 +84,7 @@ class Table:
         with self._lock:
             claim.bodies = (*(each for each in claim.bodies if not each.over), body)
 
-    def sweep(self) -> None:
+    def release_closed_loops(self) -> None:
         """Free what calls hold or wait for whose event loop is closed: they can never go on."""
         with self._lock:
             if not self._changing.locked():
@@ -99,17 +99,17 @@ class Table:
         with self._lock:
             return any(loop is not claim.loop for loop in self._loops)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Let everything go: in a fork, the others do not exist who would give something back, or free the lock."""
         for claim in self._claims:
-            claim.seats = {}
+            claim.slots = {}
         self._begin()
 
     @property
     def waiting(self) -> int:
         """How many claims wait."""
         with self._lock:
-            return sum(not claim.seats for claim in self._claims)
+            return sum(not claim.slots for claim in self._claims)
 
     def _begin_change(self) -> None:
         if not self._whole:
@@ -138,7 +138,7 @@ class Table:
         if blocked is None:
             self._seat(claim)
             return False
-        claim.turn = Wakeup()
+        claim.wakeup = Wakeup()
         if claim.parent is None:
             self._queue(claim, blocked)
             return False
@@ -160,7 +160,7 @@ class Table:
     def _queue(self, claim: Claim, blocked: Hashable) -> None:
         """Let a claim wait for all its names at once, and for the places one after the other."""
         for name in claim.names:
-            if name is blocked or not isinstance(name, Seats):
+            if name is blocked or not isinstance(name, Slots):
                 self._queues.setdefault(name, Queue()).add(claim)
 
     def _free(self, claim: Claim) -> None:
@@ -170,39 +170,39 @@ class Table:
                 self._serve([*claim.names, *self._drop_closed()])  # nobody is served who can never go on
 
     def _remove(self, claim: Claim) -> None:
-        for name, seat in claim.seats.items():
+        for name, seat in claim.slots.items():
             seat.remove(claim)
             if not seat:
                 seats = self._held[name]
                 seats.remove(seat)
                 if not seats:
                     del self._held[name]
-        if claim.turn is not None:
+        if claim.wakeup is not None:
             self._leave_queues(claim)
         if claim.loop is not None:
             claims = self._loops[claim.loop]
             del claims[claim]
             if not claims:
                 del self._loops[claim.loop]
-        claim.seats = {}
+        claim.slots = {}
         del self._claims[claim]
 
     def _repair(self) -> None:
         """Make anew what follows from the claims, and serve whom nobody has served."""
         self._held, self._queues, self._inner, self._loops = {}, {}, {}, {}
         for claim in [claim for claim in self._claims if claim.over]:
-            claim.seats = {}
+            claim.slots = {}
             del self._claims[claim]
         for claim in sorted(self._claims, key=lambda claim: claim.number):  # who sits above another came later
             if claim.loop is not None:
                 self._loops.setdefault(claim.loop, {})[claim] = None
-            for name, seat in claim.seats.items():
+            for name, seat in claim.slots.items():
                 self._reseat(claim, name, seat)
-            if claim.seats and claim.turn is not None:
-                claim.turn.ring()
-        self._requeue([claim for claim in self._claims if not claim.seats])
+            if claim.slots and claim.wakeup is not None:
+                claim.wakeup.ring()
+        self._requeue([claim for claim in self._claims if not claim.slots])
 
-    def _reseat(self, claim: Claim, name: Hashable, seat: Seat) -> None:
+    def _reseat(self, claim: Claim, name: Hashable, seat: Slot) -> None:
         seats = self._held.setdefault(name, [])
         if not any(each is seat for each in seats):
             seats.append(seat)
@@ -211,7 +211,7 @@ class Table:
 
     def _requeue(self, waiting: list[Claim]) -> None:
         for claim in sorted(waiting, key=lambda claim: (claim.parent is None, claim.number)):
-            claim.turn = claim.turn or Wakeup()
+            claim.wakeup = claim.wakeup or Wakeup()
             blocked = self._blocked(claim)
             if blocked is None:
                 self._seat(claim)
@@ -235,23 +235,23 @@ class Table:
                 self._seat(first)
                 due += first.names  # others are first now
             elif blocked is not name:
-                if isinstance(name, Seats):  # where it is not what it waits for, it is in the way
+                if isinstance(name, Slots):  # where it is not what it waits for, it is in the way
                     self._leave_queue(first, name)
                     due.append(name)
                 self._queue(first, blocked)
 
     def _seat(self, claim: Claim) -> None:
-        if claim.turn is not None:
+        if claim.wakeup is not None:
             self._leave_queues(claim)
-        claim.seats = {name: self._seat_for(claim, name) for name in claim.names}  # from here on it is served
-        for name, seat in claim.seats.items():
+        claim.slots = {name: self._seat_for(claim, name) for name in claim.names}  # from here on it is served
+        for name, seat in claim.slots.items():
             if not seat:
                 self._held.setdefault(name, []).append(seat)
             seat.append(claim)
-        if claim.turn is not None:
-            claim.turn.ring()
+        if claim.wakeup is not None:
+            claim.wakeup.ring()
 
-    def _seat_for(self, claim: Claim, name: Hashable) -> Seat:
+    def _seat_for(self, claim: Claim, name: Hashable) -> Slot:
         """Return the seat of a call around this one, or an empty one."""
         if claim.parent is not None:
             for seat in self._held.get(name, ()):
@@ -283,8 +283,8 @@ class Table:
         if not seats and not self._queues:
             return True  # as most are
         if claim.parent is not None:
-            return len(seats) < count_of(name) or any(claim.inside(seat[-1]) for seat in seats)
-        if len(seats) >= count_of(name):
+            return len(seats) < capacity_of(name) or any(claim.inside(seat[-1]) for seat in seats)
+        if len(seats) >= capacity_of(name):
             return False
         return name not in self._queues or self._queues[name].first().number >= claim.number
 
@@ -301,7 +301,7 @@ class Table:
 
         def opens(name: Hashable) -> bool:
             seats = self._held.get(name, ())
-            return len(seats) < count_of(name) or any(
+            return len(seats) < capacity_of(name) or any(
                 all(claim.inside(holder) or ends(holder) for holder in seat) for seat in seats
             )
 

@@ -20,7 +20,7 @@ from toolsemble.limits.cache import Cache
 from toolsemble.limits.declared import BoxLimits
 from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import Retries
-from toolsemble.locks.claims import Seats
+from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.observers.sinks import Sink, sinks_of
 from toolsemble.record import LOG_LIMIT
@@ -153,7 +153,7 @@ class Toolbox(Offer):
         self._new_run = new_id if self._book is None else own_run
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
-        slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
+        slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
         self._sinks = sinks_of("Toolbox", sinks)
 
