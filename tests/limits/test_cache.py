@@ -41,8 +41,8 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.limits.call_key import Holders
-from toolsemble.limits.single_flight import Flight, Flights
+from toolsemble.limits.call_key import ObjectIds
+from toolsemble.limits.single_flight import SharedCall, SingleFlight
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoReject
 from toolsemble.work.thread import Storing
@@ -982,19 +982,19 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
 
 
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):
-    flights, first, second, third = Flights(), Flight(), Flight(), Flight()
-    assert flights.board("a", first) is first
+    flights, first, second, third = SingleFlight(), SharedCall(), SharedCall(), SharedCall()
+    assert flights.join("a", first) is first
     monkeypatch.setattr(first, "process", -1)
-    assert flights.board("a", second) is second
-    flights.land("a", first)
-    assert flights.board("a", third) is second
+    assert flights.join("a", second) is second
+    flights.finish("a", first)
+    assert flights.join("a", third) is second
     for each in (second, third):
-        flights.land("a", each)
+        flights.finish("a", each)
     assert not flights._open
 
 
 def test_a_number_belongs_to_one_object():
-    holders = Holders()
+    holders = ObjectIds()
     first = Shelf("ada")
     numbers = {holders.number(first), holders.number(first)}
     assert len(numbers) == 1

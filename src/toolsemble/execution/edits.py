@@ -8,7 +8,7 @@ from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.masking.secrets import masked_value
+from toolsemble.masking.secrets import mask_value
 from toolsemble.review.request import digest
 
 
@@ -18,7 +18,7 @@ def edited_input(definition: ToolDefinition, value: Any, given: Any, revised: st
     :param value: the input that the edit is to replace
     :param given: what that was read from, with the steps of repair that were allowed
     """
-    shown = masked_value(definition.present(value))
+    shown = mask_value(definition.present(value))
     if definition.editable:
         return _with_field(definition, value, given, revised, steps)
     if not isinstance(shown, dict):

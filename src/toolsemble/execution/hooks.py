@@ -11,7 +11,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed_hook, passing
-from toolsemble.masking.secrets import read_secretly
+from toolsemble.masking.secrets import read_with_secrets
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrapped
 from toolsemble.schema.decode import Decoded
@@ -152,7 +152,7 @@ def _asked(definition: ToolDefinition, read: Read, given: Any, steps: frozenset[
     """Give the call that a model sent; of a step, the call that a model would have sent for it."""
     if isinstance(read, Sent):
         return Asked(read.call, read, given)
-    value, repairs = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
+    value, repairs = read_with_secrets(definition, read, given, steps) if definition.secret else read(given, steps)
     with suppress(UncopyableError):  # what cannot be copied is handed on as it is, as for calls without hooks
         value = copied(definition, value)  # what the hook sees is what runs, whoever else holds what was handed over
     shown = definition.present(value, reveal=True)

@@ -11,9 +11,9 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call_events import Story
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.outcome import Ending
-from toolsemble.masking.secrets import know_sent, read_secretly, reveal, secrets
+from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
 from toolsemble.metrics import ToolMetrics, with_metrics
-from toolsemble.observers.watchers import Companion, Watcher
+from toolsemble.observers.watchers import ScopedWatcher, Watcher
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.display import HIDDEN
@@ -52,7 +52,7 @@ class Escort:
         self._hooks = hooks
         self._call: ToolCall | None = None
         self._read = False
-        companions = [each for each in watched if isinstance(each, Companion)]
+        companions = [each for each in watched if isinstance(each, ScopedWatcher)]
         for each in companions:
             if each.metrics is not None:
                 context = _counted(context, each.metrics)
@@ -70,7 +70,7 @@ class Escort:
         """Begin to keep secrets, and let those go along who do; whatever is raised, :meth:`leave` ends it."""
         if self._veil is not None:
             self._veil += self._before or ()
-            reveal(self._veil)
+            restore_secrets(self._veil)
         for each in self._companions:
             if (end := each.begin(self.context)) is not None:
                 self._ends.append(end)
@@ -87,7 +87,7 @@ class Escort:
         """
         assert self._hooks is not None  # noqa: S101 - only calls with hooks ask them
         if self._veil is not None:
-            know_sent(self._definition, sent)  # a hook that fails may quote it
+            add_sent_secrets(self._definition, sent)  # a hook that fails may quote it
         try:
             self._call, read, sent = yield from self._hooks.ask(self._definition, read, sent, steps, self.context)
         except AnsweredError as answer:
@@ -100,7 +100,7 @@ class Escort:
         if self._veil is None:
             value, repairs = read(sent, steps)
         else:
-            value, repairs = read_secretly(self._definition, read, sent, steps)
+            value, repairs = read_with_secrets(self._definition, read, sent, steps)
         self._read = True
         if self._story is not None:
             self._story.begin(value, repairs)
@@ -129,7 +129,7 @@ class Escort:
         # Looked at, and not remembered: an interrupt may come before anything is taken down. Closed by the collector,
         # it may stand in another context, where there is nothing to undo.
         if self._veil is not None and secrets() is self._veil:
-            reveal(self._before)
+            restore_secrets(self._before)
 
 
 def _counted(context: ToolContext, added: ToolMetrics) -> ToolContext:

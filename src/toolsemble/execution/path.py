@@ -21,7 +21,7 @@ from toolsemble.execution.approval import RejectedError, approved
 from toolsemble.execution.failure import failed, passing, refused
 from toolsemble.execution.hooks import AnsweredError, Around
 from toolsemble.execution.instrumentation import Escort
-from toolsemble.limits.apply import limited
+from toolsemble.limits.apply import apply_limits
 from toolsemble.locks.claims import Slots
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import LOG_LIMIT, record, record_repairs
@@ -251,7 +251,7 @@ def _way(
         return (yield from entered(_run(definition, value, bounded, walk.workers), bounded))
 
     # What makes keys and names of the input gets a copy, too: it may be a function that changes what it is given.
-    return limited(definition, given if own is None else own.take(), context, walk.slots, body)
+    return apply_limits(definition, given if own is None else own.take(), context, walk.slots, body)
 
 
 def _inside(definition: ToolDefinition, walk: Walk) -> Walk:

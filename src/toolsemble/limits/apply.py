@@ -13,7 +13,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer, Policy
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecutionError
 from toolsemble.events import CallTimedOut
-from toolsemble.limits.rate import RateLimit, counted, lined_up
+from toolsemble.limits.rate import RateLimit, count_start, wait_for_turn
 from toolsemble.locks.claims import Slots
 from toolsemble.locks.holds import TABLE, Hold, current_hold
 from toolsemble.locks.table import DeadlockError
@@ -33,7 +33,7 @@ _PASSING = (ExitEarlyError, ToolConfigurationError)
 _ENDLESS = "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
 
 
-def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Slots | None, body: Inner) -> Path:
+def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, box: Slots | None, body: Inner) -> Path:
     """Walk the layers of a tool and its body, within its time; give what a body would return.
 
     :param box: the places of the toolbox; None for any number
@@ -166,10 +166,10 @@ def _rated(
         hold, start = make_hold(), Start()
         number = hold.number = hold.number if number is None else number
         try:
-            began = yield from lined_up(rates, start, number, context, partial(_has_places, hold))
+            began = yield from wait_for_turn(rates, start, number, context, partial(_has_places, hold))
             if not began and not hold.slots and hold.names:
                 yield from _waited(hold, context)
-                began = counted(rates, start)
+                began = count_start(rates, start)
             if began:
                 hold.enter()
                 return (yield from _counted(definition, inner(context), start))

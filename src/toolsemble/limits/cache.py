@@ -17,10 +17,10 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CacheHit
-from toolsemble.limits.cache_store import Entry, FileResults, MemoryResults, Results, copied
-from toolsemble.limits.call_key import Keying, UnclearKeyError
-from toolsemble.limits.single_flight import CANNOT_WAIT, Flight, Flights
-from toolsemble.masking.secrets import masked
+from toolsemble.limits.cache_store import Entry, FileResults, MemoryResults, Results, copy_result
+from toolsemble.limits.call_key import CallKey, UnclearKeyError
+from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall, SingleFlight
+from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.watchers import tell
 from toolsemble.record import note
 from toolsemble.result import ToolResult
@@ -73,7 +73,7 @@ class Cache:
         self.key = key
         self.clock = clock
         self.results: Results = MemoryResults(size) if path is None else FileResults(path, size)
-        self.flights = Flights()
+        self.flights = SingleFlight()
 
     def clear(self) -> None:
         """Let all results go."""
@@ -102,7 +102,7 @@ class Cache:
         return _restored, (self._made_of,)
 
 
-class Caching(Layer):
+class CacheLayer(Layer):
     """The layer that answers calls with results that are kept.
 
     A store that cannot be used, whatever the reason, fails no call: the body runs, and the log says so.
@@ -112,7 +112,7 @@ class Caching(Layer):
 
     def __init__(self, owner: str, cache: Cache) -> None:
         self._cache = cache
-        self._keying = Keying(owner, cache.key)
+        self._call_key = CallKey(owner, cache.key)
         self._said_once = False
 
     def check(self, definition: ToolDefinition) -> None:
@@ -128,7 +128,7 @@ class Caching(Layer):
                 "say it with Cache(key=lambda arguments, context: ...)"
             )
         if self._cache.results.in_place:
-            self._keying.check(f"{owner} with a cache", definition)
+            self._call_key.check(f"{owner} with a cache", definition)
         elif self._cache.key is None and _is_method(definition):
             raise ToolDefinitionError(
                 f"{owner}: a cache in a file cannot tell the objects whose method it is from each other: "
@@ -141,7 +141,7 @@ class Caching(Layer):
         """Give the result that is kept, that of the same call which runs already, or what is inside gives."""
         cache = self._cache
         try:
-            parts = self._keying.parts(definition, value, context, shared=not cache.results.in_place)
+            parts = self._call_key.parts(definition, value, context, shared=not cache.results.in_place)
         except UnclearKeyError as problem:
             note(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
             return (yield from inner(context))
@@ -151,27 +151,27 @@ class Caching(Layer):
         key, result = found
         if result is not None:
             return _hit(result, context)
-        own = Flight()
+        own = SharedCall()
         try:
-            flight = cache.flights.board(key, own)
+            flight = cache.flights.join(key, own)
             if flight is own:
                 own.enter()
                 return (yield from self._lead(own, key, context, inner))
         finally:
             try:
-                cache.flights.land(key, own)
+                cache.flights.finish(key, own)
             except BaseException:
-                cache.flights.land(key, own)  # an interrupt came before it was done
+                cache.flights.finish(key, own)  # an interrupt came before it was done
                 raise
         try:
             yield from flight.wait(context)
             if flight.result is not None:
-                return _hit(copied(flight.result), context)
+                return _hit(copy_result(flight.result), context)
         except (*CANNOT_WAIT, ValueError):
             pass  # the call needs nobody's result but its own
         return (yield from self._run(key, context, inner))
 
-    def _lead(self, own: Flight, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, Any]:
+    def _lead(self, own: SharedCall, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, Any]:
         """Walk what is inside, for all who wait for the same."""
         # It may have been kept while this call looked for it.
         result = yield from self._asked(context, partial(self._cache.kept, key))
@@ -194,7 +194,7 @@ class Caching(Layer):
         except (ValueError, RecursionError) as problem:
             level = logging.DEBUG if self._said_once else logging.WARNING
             self._said_once = True
-            said = masked(described(problem))
+            said = mask_text(described(problem))
             context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, said)
 
     def _asked(self, context: ToolContext, function: Callable[[], Any]) -> Generator[Work, Any, Any]:
@@ -212,10 +212,10 @@ class Caching(Layer):
             return None
 
 
-def caching_layer(owner: str, said: object, *, reads: bool) -> Caching | None:
+def cache_layer(owner: str, said: object, *, reads: bool) -> CacheLayer | None:
     """Give the layer for what a tool or a toolbox says; refuse what is unclear, and tools that do not just read.
 
-    >>> caching_layer("Tool 'send'", 60, reads=False)
+    >>> cache_layer("Tool 'send'", 60, reads=False)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'send': cache is for tools that change nothing: declare effects="read"
@@ -225,11 +225,11 @@ def caching_layer(owner: str, said: object, *, reads: bool) -> Caching | None:
     if not reads:
         raise ToolDefinitionError(f'{owner}: cache is for tools that change nothing: declare effects="read"')
     if said is True:
-        return Caching(owner, Cache())
+        return CacheLayer(owner, Cache())
     if isinstance(said, Cache):
-        return Caching(owner, said)
+        return CacheLayer(owner, said)
     if is_seconds(said):
-        return Caching(owner, Cache(said))  # type: ignore[arg-type]  # just looked at
+        return CacheLayer(owner, Cache(said))  # type: ignore[arg-type]  # just looked at
     raise ToolDefinitionError(f"{owner}: cache must be True, a number of seconds above 0, or a Cache, not {said!r:.80}")
 
 

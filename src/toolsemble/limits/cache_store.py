@@ -101,11 +101,11 @@ class MemoryResults:
             if found is None:
                 return None
             self._kept.move_to_end(key)
-        return found._replace(result=copied(found.result))
+        return found._replace(result=copy_result(found.result))
 
     def keep(self, key: str, kept: Entry) -> None:
         """Keep a copy of a result."""
-        made = kept._replace(result=copied(kept.result))
+        made = kept._replace(result=copy_result(kept.result))
         with self._lock:
             self._kept[key] = made
             self._kept.move_to_end(key)
@@ -186,11 +186,11 @@ class FileResults:
             return self._open
 
 
-def copied(result: ToolResult) -> ToolResult:
+def copy_result(result: ToolResult) -> ToolResult:
     """Give a result whose payload nobody else holds; one that cannot be copied is a ``ValueError``.
 
     >>> payload = [1, 2]
-    >>> copied(ToolResult.success("", payload)).structured_output is payload
+    >>> copy_result(ToolResult.success("", payload)).structured_output is payload
     False
     """
     try:

@@ -28,10 +28,10 @@ class UnclearKeyError(UnclearError):
     """What a call is told from others by cannot be found out."""
 
 
-class Keying:
+class CallKey:
     """What tells the calls of one tool from each other.
 
-    >>> keying = Keying("Tool 'weather'", lambda arguments: arguments.city.casefold())
+    >>> keying = CallKey("Tool 'weather'", lambda arguments: arguments.city.casefold())
     >>> weather = ToolDefinition("weather", "", body=str, decode=None, accept=None)
     >>> keying.parts(weather, {"city": "Rome", "unit": "K"}, ToolContext(), shared=True)
     ['weather', '', None, 'rome']
@@ -41,7 +41,7 @@ class Keying:
         self.function = function
         self._takes_context = function is not None and _takes_context(owner, function)
         self._own = os.urandom(8).hex()
-        self._holders = Holders()
+        self._holders = ObjectIds()
 
     def parts(self, definition: ToolDefinition, value: Any, context: ToolContext, *, shared: bool) -> list[Any]:
         """Give what a call is told from others by, as JSON values; refuse what cannot be told.
@@ -80,7 +80,7 @@ class Keying:
         return made, presented(made, reveal=True)
 
 
-class Holders:
+class ObjectIds:
     """A number for each object, for as long as it lives; the next object at its place in memory gets another."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ class Needs:
         return names
 
 
-def needs_of(
+def build_needs(
     owner: str, max_concurrency: int | None, resources: Callable[[Any], Any] | None, *, apart: bool
 ) -> Needs | None:
     """Give what calls hold, where a tool says something of it."""

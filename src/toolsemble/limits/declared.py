@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 from toolsemble.definition.definition import ToolDefinition, mapped
 from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.cache import Cache, Caching, caching_layer
-from toolsemble.limits.concurrency import needs_of
-from toolsemble.limits.idempotency import Idempotency, Reserving, check_ledger, reserving_layer
+from toolsemble.limits.cache import Cache, CacheLayer, cache_layer
+from toolsemble.limits.concurrency import build_needs
+from toolsemble.limits.idempotency import Idempotency, IdempotencyLayer, check_ledger, idempotency_layer
 from toolsemble.limits.rate import RateLimit
-from toolsemble.limits.retries import Retrying, retrying_layer
+from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
 from toolsemble.runtime.fork_locks import lock_of
@@ -62,11 +62,11 @@ _MOST_KEPT = 8
 NO_LIMITS = Limits()
 """What a tool says that says nothing."""
 
-limits_of: Callable[[object], tuple[Any, ...]] = attrgetter(*Limits._fields)
+read_limits: Callable[[object], tuple[Any, ...]] = attrgetter(*Limits._fields)
 """Gives what a tool's attributes say, in the order of :class:`Limits`."""
 
 
-def limits_within(source: object) -> dict[str, Any]:
+def find_limits(source: object) -> dict[str, Any]:
     """Give the limits that an object of somebody's own declares: those that cannot mean anything else.
 
     A ``timeout`` that is no number of seconds, say, belongs to the object, and is left alone.
@@ -74,14 +74,14 @@ def limits_within(source: object) -> dict[str, Any]:
     >>> class Search:
     ...     timeout = 5
     ...     effects = "side"
-    >>> limits_within(Search())
+    >>> find_limits(Search())
     {'timeout': 5}
     """
     found = {name: getattr(source, name, None) for name in _CLEAR}
     return {name: value for name, value in found.items() if value is not None and _CLEAR[name](value)}
 
 
-class Kept:
+class PolicyCache:
     """The policies of one tool, each made once and kept for as long as the settings are the same.
 
     What the layers of a policy count and hold is shared by all calls of a tool; so it must not be made anew with each
@@ -100,20 +100,20 @@ class Kept:
             for before, policy in self._made:
                 if before == said:
                     return policy
-            policy = policy_of(owner, Limits(*said))
+            policy = build_policy(owner, Limits(*said))
             if policy.isolation == "process":
-                check_apart(owner, body)
+                check_picklable(owner, body)
             self._made.appendleft((said, policy))
             return policy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Kept, ()
+        return PolicyCache, ()
 
 
-def policy_of(owner: str, said: Limits) -> Policy:
+def build_policy(owner: str, said: Limits) -> Policy:
     """Give the policy for what was said; refuse what is unclear or cannot be kept.
 
-    >>> policy_of("Tool 'weather'", Limits(timeout=-1))
+    >>> build_policy("Tool 'weather'", Limits(timeout=-1))
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds above 0, not -1
@@ -134,11 +134,11 @@ def policy_of(owner: str, said: Limits) -> Policy:
         max_memory=_checked_memory(owner, said),
         effects=said.effects,
         idempotent=said.idempotent,
-        retried=any(isinstance(each, Retrying) for each in layers),
+        retried=any(isinstance(each, RetryLayer) for each in layers),
         cached=said.cache is not None,
         polling=said.polling,
         max_output=said.max_output,
-        needs=needs_of(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
+        needs=build_needs(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
         rates=_checked_rates(owner, said.rate_limit),
         layers=layers,
     )
@@ -154,7 +154,7 @@ class BoxLimits:
     """Makes calls again that may be repeated."""
     rate: RateLimit | None
     """How many calls of all tools together there may be in some time."""
-    caching: Caching | None = None
+    caching: CacheLayer | None = None
     """Gives results again, of tools that only read."""
     ledger: EffectLedger | None = None
     """Where calls are taken down that are made once."""
@@ -173,13 +173,13 @@ class BoxLimits:
         >>> BoxLimits.of(5, 0, None).timeout
         5
         """
-        said = policy_of("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
+        said = build_policy("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
         rate = next(iter(said.rates), None)
         again = next(iter(said.layers), None)
         check_ledger("Toolbox ledger", ledger)
-        return cls(said.timeout, again, rate, caching_layer("Toolbox", cache, reads=True), ledger)
+        return cls(said.timeout, again, rate, cache_layer("Toolbox", cache, reads=True), ledger)
 
-    def given_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+    def apply_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
         """Give the tools with what the box says added to what they say themselves, and so for what they are made of."""
         # A box knows its tools by their names; of the parts of pipelines, several may have the same one.
         bodies = {each.name: each.body for each in tools if each.flow is None}
@@ -212,10 +212,10 @@ class BoxLimits:
 
 def _entered(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Give the layers with calls that are taken down in the ledger of a box."""
-    return tuple(each.into(ledger) if isinstance(each, Reserving) else each for each in layers)
+    return tuple(each.into(ledger) if isinstance(each, IdempotencyLayer) else each for each in layers)
 
 
-def _caches(caching: Caching, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
+def _caches(caching: CacheLayer, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
     """Whether a box's cache is for a tool: one that only reads, says nothing itself, and whose calls can be told."""
     if own.effects != "read" or own.cached:
         return False
@@ -231,7 +231,7 @@ def _unstoppable(definition: ToolDefinition) -> bool:
     return definition.inline and not definition.awaits and definition.flow is None
 
 
-def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
+def check_picklable(owner: str, body: Callable[[Any], Any]) -> None:
     """Refuse a body that no other process can be given: a function inside a function, an object with live parts."""
     try:
         pickle.dumps(body)
@@ -247,9 +247,9 @@ def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
     # One line for each, in the order in which a call comes out of them: a call that is answered by an outer layer
     # does not wait for an inner one.
     made: tuple[Layer | None, ...] = (
-        retrying_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
-        reserving_layer(owner, said.idempotency, reads=said.effects == "read", idempotent=said.idempotent),
-        caching_layer(owner, said.cache, reads=said.effects == "read"),
+        retry_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
+        idempotency_layer(owner, said.idempotency, reads=said.effects == "read", idempotent=said.idempotent),
+        cache_layer(owner, said.cache, reads=said.effects == "read"),
     )
     return tuple(layer for layer in made if layer is not None)
 

@@ -16,8 +16,8 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
-from toolsemble.limits.call_key import Keying
-from toolsemble.limits.single_flight import CANNOT_WAIT, Flight
+from toolsemble.limits.call_key import CallKey
+from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall
 from toolsemble.record import note
 from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.runtime.concurrency import THREADS
@@ -64,25 +64,25 @@ class Idempotency:
     """Whether the same call in another run is another call, ``"run"``, or is not made again either, ``"ledger"``."""
 
 
-class Reserving(Layer):
+class IdempotencyLayer(Layer):
     """The layer that reserves calls before they are made, and makes none of them twice."""
 
     binds = True
 
-    def __init__(self, owner: str, said: Idempotency, *, idempotent: bool, keying: Keying | None = None) -> None:
+    def __init__(self, owner: str, said: Idempotency, *, idempotent: bool, keying: CallKey | None = None) -> None:
         self._owner = owner
         self._said = said
         self._idempotent = idempotent
-        self._keying = Keying(owner, said.key) if keying is None else keying
+        self._call_key = CallKey(owner, said.key) if keying is None else keying
         self._own = said.ledger
         self._lock = lock_of(self)
 
-    def into(self, ledger: EffectLedger) -> Reserving:
+    def into(self, ledger: EffectLedger) -> IdempotencyLayer:
         """Give the same layer with the ledger of a toolbox, unless the tool has named its own."""
         if self._said.ledger is not None:
             return self
         said = replace(self._said, ledger=ledger)
-        return Reserving(self._owner, said, idempotent=self._idempotent, keying=self._keying)
+        return IdempotencyLayer(self._owner, said, idempotent=self._idempotent, keying=self._call_key)
 
     def check(self, definition: ToolDefinition) -> None:
         """Refuse tools made of tools, and methods of objects that cannot be told from each other."""
@@ -94,7 +94,7 @@ class Reserving(Layer):
         if self._said.key is None:
             definition.check_told("a ledger could not tell calls by it")
         if self._said.ledger is None or self._said.ledger.in_memory:
-            self._keying.check(f"{owner} with idempotency", definition)
+            self._call_key.check(f"{owner} with idempotency", definition)
 
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
@@ -103,17 +103,17 @@ class Reserving(Layer):
         ledger = self._ledger()
         effect = self._effect(definition, value, context, ledger)
         while True:
-            own = Flight()
+            own = SharedCall()
             try:
-                flight = ledger.flights.board(effect.key, own)
+                flight = ledger.flights.join(effect.key, own)
                 if flight is own:
                     own.enter()
                     return (yield from self._lead(own, ledger, effect, context, inner))
             finally:
                 try:
-                    ledger.flights.land(effect.key, own)
+                    ledger.flights.finish(effect.key, own)
                 except BaseException:
-                    ledger.flights.land(effect.key, own)  # an interrupt came before it was done
+                    ledger.flights.finish(effect.key, own)  # an interrupt came before it was done
                     raise
             try:
                 yield from flight.wait(context)
@@ -123,7 +123,7 @@ class Reserving(Layer):
                 raise ToolExecutionError("The call is made inside the same call, which has not ended")
 
     def _lead(
-        self, own: Flight, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
+        self, own: SharedCall, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
         """Reserve the call, walk what is inside, and take down what came of it, whatever is raised."""
         if own.settle is not None:  # the call before it was cut off with its event loop
@@ -183,7 +183,7 @@ class Reserving(Layer):
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
         from toolsemble.limits.ledger import Effect  # noqa: PLC0415 - only tools with a ledger pay for it
 
-        parts = self._keying.parts(definition, value, context, shared=not ledger.in_memory)
+        parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
         run = context.run_id if self._said.scope == "run" else None
         shown = preview(canonical(definition.present(value)), _LONGEST_ARGUMENTS)
         facts = definition.name, context.run_id, context.call_id, shown
@@ -198,10 +198,10 @@ class Reserving(Layer):
             return self._own
 
 
-def reserving_layer(owner: str, said: object, *, reads: bool, idempotent: bool) -> Reserving | None:
+def idempotency_layer(owner: str, said: object, *, reads: bool, idempotent: bool) -> IdempotencyLayer | None:
     """Give the layer for what a tool says; refuse what is unclear, and tools that change nothing.
 
-    >>> reserving_layer("Tool 'search'", True, reads=True, idempotent=False)
+    >>> idempotency_layer("Tool 'search'", True, reads=True, idempotent=False)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'search': idempotency is for tools that change something; for one \
@@ -215,7 +215,7 @@ that only reads there is cache=
         )
     settings = said if isinstance(said, Idempotency) else Idempotency(None if said is True else _function(owner, said))
     _check(owner, settings)
-    return Reserving(owner, settings, idempotent=idempotent)
+    return IdempotencyLayer(owner, settings, idempotent=idempotent)
 
 
 def check_ledger(what: str, ledger: object) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from toolsemble.call import new_id
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.limits.single_flight import Flights
+from toolsemble.limits.single_flight import SingleFlight
 from toolsemble.processes.identity import Owner
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
@@ -99,7 +99,7 @@ class EffectLedger:
         self._id = new_id()
         self._live: set[str] = set()
         self.in_memory = place is None
-        self.flights = Flights()
+        self.flights = SingleFlight()
         self._database = Database(place, Kind("effect ledger", 0x746F6F6E, 1, _TABLES), _BUSY)
         self._secret = os.urandom(32) if place is None else key_beside(place, "key of the effect ledger")
         if place is not None:

@@ -96,7 +96,7 @@ class RateLimit:
         return RateLimit, (self.calls, self.per)
 
 
-def lined_up(
+def wait_for_turn(
     rates: Sequence[RateLimit], start: Start, number: int, context: ToolContext, seat: Callable[[], bool]
 ) -> Generator[Work, Any, bool]:
     """Wait until a body may begin under all of several rate limits; return whether it may, and is counted.
@@ -106,10 +106,10 @@ def lined_up(
     :param seat: returns whether the call has its places, without waiting for them
     """
     behind = next((rate for rate in rates if rate.pause() > 0), rates[-1])
-    return (yield from behind.line_up(number, context, lambda: seat() and counted(rates, start)))
+    return (yield from behind.line_up(number, context, lambda: seat() and count_start(rates, start)))
 
 
-def counted(rates: Sequence[RateLimit], start: Start) -> bool:
+def count_start(rates: Sequence[RateLimit], start: Start) -> bool:
     """Have a body counted that begins now, by all of several rate limits or by none; return whether it may begin."""
     if all(rate.pause(start) == 0 for rate in rates):
         return True

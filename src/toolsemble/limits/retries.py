@@ -63,7 +63,7 @@ class Retries:
         object.__setattr__(self, "on", kinds)
 
 
-class Retrying(Layer):
+class RetryLayer(Layer):
     """The layer that makes calls again; tenacity says when, and the call path waits."""
 
     binds = True
@@ -108,10 +108,10 @@ class Retrying(Layer):
         return tenacity.RetryCallState(retrying, None, (), {})
 
 
-def retrying_layer(owner: str, said: object, *, repeatable: bool) -> Retrying | None:
+def retry_layer(owner: str, said: object, *, repeatable: bool) -> RetryLayer | None:
     """Give the layer for what a tool or a toolbox says; refuse what is unclear, and tools that may not be called twice.
 
-    >>> retrying_layer("Tool 'send'", 3, repeatable=False)
+    >>> retry_layer("Tool 'send'", 3, repeatable=False)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'send': retries are for tools that may be called twice: declare \
@@ -124,7 +124,7 @@ effects="read", or idempotent=True
         raise ToolDefinitionError(
             f'{owner}: retries are for tools that may be called twice: declare effects="read", or idempotent=True'
         )
-    return Retrying(owner, retries)
+    return RetryLayer(owner, retries)
 
 
 def _checked(owner: str, said: Any) -> Retries:

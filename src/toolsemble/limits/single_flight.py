@@ -17,7 +17,7 @@ CANNOT_WAIT = (DeadlockError, WouldBlockLoopError)
 """What is raised where a wait for a call that is in flight would never end."""
 
 
-class Flight:
+class SharedCall:
     """One call that others of its kind wait for; made by each that may have to lead it, and known once it does."""
 
     __slots__ = ("_hold", "process", "result", "settle")
@@ -64,22 +64,22 @@ class Flight:
         self._hold.leave()
 
 
-class Flights:
+class SingleFlight:
     """The calls that are in flight, by their keys.
 
-    >>> flights, own = Flights(), Flight()
+    >>> flights, own = SingleFlight(), SharedCall()
     >>> try:
-    ...     flights.board("a", own) is own, flights.board("a", Flight()) is own
+    ...     flights.join("a", own) is own, flights.join("a", SharedCall()) is own
     ... finally:
-    ...     flights.land("a", own)
+    ...     flights.finish("a", own)
     (True, True)
     """
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
-        self._open: dict[Hashable, Flight] = {}
+        self._open: dict[Hashable, SharedCall] = {}
 
-    def board(self, key: Hashable, own: Flight) -> Flight:
+    def join(self, key: Hashable, own: SharedCall) -> SharedCall:
         """Return the flight of a key that is under way, or else the caller's own, which is from then on.
 
         Whoever boards lands its own flight in a ``finally``, whatever is raised here.
@@ -93,7 +93,7 @@ class Flights:
             self._open[key] = own
             return own
 
-    def land(self, key: Hashable, own: Flight) -> None:
+    def finish(self, key: Hashable, own: SharedCall) -> None:
         """Let those go on who wait for a flight; nothing where it never began, or has ended."""
         with self._lock:
             if self._open.get(key) is own:

@@ -25,7 +25,7 @@ _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
 Names: TypeAlias = Callable[[], Collection[str]]
 """Gives the names of fields, which are keys and no secrets; asked only where there are keys."""
 
-Veil: TypeAlias = Token[list[str] | None]
+MaskingToken: TypeAlias = Token[list[str] | None]
 
 # Grows while the call is read, and has the longest first; calls inside the call see it, in whatever thread they run.
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
@@ -35,11 +35,11 @@ secrets: Callable[[], list[str] | None] = _known.get
 """Gives what is known to be secret here; nothing for most calls."""
 
 
-reveal: Callable[[list[str] | None], object] = _known.set
+restore_secrets: Callable[[list[str] | None], object] = _known.set
 """Has only that known to be secret here which is given: that of before, for a call that has ended."""
 
 
-class Secretive(Protocol):
+class TakesSecrets(Protocol):
     """The definition of a tool that takes secrets."""
 
     @property
@@ -53,19 +53,19 @@ class Secretive(Protocol):
         ...
 
 
-def veil() -> Veil:
-    """Begin to take down what is secret, beside what is known already, until :func:`unveil`.
+def start_masking() -> MaskingToken:
+    """Begin to take down what is secret, beside what is known already, until :func:`stop_masking`.
 
-    >>> token = veil()
-    >>> know(["hunter2"])
-    >>> masked("no user has the password hunter2")
+    >>> token = start_masking()
+    >>> add_secrets(["hunter2"])
+    >>> mask_text("no user has the password hunter2")
     'no user has the password **********'
-    >>> unveil(token)
+    >>> stop_masking(token)
     """
     return _known.set(list(_known.get() or ()))
 
 
-def unveil(token: Veil) -> None:
+def stop_masking(token: MaskingToken) -> None:
     """Forget what was taken down."""
     try:  # noqa: SIM105 - as where contexts are left: suppress() costs more than the rest
         _known.reset(token)
@@ -73,24 +73,24 @@ def unveil(token: Veil) -> None:
         pass  # closed by the collector, it may stand in another context, where there is nothing to undo
 
 
-def know(texts: Iterable[str]) -> None:
+def add_secrets(texts: Iterable[str]) -> None:
     """Take down texts that must not be shown; without a veil nobody needs to know."""
-    known = _known.get()
-    if known is not None:
+    known_secrets = _known.get()
+    if known_secrets is not None:
         forms = {form for text in texts if text for form in _forms(text)}
-        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be a part of another
+        known_secrets[:] = sorted({*known_secrets, *forms}, key=len, reverse=True)  # one may be a part of another
 
 
-def known() -> tuple[str, ...]:
+def known_secrets() -> tuple[str, ...]:
     """Give the texts that must not be shown here.
 
-    >>> known()
+    >>> known_secrets()
     ()
     """
     return tuple(_known.get() or ())
 
 
-def masked(text: str) -> str:
+def mask_text(text: str) -> str:
     """Give a text in which everything that is known to be secret is hidden."""
     for form in _known.get() or ():
         # Not by a regular expression: those are kept for later, with the secret in them.
@@ -99,112 +99,114 @@ def masked(text: str) -> str:
     return text
 
 
-def masked_value(value: Any) -> Any:
+def mask_value(value: Any) -> Any:
     """Return a JSON value in which everything that is known to be secret is hidden, keys among it.
 
     Keys that would be the same when they are masked are numbered, so that every entry is shown.
 
-    >>> masked_value({"user": "ada", "keys": ["k1"]})
+    >>> mask_value({"user": "ada", "keys": ["k1"]})
     {'user': 'ada', 'keys': ['k1']}
     """
     if not _known.get():
         return value
     if isinstance(value, str):
-        return masked(value)
+        return mask_text(value)
     if isinstance(value, Mapping):
-        return {key: masked_value(each) for key, each in zip(_masked_keys(value), value.values(), strict=True)}
+        return {key: mask_value(each) for key, each in zip(_masked_keys(value), value.values(), strict=True)}
     if isinstance(value, (list, tuple)):
-        return [masked_value(each) for each in value]
-    if isinstance(value, (int, float)) and masked(str(value)) == HIDDEN:
+        return [mask_value(each) for each in value]
+    if isinstance(value, (int, float)) and mask_text(str(value)) == HIDDEN:
         return HIDDEN
     return value
 
 
-def masked_result(result: ToolResult) -> ToolResult:
+def mask_result(result: ToolResult) -> ToolResult:
     """Give a result that can be shown; the same one where nothing is to be hidden.
 
-    >>> masked_result(ToolResult.success("sunny"))
+    >>> mask_result(ToolResult.success("sunny"))
     ToolResult.success('sunny')
     """
     if not _known.get():
         return result
     return replace(
         result,
-        output=masked(result.output),
-        error_message=result.error_message and masked(result.error_message),
-        structured_output=masked_object(result.structured_output),
+        output=mask_text(result.output),
+        error_message=result.error_message and mask_text(result.error_message),
+        structured_output=mask_object(result.structured_output),
         contents=tuple(map(_masked_content, result.contents)),
         attributes=MappingProxyType(
-            dict(zip(_masked_keys(result.attributes), map(masked_object, result.attributes.values()), strict=True))
+            dict(zip(_masked_keys(result.attributes), map(mask_object, result.attributes.values()), strict=True))
         ),
     )
 
 
-def masked_object(value: Any) -> Any:
+def mask_object(value: Any) -> Any:
     """Return an object as it is, or as JSON with its secrets hidden when its JSON form or its repr has some.
 
-    >>> masked_object({"at": (1, 2)})
+    >>> mask_object({"at": (1, 2)})
     {'at': (1, 2)}
     """
     if not _known.get():
         return value
     try:
         shown = presented(value)
-        hidden = masked_value(shown)
+        hidden = mask_value(shown)
         quoted = repr(value)
     except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
         return HIDDEN
     # A sink may print the object itself, and its repr can tell more than its JSON form.
-    return value if hidden == shown and masked(quoted) == quoted else hidden
+    return value if hidden == shown and mask_text(quoted) == quoted else hidden
 
 
-def masked_error(error: BaseException | None) -> BaseException | None:
+def mask_error(error: BaseException | None) -> BaseException | None:
     """Give an exception that can be logged with its traceback; the same one where nothing is to be hidden.
 
-    >>> masked_error(None) is None
+    >>> mask_error(None) is None
     True
     """
     if error is None or not _known.get() or not _tells(error):
         return error
     kind = type(error)
-    double: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(masked(described(error)))
+    double: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(
+        mask_text(described(error))
+    )
     double.with_traceback(error.__traceback__)
     return double.with_traceback(None) if _tells(double) else double  # the code itself may spell it out
 
 
-def read_secretly(
-    definition: Secretive, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
+def read_with_secrets(
+    definition: TakesSecrets, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
 ) -> Decoded:
     """Give what a tool that takes secrets gets; take down what of it is secret, also when it does not fit."""
     try:
         value, repairs = read(given, steps)
     except Exception:
-        know(_texts_sent(definition, given))
+        add_secrets(_texts_sent(definition, given))
         raise
     try:
         shown, exact = definition.present(value), definition.present(value, reveal=True)
-        know(differing(shown, exact, _names(definition)))
+        add_secrets(find_hidden_texts(shown, exact, _names(definition)))
     except UnreadableError:  # nobody is shown it, but its secrets may be in what the body tells
-        know(_texts_sent(definition, given))
+        add_secrets(_texts_sent(definition, given))
     return value, _masked_repairs(definition, repairs)
 
 
-def know_sent(definition: Secretive, sent: Any) -> None:
+def add_sent_secrets(definition: TakesSecrets, sent: Any) -> None:
     """Take down what may be secret in arguments that somebody wrote for a tool that takes secrets."""
-    know(_texts_sent(definition, sent))
+    add_secrets(_texts_sent(definition, sent))
 
 
-def differing(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
+def find_hidden_texts(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
     """Give the texts that are in a value and not in what is shown of it, but for keys that are names of fields.
 
-    >>> list(differing({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
+    >>> list(find_hidden_texts({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
     ['k1']
     """
     if isinstance(shown, dict) and isinstance(exact, dict):
         yield from _differing_entries(shown, exact, names)
     elif isinstance(shown, list) and isinstance(exact, list) and len(shown) == len(exact):
         for one, other in zip(shown, exact, strict=True):
-            yield from differing(one, other, names)
+            yield from find_hidden_texts(one, other, names)
     elif shown != exact:
         yield from _texts(exact, names)
 
@@ -217,7 +219,7 @@ def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Name
     for (key, each), (name, its) in zip(shown.items(), exact.items(), strict=True):
         if key != name:
             yield from _texts(name)
-        yield from differing(each, its, names)
+        yield from find_hidden_texts(each, its, names)
 
 
 def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
@@ -237,9 +239,9 @@ def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
 
 def _masked_key(key: Any) -> Any:
     if isinstance(key, str):
-        return masked(key)
+        return mask_text(key)
     written = str(key)
-    hidden = masked(written)
+    hidden = mask_text(written)
     partly = isinstance(key, (int, float)) and hidden != HIDDEN  # a number that only has the digits of a secret in it
     return key if hidden == written or partly else hidden
 
@@ -247,13 +249,13 @@ def _masked_key(key: Any) -> Any:
 def _masked_content(content: Content) -> Content:
     """Return a content without secrets; bytes that hold one are not shown at all."""
     if isinstance(content, TextContent):
-        return TextContent(masked(content.text))
-    telling = any(len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known())
+        return TextContent(mask_text(content.text))
+    telling = any(len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known_secrets())
     shown = replace(content, data=HIDDEN.encode()) if telling else content
-    return replace(shown, name=masked(shown.name)) if isinstance(shown, FileContent) else shown
+    return replace(shown, name=mask_text(shown.name)) if isinstance(shown, FileContent) else shown
 
 
-def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
+def _texts_sent(definition: TakesSecrets, sent: Any) -> Iterator[str]:
     """Give every text under a name that is not known to be harmless: a model may have misspelled it."""
     if isinstance(sent, str):
         try:
@@ -270,25 +272,25 @@ def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
             yield from _texts(each, names)
 
 
-def _names(definition: Secretive) -> Names:
+def _names(definition: TakesSecrets) -> Names:
     arguments = definition.arguments
     return frozenset if arguments is None else cache(lambda: property_names(arguments.schema))
 
 
-def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
+def _masked_repairs(definition: TakesSecrets, repairs: Sequence[Repair]) -> Sequence[Repair]:
     for repair in repairs:
         if repair["step"] == "keys":
             continue  # the names of parameters, and nothing that was sent under them
         top = re.split(r"[.\[]", str(repair["path"]))[0]
         for each in (repair["from"], repair["to"]):
-            know_sent(definition, each if top == "$" else {top: each})
-    return [masked_value(repair) for repair in repairs]
+            add_sent_secrets(definition, each if top == "$" else {top: each})
+    return [mask_value(repair) for repair in repairs]
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def find_texts(value: Any) -> Iterator[str]:
     """Return every text in a JSON value, the keys of objects among them.
 
-    >>> list(texts_in({"user": ["ada", 17]}))
+    >>> list(find_texts({"user": ["ada", 17]}))
     ['user', '17', 'ada']
     """
     left = [value]  # not by recursion: a model decides how deep it is
@@ -364,4 +366,4 @@ def _tells(error: BaseException) -> bool:
         told = "".join([*traceback.format_exception(error), repr(error)])
     except Exception:  # noqa: BLE001 - an exception of somebody's own that cannot be looked into
         return True
-    return masked(told) != told
+    return mask_text(told) != told

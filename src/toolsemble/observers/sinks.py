@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkab
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
-from toolsemble.observers.watchers import Companion, rewatch, unheard, unwatch, watch, watchers
+from toolsemble.observers.watchers import ScopedWatcher, mute, set_watchers, unwatch, watch, watchers
 from toolsemble.runtime.concurrency import JobFuture, awaitable, finish, is_async, start_thread, wait_for
 
 LOGGER = logging.getLogger("toolsemble.sink")
@@ -88,7 +88,7 @@ class Sinks:
             watch(*added)
             return work(*given, **named)
         finally:
-            rewatch(before)
+            set_watchers(before)
             if self._wait:
                 _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
 
@@ -103,13 +103,13 @@ class Sinks:
             if self._wait:
                 await _asettle([mark for each in added if (mark := each.mark()) is not None])
 
-    def enter(self, operation: str, facts: Mapping[str, Any]) -> Entered:
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> OperationScope:
         """Let those sinks that go along go along with something that is no call.
 
         >>> with Sinks("Agent", [print]).enter("chat", {}) as told:
         ...     told["gen_ai.usage.output_tokens"] = 3
         """
-        return Entered(self.outlets, operation, facts)
+        return OperationScope(self.outlets, operation, facts)
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until every sink has seen what was told; whether all have in time."""
@@ -126,10 +126,10 @@ class Sinks:
         return self.outlets if not around else [each for each in self.outlets if each not in around]
 
 
-def sinks_of(owner: str, sinks: object) -> Sinks | None:
+def build_sinks(owner: str, sinks: object) -> Sinks | None:
     """Give the sinks of a toolbox or an agent, None when there are none; refuse what is none.
 
-    >>> sinks_of("Toolbox", []) is None
+    >>> build_sinks("Toolbox", []) is None
     True
     """
     made = Sinks(owner, sinks)
@@ -151,7 +151,7 @@ class _Outlet:
 
     def __call__(self, event: object) -> None:
         """Tell the sink; what it does about it, it is not told of."""
-        token = unheard()
+        token = mute()
         try:
             self._emit(event)
         except Exception:  # noqa: BLE001 - a sink disturbs nothing
@@ -176,7 +176,7 @@ class _Outlet:
             LOGGER.warning(*line, exc_info=exc_info)
 
 
-class _Along(_Outlet, Companion):
+class _Along(_Outlet, ScopedWatcher):
     """One sink that goes along with calls; what goes wrong in it disturbs nothing."""
 
     def __init__(self, sink: Any) -> None:
@@ -213,7 +213,7 @@ def _nothing(*_: Any) -> None:
     """Go along with nothing."""
 
 
-class Entered:
+class OperationScope:
     """Something that sinks go along with, from its beginning to its end; what is put into it is told at the end."""
 
     def __init__(self, outlets: Iterable[object], operation: str, facts: Mapping[str, Any]) -> None:
@@ -222,7 +222,7 @@ class Entered:
         self._told: dict[str, Any] = {}
 
     def __enter__(self) -> dict[str, Any]:
-        ends = [each.enter(*self._begun) for each in self._outlets if isinstance(each, Companion)]
+        ends = [each.enter(*self._begun) for each in self._outlets if isinstance(each, ScopedWatcher)]
         self._ends = [end for end in ends if end is not None]
         return self._told
 
@@ -293,7 +293,7 @@ class _Served(_Outlet):
             self._serve()
 
     def _serve(self) -> None:
-        unheard()
+        mute()
         while (items := self._next()) is not None:
             for item in items:
                 self._take(item)

@@ -12,7 +12,7 @@ Watcher: TypeAlias = Callable[[Any], object]
 """A function that takes an event, in any thread; it must neither wait nor raise."""
 
 
-class Companion:
+class ScopedWatcher:
     """A watcher that goes along with what it watches, in the same thread and context, from its beginning to its end.
 
     Like any watcher it must neither wait nor raise. What it makes current, such as a span, is current in the body. The
@@ -46,7 +46,7 @@ watchers: Callable[[], tuple[Watcher, ...]] = _watchers.get
 """Gives those who watch the calls of this context; most calls pay for this, and for nothing more."""
 
 
-rewatch: Callable[[tuple[Watcher, ...]], object] = _watchers.set
+set_watchers: Callable[[tuple[Watcher, ...]], object] = _watchers.set
 """Has only those told who are given: those of before, read before others were added. An interrupt cannot come between
 that and :func:`watch`, as it can before the token of that is known."""
 
@@ -83,12 +83,12 @@ def unwatch(token: Token[tuple[Watcher, ...]]) -> None:
         pass  # closed by the collector, it may stand in another context, where there is nothing to undo
 
 
-def unheard() -> Token[tuple[Watcher, ...]]:
+def mute() -> Token[tuple[Watcher, ...]]:
     """Have nobody told of the calls that are made here until :func:`unwatch`, whoever else begins to watch.
 
     That is for those who are told: what they do about it would be told to them once more.
 
-    >>> token = unheard()
+    >>> token = mute()
     >>> inner = watch(print)
     >>> tell("nobody hears this")
     >>> unwatch(inner), unwatch(token)

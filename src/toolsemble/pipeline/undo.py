@@ -14,7 +14,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed
 from toolsemble.execution.path import Trace, Walk
-from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrapped
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
@@ -120,9 +120,9 @@ class Undo(NamedTuple):
         try:
             result = yield from self._work(walk)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other steps are to be undone
-            result, raised = failed(error, context), masked_error(error)
+            result, raised = failed(error, context), mask_error(error)
         if result.error_message is not None:
-            said = masked(result.error_message)
+            said = mask_text(result.error_message)
             context.logger.warning("The undo of step '%s' failed: %s", self.step, said, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ReviewTimeoutError
-from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.observers.watchers import tell
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
@@ -118,7 +118,7 @@ class Question:
             return self._decided(_INTERRUPTED)
         if error is not None:
             name = self._request.tool_name
-            shown = masked_error(error)
+            shown = mask_error(error)
             LOGGER.warning("The reviewer of '%s' failed", name, exc_info=shown, extra=_facts(self._request))
             return ExitEarly("the reviewer failed to answer")
         return self._decided(_clear(answer))
@@ -140,9 +140,9 @@ class Question:
     def _shown(self, decision: ReviewDecision) -> ReviewDecision:
         """Give a decision as others are told of it: what a reviewer wrote in place of secrets is secret, too."""
         if type(decision) is ExitEarly:
-            return replace(decision, reason=decision.reason and masked(str(decision.reason)))
+            return replace(decision, reason=decision.reason and mask_text(str(decision.reason)))
         if type(decision) is Edit:
-            return Edit(HIDDEN if self._request.hidden_digest else masked(decision.revised))
+            return Edit(HIDDEN if self._request.hidden_digest else mask_text(decision.revised))
         return decision
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.masking.secrets import know, masked_result, masked_value, unveil, veil
+from toolsemble.masking.secrets import add_secrets, mask_result, mask_value, start_masking, stop_masking
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
@@ -128,12 +128,12 @@ class Cassette:
             LOGGER.warning("The cassette '%s' has %s of %s (%s) as JSON only", self._path, place, track.tool, kind)
 
     def _track(self, call: ToolCall, result: ToolResult) -> Track:
-        token = veil()
+        token = start_masking()
         try:
-            know(self._hide)
-            return track_of(call.name, masked_value(read_arguments(call)), masked_result(result))
+            add_secrets(self._hide)
+            return track_of(call.name, mask_value(read_arguments(call)), mask_result(result))
         finally:
-            unveil(token)
+            stop_masking(token)
 
     def _next(self, call: ToolCall) -> ToolResult:
         fitting = list(self._exact.get((call.name, call.canonical), ()))

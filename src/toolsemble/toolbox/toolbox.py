@@ -22,7 +22,7 @@ from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import Retries
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
-from toolsemble.observers.sinks import Sink, sinks_of
+from toolsemble.observers.sinks import Sink, build_sinks
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewHandler
@@ -155,7 +155,7 @@ class Toolbox(Offer):
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
-        self._sinks = sinks_of("Toolbox", sinks)
+        self._sinks = build_sinks("Toolbox", sinks)
 
     def execute(
         self,
