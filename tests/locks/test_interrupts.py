@@ -147,7 +147,7 @@ of_every_kind = pytest.mark.parametrize(("settings", "of_box"), SETTINGS.values(
 
 def check_that_nothing_is_left():
     until(lambda: not TABLE._claims)  # a thread may be about to end
-    assert not any([TABLE._held, TABLE._queues, TABLE._inner, TABLE._loops])
+    assert not any([TABLE._held, TABLE._queues, TABLE._nested, TABLE._loops])
     assert (current_context(), current_hold(), secrets(), watchers()) == (None, None, None, ())
 
 
@@ -327,10 +327,10 @@ def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
     ]
     try:
         assert [TABLE.acquire(each) for each in (outer, *claims)] == [True, True, False, True, False, True, False]
-        TABLE._whole = False
+        TABLE._consistent = False
         TABLE.release_closed_loops()
         assert [bool(each.slots) for each in claims] == [True, False, True, False, True, False]
-        TABLE._whole, claims[0].left, claims[2].left = False, True, True  # cut off before anything was freed
+        TABLE._consistent, claims[0].left, claims[2].left = False, True, True  # cut off before anything was freed
         TABLE.release_closed_loops()
         assert [bool(each.slots) for each in claims] == [False, False, False, True, True, True]
     finally:

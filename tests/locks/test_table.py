@@ -189,7 +189,7 @@ def test_nothing_is_left_in_a_table_that_nobody_uses(table):
         table.release(asked(table, "a"))
         table.release(outer)
     gc.collect()
-    assert not any([table._claims, table._held, table._queues, table._inner, table._loops, table._returned])
+    assert not any([table._claims, table._held, table._queues, table._nested, table._loops, table._released])
 
 
 def test_one_that_waits_for_a_name_lets_others_have_the_places(table):

@@ -116,7 +116,7 @@ def _placed(box: Slots | None, definition: ToolDefinition, value: Any, inner: In
     policy, around = definition.policy or _NOTHING, current_hold()
     needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
     # Calls inside a call that has a place of a box need no other.
-    if box is not None and not (around is not None and around.in_box()):
+    if box is not None and not (around is not None and around.has_box_slot()):
         needed = (*needed, box)
     if policy.rates:
         return (yield from _rated(definition, policy.rates, partial(Hold, needed, around), inner, context))
