@@ -115,7 +115,7 @@ def test_a_call_that_cannot_begin_in_time_fails_at_once_and_says_when_it_could()
     made, begun = starts(RateLimit(1, per=36_000), timeout=30)
     assert made.execute("x").is_success
     message = made.execute("x").error_message
-    told = r"The rate limit of 1 calls in 36000 s is used up; the next call can begin in \d{5} s"
+    told = r"The rate limit of 1 calls in 36000 s is used up; the next call can start in \d{5} s"
     assert re.fullmatch(told, message)
     assert len(begun) == 1
 
@@ -357,7 +357,7 @@ def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
     try:
         assert [TABLE.acquire(each) for each in (first, second, inside)] == [True, True, False]
         first.enter()
-        assert made.execute("x").error_message.startswith("It needs what the calls around it hold")
+        assert made.execute("x").error_message.startswith("Deadlock: it needs")
     finally:
         for each in (inside, second, first):
             each.leave()

@@ -753,8 +753,8 @@ def test_log_lines_of_retries_keys_and_reviewers_do_not_have_the_secret(caplog):
     with caplog.at_level(logging.DEBUG):
         texts = [box.execute(call).text for _ in range(3)]
     assert texts[0] == "fetched"
-    assert "is called again" in caplog.text
-    assert "Its key cannot be told: ********** is no name" in caplog.text
+    assert "retry 1 in " in caplog.text
+    assert "Its key cannot be computed: ********** is no name" in caplog.text
     assert "********** is too short" in caplog.text
     assert "ValueError: ********** is suspicious" in caplog.text
     assert "hunter2" not in "".join(record.getMessage() for record in caplog.records)
@@ -769,7 +769,10 @@ def test_what_a_function_beside_the_body_raises_is_shown_only_when_it_is_declare
     def fail(arguments):
         raise ConnectionError("db-7.internal refused admin")
 
-    for function, expected in ((refuse, "cannot be told: no such file"), (fail, "Error: internal error (reference ")):
+    for function, expected in (
+        (refuse, "cannot be computed: no such file"),
+        (fail, "Error: internal error (reference "),
+    ):
         save = tool("save", "Save it.", **{setting: function})(lambda path: path)
         reply = Toolbox([save], expose_errors="declared").execute(ToolCall("save", {"path": "a"}))
         assert expected in reply.text
