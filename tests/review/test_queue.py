@@ -59,7 +59,7 @@ def asking(**given):
 
 
 def mailboxes():
-    return [thread for thread in threading.enumerate() if thread.name == "toolsemble-mailbox"]
+    return [thread for thread in threading.enumerate() if thread.name == "toolsemble-review-store"]
 
 
 def kinds(store):
@@ -158,12 +158,12 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
         queue = QueueReview(store, poll=60)
         first = asyncio.create_task(queue.review(asking(arguments="first")))
         await auntil(lambda: len(mailboxes()) == 2)
-        await auntil(lambda: not queue._mailbox._new)
+        await auntil(lambda: not queue._worker._new)
         second = asyncio.create_task(queue.review(asking(arguments="second")))
-        await auntil(lambda: queue._mailbox._new)
+        await auntil(lambda: queue._worker._new)
         for task in (first, second, others):
             task.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
     await asyncio.wait([first, second, others], timeout=60)
     assert [request.arguments for request in store.pending()] == []
     assert "second" not in [event.detail for event in store.audit()]
@@ -253,7 +253,7 @@ async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
         store.answer(store.pending()[0], Continue())
         await auntil(taken.is_set)
         asked.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
@@ -274,7 +274,7 @@ async def test_who_leaves_in_the_moment_of_a_failure_gets_none():
         asked = asyncio.create_task(queue.review(asking()))
         await auntil(inside.is_set)
         asked.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()

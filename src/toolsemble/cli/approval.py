@@ -16,7 +16,7 @@ from toolsemble.review import (
     ReviewHandler,
 )
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.terminal import terminal_of
+from toolsemble.review.terminal import find_terminal
 
 _NAME = 200
 _NOBODY = "standard input is not a terminal, so nobody can be asked"
@@ -33,7 +33,7 @@ class AtTerminal:
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the person's decision."""
-        if terminal_of(sys.stdin) is None:
+        if find_terminal(sys.stdin) is None:
             name = one_line(request.tool_name, _NAME)
             self._screen.tell(f"toolsemble: '{name}' is refused: {_NOBODY}; {_INSTEAD}")
             return ExitEarly(_NOBODY)

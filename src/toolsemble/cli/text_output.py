@@ -23,7 +23,7 @@ from toolsemble.events import (
 )
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
-from toolsemble.review.request_view import wrapped
+from toolsemble.review.request_view import wrap_text
 
 _ARGUMENTS = 300
 _LINES = 6
@@ -208,7 +208,7 @@ class Narrator:
         most = count if count <= _LINES + 1 else _LINES  # saying that there is one more line takes a line, too
         # A result can be huge, so only what may be shown of it is looked at.
         lines = [visible(line[: 2 * _LONGEST]).expandtabs(4) for line in text.split("\n", most)[:most]]
-        pieces = [next(wrapped(line, max(width, 10))) for line in lines]
+        pieces = [next(wrap_text(line, max(width, 10))) for line in lines]
         shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]
         return [*shown, f"... {count - most:,} more lines"] if most < count else shown
 

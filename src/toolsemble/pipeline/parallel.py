@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from toolsemble.execution.path import CallPath, adrive, drive
 from toolsemble.result import ToolResult
-from toolsemble.review.question import asked_together
+from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import finish
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class SideBySide:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         walkers = _Walkers(self._starts, fail_fast=self._fail_fast)
-        with asked_together():
+        with batch_requests():
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._limit, len(self._starts))):
                     walkers.tasks.append(group.create_task(walkers.walk()))

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 
-LARGEST = 1_000_000
+MAX_BYTES = 1_000_000
 """How many bytes an answer can have."""
 _KEYS = {"request_id", "decision", "arguments_digest", "revised", "reason", "always", "person", "role"}
 

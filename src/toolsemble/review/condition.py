@@ -16,10 +16,10 @@ _BOUNDS = ("max", "min")
 _DECIMAL = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 
 
-def fault(condition: object) -> str:
+def find_fault(condition: object) -> str:
     """Give what is wrong with a condition, or nothing.
 
-    >>> fault({"mni": 3})
+    >>> find_fault({"mni": 3})
     "unknown key 'mni' of a range; known are max, min; nested arguments are written as one key: 'outer.mni'"
     """
     if not isinstance(condition, (list, tuple)):
@@ -29,10 +29,10 @@ def fault(condition: object) -> str:
     return next((found for each in condition if (found := _single_fault(each))), "")
 
 
-def holds(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, every: bool) -> bool:
+def meets_conditions(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, every: bool) -> bool:
     """Whether the arguments of a call meet all conditions: in every reading of them, or in at least one.
 
-    >>> holds({"path": "/tmp/a", "options": {"force": True}}, {"options.force": True}, every=True)
+    >>> meets_conditions({"path": "/tmp/a", "options": {"force": True}}, {"options.force": True}, every=True)
     True
     """
     if conditions is None:

@@ -10,11 +10,11 @@ from typing import TextIO
 
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review.editor import edited, editor
-from toolsemble.review.question import nobody_waits
+from toolsemble.review.editor import edit_text, find_editor
+from toolsemble.review.question import is_abandoned
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.request_view import Sheet, block, margined, safe
-from toolsemble.review.terminal import TURNS, NobodyWaitsError, Terminal, terminal_of
+from toolsemble.review.request_view import RequestView, add_margin, escape_lines, escape_text
+from toolsemble.review.terminal import TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble.runtime.text import preview
 
 _EMPTY_LINES = 5
@@ -49,19 +49,19 @@ class ConsoleReview:
         """Give the person's decision; everything unclear is an :class:`ExitEarly`."""
         source = sys.stdin if self._input is None else self._input
         target = self._target()
-        if terminal_of(source) is None:
+        if find_terminal(source) is None:
             return self._refused(request, "standard input is not a terminal, so nobody can be asked")
         if target is None:
             return self._refused(request, "there is no output to show the question on, so nobody can be asked")
 
         def abandoned() -> bool:
-            return nobody_waits() or (request.deadline is not None and time.time() > request.deadline + _LATE)
+            return is_abandoned() or (request.deadline is not None and time.time() > request.deadline + _LATE)
 
         try:
-            with TURNS.turn(abandoned):
+            with TERMINAL_LOCK.acquire(abandoned):
                 terminal = Terminal(source, target, abandoned, colors=self._colors)
-                return _Dialog(terminal, request).held(len(TURNS) - 1)
-        except NobodyWaitsError:
+                return _Dialog(terminal, request).held(len(TERMINAL_LOCK) - 1)
+        except AbandonedError:
             return ExitEarly("no answer in time", timed_out=True)
         except EOFError:
             return ExitEarly("the input ended")
@@ -71,16 +71,15 @@ class ConsoleReview:
     def _target(self) -> TextIO | None:
         if self._output is not None:
             return self._output
-        return sys.stderr if terminal_of(sys.stdout) is None else sys.stdout
+        return sys.stderr if find_terminal(sys.stdout) is None else sys.stdout
 
     def _refused(self, request: ReviewRequest, reason: str) -> ReviewDecision:
-        told = (
-            f"'{safe(request.tool_name)}' is refused: {reason}; run the program in a terminal, or use another handler"
-        )
-        LOGGER.warning("%s", told)
+        tool = escape_text(request.tool_name)
+        message = f"'{tool}' is refused: {reason}; run the program in a terminal, or use another handler"
+        LOGGER.warning("%s", message)
         target = sys.stderr if self._output is None else self._output
         with suppress(AttributeError, OSError, ValueError):  # there may be nowhere to say it
-            target.write(f"toolsemble: {told}\n")
+            target.write(f"toolsemble: {message}\n")
         return ExitEarly(reason)
 
 
@@ -93,12 +92,12 @@ class _Dialog:
 
     def held(self, others: int) -> ReviewDecision:
         """Give the decision that the person comes to; leave the cursor on a line of its own."""
-        sheet = Sheet(self._request)
+        sheet = RequestView(self._request)
         self._terminal.discard()
         self._show(sheet, f"  ({others} more waiting)" if others else "")
         try:
             return self._decision(self._choices(cut=sheet.cut))
-        except NobodyWaitsError:
+        except AbandonedError:
             self._terminal.write("\nNobody waits for this answer any more.\n")
             raise
         except (EOFError, KeyboardInterrupt):
@@ -109,7 +108,7 @@ class _Dialog:
         empty = 0
         while empty < _EMPTY_LINES:
             self._terminal.write(choices)
-            answer = self._terminal.line(lambda: f"{self._clock()}> ", live=True).strip()
+            answer = self._terminal.read_line(lambda: f"{self._clock()}> ", live=True).strip()
             empty += not answer
             if answer and (decision := self._meant(answer)) is not None:
                 return decision
@@ -125,29 +124,29 @@ class _Dialog:
             case "x" | "exit" | "exit early":
                 return ExitEarly(self._reason())
             case "v" | "view" | "view all":
-                self._show(Sheet(self._request, whole=True))
+                self._show(RequestView(self._request, whole=True))
                 return None
             case "a" | "always" if "tool" in self._request.scopes:
                 return Continue(always="tool")
-        return ExitEarly(f"the answer '{safe(preview(answer, _ANSWER_SHOWN))}' was not understood")
+        return ExitEarly(f"the answer '{escape_text(preview(answer, _ANSWER_SHOWN))}' was not understood")
 
     def _reason(self) -> str:
         # Whoever has said no has answered: running out of time over the reason must not make it a matter of timeouts.
         self._terminal.abandoned = self._nearly_over
         try:
-            return safe(self._terminal.line(lambda: f"{self._clock()}Reason (may be empty): ").strip())
-        except (EOFError, NobodyWaitsError):
+            return escape_text(self._terminal.read_line(lambda: f"{self._clock()}Reason (may be empty): ").strip())
+        except (EOFError, AbandonedError):
             self._terminal.write("\n")
             return ""
 
     def _nearly_over(self) -> bool:
         deadline = self._request.deadline
-        return nobody_waits() or (deadline is not None and time.time() > deadline - _LATE)
+        return is_abandoned() or (deadline is not None and time.time() > deadline - _LATE)
 
     def _edit(self) -> Edit | None:
-        command, text = editor(), self._request.editable_text
+        command, text = find_editor(), self._request.editable_text
         try:
-            revised = edited(command, text, self._file, self._terminal) if command else self._inline(text)
+            revised = edit_text(command, text, self._file, self._terminal) if command else self._inline(text)
         except (OSError, ValueError) as problem:
             self._say(f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
             return None
@@ -164,17 +163,17 @@ class _Dialog:
 
     def _inline(self, text: str) -> str:
         """Give the line that is to replace the text; the text itself where there is none that can."""
-        self._terminal.write(margined(block(text), self._terminal.width, self._terminal.paint))
-        line = self._terminal.line(lambda: f"{self._clock()}Instead, in one line (empty for no change): ")
+        self._terminal.write(add_margin(escape_lines(text), self._terminal.width, self._terminal.paint))
+        line = self._terminal.read_line(lambda: f"{self._clock()}Instead, in one line (empty for no change): ")
         if not line or self._terminal.whole(line):
             return line or text
         self._say("That is more than one line can hold. Set EDITOR to edit longer texts.")
         return text
 
     def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.paint('note', safe(text))}\n")
+        self._terminal.write(f"{self._terminal.paint('note', escape_text(text))}\n")
 
-    def _show(self, sheet: Sheet, aside: str = "") -> None:
+    def _show(self, sheet: RequestView, aside: str = "") -> None:
         self._terminal.write(f"\n{sheet.text(self._terminal.width, self._terminal.paint, aside)}")
 
     def _choices(self, *, cut: bool) -> str:

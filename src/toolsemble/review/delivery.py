@@ -12,7 +12,7 @@ from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 
 from toolsemble.call import new_id
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.review.signature import signed_headers
+from toolsemble.review.signature import sign_headers
 from toolsemble.runtime.concurrency import ThreadPerJob
 
 _BACKOFF = 0.2
@@ -62,7 +62,7 @@ class Delivery:
 
     def _post(self, id: str, body: bytes) -> tuple[str | None, bool]:
         """Give what went wrong, if anything did, and whether another attempt may go better."""
-        headers = {"Content-Type": "application/json", **signed_headers(self._key, id, body, time.time())}
+        headers = {"Content-Type": "application/json", **sign_headers(self._key, id, body, time.time())}
         request = Request(self._url, body, headers, method="POST")  # noqa: S310 - only http and https come here
         try:
             with self._opener.open(request, timeout=self._timeout) as response:

@@ -9,23 +9,23 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolsemble.review.terminal import NobodyWaitsError, Terminal
+from toolsemble.review.terminal import AbandonedError, Terminal
 
 _POLL = 0.02
 _GRACE = 2.0
 
 
-def editor() -> str:
+def find_editor() -> str:
     """Give the command of the editor that the person has chosen; empty for none."""
     return (os.environ.get("VISUAL") or os.environ.get("EDITOR") or "").strip()
 
 
-def edited(command: str, text: str, name: str, terminal: Terminal) -> str:
+def edit_text(command: str, text: str, name: str, terminal: Terminal) -> str:
     """Give the text as the editor left it in a private file; raise OSError or ValueError when that failed."""
     with TemporaryDirectory(prefix="toolsemble-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, name)
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        with terminal.lent():
+        with terminal.lend():
             _run([*shlex.split(command, posix=os.name != "nt"), str(path)], terminal)
         revised = path.read_bytes().decode("utf-8", "surrogatepass")
     # Editors end the last line; the text did not ask for it.
@@ -40,7 +40,7 @@ def _run(command: list[str], terminal: Terminal) -> None:
         try:
             while (status := _status(process, _POLL)) is None:
                 if terminal.abandoned():
-                    raise NobodyWaitsError
+                    raise AbandonedError
         finally:
             process.terminate()
             if _status(process, _GRACE) is None:

@@ -11,7 +11,7 @@ from toolsemble.review.request import ReviewRequest
 
 
 @dataclass(frozen=True, slots=True)
-class _Notice:
+class _RequestEvent:
     """Something about a request, and so about the call that waits for the answer."""
 
     request: ReviewRequest
@@ -39,7 +39,7 @@ class _Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewRequested(_Notice):
+class ReviewRequested(_RequestEvent):
     """A reviewer is asked; the call waits.
 
     >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).tool_name
@@ -55,7 +55,7 @@ class ReviewRequested(_Notice):
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewDecided(_Notice):
+class ReviewDecided(_RequestEvent):
     """A reviewer has answered, or did not in time.
 
     >>> from toolsemble import Continue

@@ -38,7 +38,7 @@ class Gate:
     """Gates that ask other reviewers, who must agree as well."""
 
 
-def gate_of(
+def build_gate(
     owner: str,
     requires_approval: object,
     timeout: object = TIMEOUT,
@@ -47,7 +47,7 @@ def gate_of(
 ) -> Gate | None:
     """Give the gate that a tool's or a toolbox's settings mean, None for no gate; refuse settings that are unclear.
 
-    >>> gate_of("Tool 'delete'", requires_approval="no")
+    >>> build_gate("Tool 'delete'", requires_approval="no")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
@@ -74,13 +74,13 @@ def check_terms(place: str, timeout: object, on_timeout: object, role: object = 
         raise ToolDefinitionError(f"{place}role must be a str or None, not {role!r}")
 
 
-def outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
+def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
     """Give the gate that a toolbox puts before tools which say nothing themselves; refuse settings that are unclear."""
     check_terms("Toolbox: approval_", timeout, on_timeout, role)
     if approve is None:
         return None
     patterns = None if callable(approve) else _patterns(approve)
-    gate = gate_of("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
+    gate = build_gate("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
     return None if gate is None else OuterGate(gate, patterns)
 
 
@@ -139,10 +139,10 @@ def _predicates(owner: str, requires_approval: object) -> tuple[Predicate, ...]:
         raise ToolDefinitionError(
             f"{owner}: requires_approval must be True, False or a predicate, not {requires_approval!r:.80}"
         )
-    return (checked_predicate(owner, requires_approval),)
+    return (check_predicate(owner, requires_approval),)
 
 
-def checked_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
+def check_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
     """Give the predicate back, or refuse one that does not take a call's arguments and its context."""
     try:
         inspect.signature(predicate).bind(None, None)

@@ -24,7 +24,7 @@ class InheritedGate:
         return InheritedGate(OuterGate(gate, self.outer.patterns), review)
 
 
-def extended(
+def extend_gates(
     around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: ReviewHandler | None
 ) -> tuple[InheritedGate, ...]:
     """Return the gates around a call with those of the toolbox that makes it, each of them once.
@@ -36,7 +36,7 @@ def extended(
     return (*around, *(each for each in named if id(each.outer) not in known))
 
 
-def gate_within(
+def combine_gates(
     gates: Iterable[InheritedGate], name: str, own: Gate | None, review: ReviewHandler | None
 ) -> Gate | None:
     """Return the gate of a tool that is called inside calls of other toolboxes.

@@ -12,7 +12,7 @@ from socketserver import BaseServer, ThreadingTCPServer
 from typing import Any, TypeAlias
 
 from toolsemble.review.audit import LOGGER
-from toolsemble.review.callback import LARGEST
+from toolsemble.review.callback import MAX_BYTES
 from toolsemble.review.connections import PATIENCE, Connections
 
 Receive: TypeAlias = Callable[[bytes, Mapping[str, str]], tuple[int, str]]
@@ -23,7 +23,7 @@ _MOST = 64
 
 
 @contextmanager
-def listening(
+def listen(
     receive: Receive, host: str, port: int, *, most: int = _MOST, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
     """Give the URL at which posted messages go to a function, while the block runs; port 0 is any free one.
@@ -33,7 +33,7 @@ def listening(
     :param most: how many connections, and so threads, there are at a time
     :param clock: gives seconds that never go back
 
-    >>> with listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0) as url:
+    >>> with listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0) as url:
     ...     url.startswith("http://127.0.0.1:")
     True
     """
@@ -100,8 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Hand the message over, and answer with what became of it."""
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= LARGEST):  # noqa: PLR2004 - digits
-            self._answer(400, f"the body needs a Content-Length of at most {LARGEST}")
+        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= MAX_BYTES):  # noqa: PLR2004 - digits
+            self._answer(400, f"the body needs a Content-Length of at most {MAX_BYTES}")
             return
         body = self.rfile.read(int(length))
         if len(body) < int(length) or not self.server.connections.hold(self.request):  # type: ignore[attr-defined]  # ours

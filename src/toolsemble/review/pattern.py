@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from toolsemble.review.reading import decoded, is_odd, latin, plain, readings, resolved, trimmed, urls
+from toolsemble.review.reading import (
+    decode_percent,
+    has_odd_escapes,
+    read_url,
+    readings,
+    resolve_path,
+    to_ascii_signs,
+    to_latin,
+    trim_names,
+)
 from toolsemble.runtime.text import has_invisible, without_invisible
 
 _WILD = frozenset("*?[")
@@ -27,7 +36,7 @@ def surely_matches(pattern: str, text: str) -> bool:
         return True
     if not fnmatchcase(text, pattern):
         return False
-    levels = decoded(text)
+    levels = decode_percent(text)
     is_command = " " in pattern or "/" not in pattern
     if levels is None or any(_is_doubtful(level, is_command=is_command) for level in levels):
         return False
@@ -42,43 +51,43 @@ def possibly_matches(pattern: str, text: str) -> bool:
     """
     if fnmatchcase(text, pattern):
         return True
-    levels = decoded(text, wide=True)
+    levels = decode_percent(text, wide=True)
     if levels is None:
         return True  # nobody can say what it is
-    return any(_looks_like(wanted, level) for level in levels for wanted in decoded(pattern) or [pattern])
+    return any(_looks_like(wanted, level) for level in levels for wanted in decode_percent(pattern) or [pattern])
 
 
 def _is_doubtful(text: str, *, is_command: bool) -> bool:
     """Return whether a text has something in it that nobody sees, or that a shell or a server reads otherwise."""
-    if has_invisible(text) or is_odd(text):
+    if has_invisible(text) or has_odd_escapes(text):
         return True
-    return is_command and bool(_OPERATORS.intersection(text) or _OPERATORS.intersection(plain(text)))
+    return is_command and bool(_OPERATORS.intersection(text) or _OPERATORS.intersection(to_ascii_signs(text)))
 
 
 def _levels(pattern: str, texts: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
     """Return the readings of a pattern beside those of a text, both as often decoded."""
-    patterns = decoded(pattern) or [pattern]
+    patterns = decode_percent(pattern) or [pattern]
     for number, text in enumerate(texts):
         wanted = patterns[min(number, len(patterns) - 1)]
-        yield zip(readings(wanted, _tidied), readings(text, resolved), strict=True)
+        yield zip(readings(wanted, _tidied), readings(text, resolve_path), strict=True)
 
 
 def _looks_like(pattern: str, text: str) -> bool:
     """Return whether a text matches in one of its readings, whatever cannot be seen in it."""
     shown = {without_invisible(text), without_invisible(text, " "), text.partition("\0")[0]}
     lines = {" ".join(each.split()) for each in shown}
-    lines |= {trimmed(plain(line)) for line in lines}
+    lines |= {trim_names(to_ascii_signs(line)) for line in lines}
     wanted = list(readings(pattern, _tidied))
     # A set: most readings of most texts are the same.
-    pairs = {pair for line in lines for pair in zip(wanted, readings(line, resolved), strict=True)}
+    pairs = {pair for line in lines for pair in zip(wanted, readings(line, resolve_path), strict=True)}
     pairs |= {pair for line in lines for pair in _addresses(wanted[1], line)}
-    return any(fnmatchcase(latin(found), latin(each)) for each, found in pairs)
+    return any(fnmatchcase(to_latin(found), to_latin(each)) for each, found in pairs)
 
 
 def _addresses(pattern: str, text: str) -> Iterator[tuple[str, str]]:
-    for url in urls(plain(text.replace(" ", ""))):  # clients leave white space out
+    for url in read_url(to_ascii_signs(text.replace(" ", ""))):  # clients leave white space out
         yield pattern, url
-        yield pattern, resolved(url)
+        yield pattern, resolve_path(url)
 
 
 def _tidied(pattern: str) -> str:

@@ -32,11 +32,11 @@ _LEEWAY = 0.1  # how many seconds a handler has to end when nobody waits for it
 _INTERRUPTED = ExitEarly("the prompt was interrupted")
 _LEFT: set[asyncio.Task[Any]] = set()  # answers that nobody waits for, until they have ended
 
-_asked: ContextVar[Asked | None] = ContextVar("toolsemble.asked", default=None)
-_round: ContextVar[Round | None] = ContextVar("toolsemble.round", default=None)
+_asked: ContextVar[OpenQuestion | None] = ContextVar("toolsemble.asked", default=None)
+_round: ContextVar[Batch | None] = ContextVar("toolsemble.round", default=None)
 
 
-class Asked:
+class OpenQuestion:
     """One question while it is open: whether whoever asked still waits, and how many people sit at a prompt for it."""
 
     __slots__ = ("gone", "prompts")
@@ -63,7 +63,7 @@ class Question:
     def __init__(self, handler: ReviewHandler, request: ReviewRequest) -> None:
         self._handler = handler
         self._request = request
-        self._asked = Asked()
+        self._asked = OpenQuestion()
 
     def do(self) -> ReviewDecision:
         """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
@@ -188,7 +188,7 @@ async def _leave(answering: asyncio.Task[Any]) -> None:
     await asyncio.wait([answering], timeout=_LEEWAY)
 
 
-class Round:
+class Batch:
     """The requests that the calls of one turn make at the same time, put to each handler together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -241,21 +241,21 @@ async def _answered(handler: Any, asked: Mapping[str, tuple[ReviewRequest, async
 
 
 @contextmanager
-def asked_together() -> Iterator[None]:
+def batch_requests() -> Iterator[None]:
     """Put the requests that are made inside at the same time to handlers together, where they can take several."""
     import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-    token = _round.set(Round(asyncio.get_running_loop()))
+    token = _round.set(Batch(asyncio.get_running_loop()))
     try:
         yield
     finally:
         _round.reset(token)
 
 
-def nobody_waits() -> bool:
+def is_abandoned() -> bool:
     """Whether whoever asked has gone, because time is up or the run was cancelled; a handler may then stop.
 
-    >>> nobody_waits()
+    >>> is_abandoned()
     False
     """
     asked = _asked.get()
@@ -292,7 +292,7 @@ async def _prompted(method: Callable[[Any], Any], given: Any) -> Any:
         except BaseException as error:  # noqa: BLE001 - raised below; futures do not carry every kind
             return None, error
 
-    asked = _asked.get() or Asked()
+    asked = _asked.get() or OpenQuestion()
     asked.prompts += 1
     try:
         answer, error = await asyncio.wrap_future(_REVIEWERS.submit(sit))

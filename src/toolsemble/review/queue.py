@@ -10,7 +10,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
-from toolsemble.review.store_worker import Letter, Mailbox
+from toolsemble.review.store_worker import Pending, StoreWorker
 
 # How much longer than the request's own time: the call path decides what a timeout means, and comes first.
 _GRACE = 0.25
@@ -45,24 +45,24 @@ class QueueReview:
             raise ToolDefinitionError(f"poll must be a number of seconds above 0, not {poll!r}")
         self.store = store
         self._poll = poll
-        self._mailboxes: dict[int, Mailbox] = {}
+        self._workers: dict[int, StoreWorker] = {}
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Give the decision that somebody puts into the store; the request is withdrawn when nobody waits any more."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
         _check(request)
-        mailbox = self._mailbox
-        letter = mailbox.post(request)
+        worker = self._worker
+        pending = worker.post(request)
         try:
-            await self.announce(replace(request, id=await asyncio.wrap_future(letter.stored)))
-            decision = await asyncio.wrap_future(letter.answer)
+            await self.announce(replace(request, id=await asyncio.wrap_future(pending.stored)))
+            decision = await asyncio.wrap_future(pending.answer)
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            mailbox.leave(letter)
+            worker.leave(pending)
             if not isinstance(error, GeneratorExit):  # a coroutine that is thrown away cannot wait
-                await _gone(letter)
+                await _wait_until_withdrawn(pending)
             raise
         return decision
 
@@ -73,13 +73,13 @@ class QueueReview:
         """
 
     @property
-    def _mailbox(self) -> Mailbox:
+    def _worker(self) -> StoreWorker:
         # A fork has neither its parent's thread nor those who wait in the parent; setdefault lets one thread win.
-        return self._mailboxes.setdefault(os.getpid(), Mailbox(self.store, self._poll))
+        return self._workers.setdefault(os.getpid(), StoreWorker(self.store, self._poll))
 
 
-async def _gone(letter: Letter) -> None:
-    await asyncio.wait([asyncio.wrap_future(letter.gone)], timeout=_PARTING)
+async def _wait_until_withdrawn(pending: Pending) -> None:
+    await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_PARTING)
 
 
 def _check(request: ReviewRequest) -> None:

@@ -37,12 +37,12 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]+):/*([^/?#]*)(.*)", re.IGNORECASE | re.DOT
 _PORT = re.compile(r":[0-9]*$")
 
 
-def decoded(text: str, *, wide: bool = False) -> list[str] | None:
+def decode_percent(text: str, *, wide: bool = False) -> list[str] | None:
     """Return a text and what percent-decoding makes of it, again and again; None when that takes too many rounds.
 
     :param wide: whether to decode what only careless systems take for characters: ``%c0%ae`` and ``%u002e``
 
-    >>> decoded("%252e"), decoded("%c0%ae", wide=True)
+    >>> decode_percent("%252e"), decode_percent("%c0%ae", wide=True)
     (['%252e', '%2e', '.'], ['%c0%ae', '.'])
     """
     found = [text]
@@ -54,19 +54,19 @@ def decoded(text: str, *, wide: bool = False) -> list[str] | None:
     return found
 
 
-def is_odd(text: str) -> bool:
+def has_odd_escapes(text: str) -> bool:
     """Return whether a text has escapes that only careless systems decode, which then see something else.
 
-    >>> is_odd("%c0%ae"), is_odd("%e4"), is_odd("100%")
+    >>> has_odd_escapes("%c0%ae"), has_odd_escapes("%e4"), has_odd_escapes("100%")
     (True, False, False)
     """
     return "%" in text and (_OVERLONG.search(text) is not None or _WIDE.search(text) is not None)
 
 
-def plain(text: str) -> str:
+def to_ascii_signs(text: str) -> str:
     r"""Return a text with the ASCII characters that its signs look like, and slashes for backslashes.
 
-    >>> plain("\uff0e\u3002\\etc\uff1b")
+    >>> to_ascii_signs("\uff0e\u3002\\etc\uff1b")
     '../etc;'
     """
     if not text.isascii():
@@ -74,10 +74,10 @@ def plain(text: str) -> str:
     return text.replace("\\", "/")
 
 
-def latin(text: str) -> str:
+def to_latin(text: str) -> str:
     r"""Return a text in lower case with the Latin letters that its letters look like.
 
-    >>> latin("P\u0430ssword")
+    >>> to_latin("P\u0430ssword")
     'password'
     """
     text = text.casefold()
@@ -87,25 +87,25 @@ def latin(text: str) -> str:
 def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
     """Return what POSIX, a person, servers that take parameters of paths away, and Windows take a text for."""
     yield tidy(text)
-    shown = plain(text)
+    shown = to_ascii_signs(text)
     yield tidy(shown)
     yield tidy(_PARAMETERS.sub("", shown))
     yield tidy(_DOTS.sub(lambda found: "." * min(found[0].count("."), 2), shown))
 
 
-def trimmed(text: str) -> str:
+def trim_names(text: str) -> str:
     """Return a path without the dots and spaces at the end of its names, which Windows leaves out.
 
-    >>> trimmed("/etc. /passwd.")
+    >>> trim_names("/etc. /passwd.")
     '/etc/passwd'
     """
     return _TRAILING.sub("", text)
 
 
-def urls(text: str) -> Iterator[str]:
+def read_url(text: str) -> Iterator[str]:
     """Return a URL as a client reads it: without user, and with and without its port; nothing for another text.
 
-    >>> list(urls("https://ada@evil.com.:443?x"))
+    >>> list(read_url("https://ada@evil.com.:443?x"))
     ['https:/evil.com:443/?x', 'https:/evil.com/?x']
     """
     found = _URL.fullmatch(text)
@@ -118,10 +118,10 @@ def urls(text: str) -> Iterator[str]:
             yield f"{scheme}:/{each}{path}"
 
 
-def resolved(text: str) -> str:
+def resolve_path(text: str) -> str:
     """Return a path without ``.``, ``..`` and doubled slashes.
 
-    >>> resolved("//etc/./a/../passwd")
+    >>> resolve_path("//etc/./a/../passwd")
     '/etc/passwd'
     """
     path = posixpath.normpath(text)

@@ -13,7 +13,7 @@ from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import canonical, seal, sealed
 from toolsemble.schema.display import HIDDEN
 
-CLOCKS_DIFFER = 300.0
+MAX_CLOCK_SKEW = 300.0
 """How many seconds the clocks of those who take part may differ."""
 
 
@@ -116,7 +116,7 @@ class Receipt:
         if now >= self.expires_at:
             raise ReviewRefusedError("it has expired")
         # A clock that was put back would let every old approval live again.
-        if now < self.issued_at - CLOCKS_DIFFER:
+        if now < self.issued_at - MAX_CLOCK_SKEW:
             raise ReviewRefusedError("it was given in the future; check the clock")
 
     def spent(self, secret: str | bytes, *, hidden: bool) -> Receipt | None:

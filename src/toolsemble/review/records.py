@@ -67,7 +67,7 @@ class Records:
 
     def get(self, id: str) -> Record | None:
         """Give the record of an id, if there is one."""
-        return next(self._read("id = ?", whole(id)), None)
+        return next(self._read("id = ?", replace_surrogates(id)), None)
 
     def open(self) -> list[Record]:
         """Give the records that wait for an answer, oldest first."""
@@ -125,7 +125,7 @@ class Records:
         shown = [preview(text) for text in (event.tool_name, event.person, event.role, event.detail)]
         self._connection.execute(
             "INSERT INTO events (kind, request_id, at, tool_name, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (event.kind, whole(event.request_id), event.at, *shown),
+            (event.kind, replace_surrogates(event.request_id), event.at, *shown),
         )
 
     def events(self, request_id: str | None) -> list[ReviewEvent]:
@@ -133,7 +133,9 @@ class Records:
         query = "SELECT kind, request_id, tool_name, at, person, role, detail FROM events"
         if request_id is None:
             return [ReviewEvent(*row) for row in self._connection.execute(f"{query} ORDER BY number")]
-        found = self._connection.execute(f"{query} WHERE request_id = ? ORDER BY number", (whole(request_id),))
+        found = self._connection.execute(
+            f"{query} WHERE request_id = ? ORDER BY number", (replace_surrogates(request_id),)
+        )
         return [ReviewEvent(*row) for row in found]
 
     def check_unused(self, id: str) -> None:
@@ -193,6 +195,6 @@ def binding(request: ReviewRequest) -> str:
     )
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Give a text that a database can hold: halves of surrogate pairs are replaced."""
     return text.encode(errors="replace").decode()

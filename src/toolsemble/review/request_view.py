@@ -50,10 +50,10 @@ class Row:
             label = ""
 
 
-class Sheet:
+class RequestView:
     r"""One request as rows: texts cut at 200 characters each, or whole.
 
-    >>> sheet = Sheet(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
+    >>> sheet = RequestView(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
     >>> print(sheet.text(40, lambda style, text: text), end="")
     | May this call run?
     | Tool       delete
@@ -132,7 +132,7 @@ class Sheet:
 
     def _argument(self, value: Any) -> str:
         if self._whole and isinstance(value, str) and "\n" in value:
-            return block(value)
+            return escape_lines(value)
         return self._value(value)
 
     def _value(self, value: Any) -> str:
@@ -141,43 +141,43 @@ class Sheet:
 
     def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
         if self._whole or len(text) <= limit:
-            return safe(form(text))
+            return escape_text(form(text))
         self.cut = True
-        return f"{safe(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
+        return f"{escape_text(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
 
 
-def safe(text: str) -> str:
+def escape_text(text: str) -> str:
     r"""Give a text on one line in which everything can be seen that is in it.
 
-    >>> print(safe("\x1b[2J\u061cfree\xa0of\ncharge"))
+    >>> print(escape_text("\x1b[2J\u061cfree\xa0of\ncharge"))
     \x1b[2J\u061cfree\xa0of\ncharge
     """
     return escape_invisible(preview(text, len(text)))
 
 
-def block(text: str) -> str:
+def escape_lines(text: str) -> str:
     r"""Give a text with its own line breaks, in which everything else can be seen that is in it.
 
-    >>> print(block("first\n\x1b[2Jsecond"))
+    >>> print(escape_lines("first\n\x1b[2Jsecond"))
     first
     \x1b[2Jsecond
     """
-    return "\n".join(safe(line) for line in text.split("\n"))
+    return "\n".join(escape_text(line) for line in text.split("\n"))
 
 
-def margined(text: str, width: int, paint: Paint) -> str:
+def add_margin(text: str, width: int, paint: Paint) -> str:
     """Give a block as lines with a margin, so that none of them can pass for one of ours.
 
-    >>> print(margined("first", 80, lambda style, text: text), end="")
+    >>> print(add_margin("first", 80, lambda style, text: text), end="")
     | first
     """
     return "".join(f"{paint('label', _MARGIN)}{piece}\n" for piece in _pieces(text, width - len(_MARGIN)))
 
 
-def wrapped(text: str, width: int) -> Iterator[str]:
+def wrap_text(text: str, width: int) -> Iterator[str]:
     """Give a text in pieces that fit a width, at least one; a terminal would go on at its edge, where our lines begin.
 
-    >>> list(wrapped("to be or not", 6))
+    >>> list(wrap_text("to be or not", 6))
     ['to be ', 'or not']
     """
     start = 0
@@ -193,7 +193,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 def _pieces(text: str, width: int) -> Iterator[str]:
     for line in text.split("\n"):
-        yield from wrapped(line, max(width, _NARROW))
+        yield from wrap_text(line, max(width, _NARROW))
 
 
 def _reach(text: str, start: int, width: int) -> int:

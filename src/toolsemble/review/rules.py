@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.review.condition import Condition, fault, holds
+from toolsemble.review.condition import Condition, find_fault, meets_conditions
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
 from toolsemble.review.question import ask as put
 from toolsemble.review.request import ReviewHandler, ReviewRequest
@@ -81,7 +81,7 @@ class Rule:
     def matches(self, request: ReviewRequest) -> bool:
         """Whether the rule decides about a request."""
         named = fnmatchcase(request.tool_name, self.tool)
-        return named and holds(request.arguments, self.arguments, every=self.action == "allow")
+        return named and meets_conditions(request.arguments, self.arguments, every=self.action == "allow")
 
 
 class RulesReview:
@@ -165,7 +165,7 @@ def _rule_fault(rule: Any) -> str:
     for key, condition in rule.arguments.items():
         if not isinstance(key, str):
             return f"arguments: a name must be a str, not {key!r:.80}"
-        if found := fault(condition):
+        if found := find_fault(condition):
             return f"arguments: {key!r}: {found}"
     return ""
 

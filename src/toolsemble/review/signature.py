@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
-from toolsemble.review.receipt import CLOCKS_DIFFER
+from toolsemble.review.receipt import MAX_CLOCK_SKEW
 from toolsemble.runtime.signing import secret_bytes
 
 _PREFIX = "whsec_"
@@ -30,10 +30,10 @@ def webhook_key(secret: str | bytes) -> bytes:
         raise ToolDefinitionError(f"A webhook secret must be base64 behind '{_PREFIX}': {error}") from None
 
 
-def signed_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, str]:
+def sign_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, str]:
     """Give the headers that show who a message is from, and when it was sent.
 
-    >>> signed_headers(b"secret", "msg_1", b"{}", 1700000000.0)["webhook-timestamp"]
+    >>> sign_headers(b"secret", "msg_1", b"{}", 1700000000.0)["webhook-timestamp"]
     '1700000000'
     """
     timestamp = f"{now:.0f}"
@@ -47,7 +47,7 @@ def signed_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, st
 def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: float) -> None:
     """Refuse, with the reason, a message that is not signed with the key, or is not of this time.
 
-    >>> check_signature(b"secret", b"{}", signed_headers(b"secret", "msg_1", b"{}", 1700000000.0), 1700000000.0)
+    >>> check_signature(b"secret", b"{}", sign_headers(b"secret", "msg_1", b"{}", 1700000000.0), 1700000000.0)
     """
     given = {f"{name}".lower(): f"{value}" for name, value in headers.items()}
     id_, timestamp = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
@@ -58,7 +58,7 @@ def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: fl
     signatures = given.get("webhook-signature", "").split(" ")
     if not any(hmac.compare_digest(expected, each.encode(errors="replace")) for each in signatures):
         raise ReviewRefusedError("the signature does not fit")
-    if abs(now - int(timestamp)) > CLOCKS_DIFFER:
+    if abs(now - int(timestamp)) > MAX_CLOCK_SKEW:
         raise ReviewRefusedError("the message is too old, or from the future; check the clock")
 
 

@@ -18,15 +18,15 @@ _FULL_LINE = 4095 if sys.platform == "linux" else 1023
 _STYLES = {"label": "2", "title": "1;36", "tool": "1", "repair": "33", "note": "1;33", "choices": "1"}
 
 
-class NobodyWaitsError(Exception):
+class AbandonedError(Exception):
     """Whoever asked has gone, so there is no use in waiting for a person."""
 
 
-class Turns:
+class FairLock:
     """One place, taken first come first served, for as long as somebody waits; its length is how many want it.
 
-    >>> turns = Turns()
-    >>> with turns.turn(lambda: False):
+    >>> turns = FairLock()
+    >>> with turns.acquire(lambda: False):
     ...     len(turns)
     1
     """
@@ -43,8 +43,8 @@ class Turns:
         return len(self._queue)
 
     @contextmanager
-    def turn(self, abandoned: Callable[[], bool]) -> Iterator[None]:
-        """Wait for a turn and hold it; raise :class:`NobodyWaitsError` when it is not wanted any more."""
+    def acquire(self, abandoned: Callable[[], bool]) -> Iterator[None]:
+        """Wait for a turn and hold it; raise :class:`AbandonedError` when it is not wanted any more."""
         me = object()
         try:
             self._wait(me, abandoned)
@@ -61,13 +61,13 @@ class Turns:
                 if next(iter(self._queue)) is me:
                     return
                 self._changed.wait(_POLL)
-        raise NobodyWaitsError
+        raise AbandonedError
 
 
-TURNS = Turns()
+TERMINAL_LOCK = FairLock()
 """Whose turn it is to use the terminal: one for the process, however many ask."""
 with suppress(AttributeError):  # not every system can fork
-    os.register_at_fork(after_in_child=TURNS.reset)
+    os.register_at_fork(after_in_child=TERMINAL_LOCK.reset)
 
 
 class Terminal:
@@ -76,12 +76,12 @@ class Terminal:
     def __init__(
         self, input: TextIO, output: TextIO, abandoned: Callable[[], bool], *, colors: bool | None = None
     ) -> None:
-        source = terminal_of(input)
+        source = find_terminal(input)
         if source is None:
             raise EOFError("the input is no terminal any more")
         self.abandoned = abandoned
         """Whether nobody waits for the person any more."""
-        self.streams = source, terminal_of(output)
+        self.streams = source, find_terminal(output)
         """The file descriptors of the input and, if it is a terminal too, of the output."""
         self._input, self._output = input, output
         self._typed = b""
@@ -113,7 +113,7 @@ class Terminal:
         except (OSError, ValueError) as error:
             raise EOFError("the output is closed") from error
 
-    def line(self, prompt: Callable[[], str], *, live: bool = False) -> str:
+    def read_line(self, prompt: Callable[[], str], *, live: bool = False) -> str:
         """Give the next line; raise EOFError at the end of the input, NobodyWaitsError when that is so.
 
         While it waits, a live prompt is kept up to date. What is being typed stays as it is, if it stays on one line.
@@ -123,7 +123,7 @@ class Terminal:
             return self._whole_line()
         while b"\n" not in self._typed:
             if self.abandoned():
-                raise NobodyWaitsError
+                raise AbandonedError
             if live and self._moves and (now := prompt()) != shown:
                 self.write(f"\x1b7\r{now}\x1b8")
                 shown = now
@@ -135,7 +135,7 @@ class Terminal:
         """Whether a line is all that was typed or pasted; what there is besides is discarded."""
         if self._termios is None:
             return True
-        with self.lent() as settings:
+        with self.lend() as settings:
             # The last line of a paste may have no end, and would not be seen in the mode that gives lines.
             settings[3] &= ~self._termios.ICANON
             self._set(settings)
@@ -150,7 +150,7 @@ class Terminal:
                 self._termios.tcflush(self.streams[0], self._termios.TCIFLUSH)
 
     @contextmanager
-    def lent(self) -> Iterator[list[Any]]:
+    def lend(self) -> Iterator[list[Any]]:
         """Lend the terminal, given its settings; take it back as it was, without what was typed in the meantime."""
         if self._termios is None:
             yield []
@@ -200,11 +200,11 @@ class Terminal:
             raise EOFError("the input ended") from error
 
 
-def terminal_of(stream: Any) -> int | None:
+def find_terminal(stream: Any) -> int | None:
     """Give the file descriptor of a stream that is a terminal; None for everything else.
 
     >>> import io
-    >>> terminal_of(io.StringIO("c")), terminal_of(None)
+    >>> find_terminal(io.StringIO("c")), find_terminal(None)
     (None, None)
     """
     try:

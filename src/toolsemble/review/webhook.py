@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.audit import LOGGER
-from toolsemble.review.callback import LARGEST, Callback
+from toolsemble.review.callback import MAX_BYTES, Callback
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.delivery import Delivery
-from toolsemble.review.listener import listening
+from toolsemble.review.listener import listen
 from toolsemble.review.queue import QueueReview
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.signature import check_signature, webhook_key
@@ -94,8 +94,8 @@ class WebhookReview(QueueReview):
         and ``role``. The status is 200 when it was taken, 400 for another body, 401 when it is not signed or not of
         this time, 404 when the request is unknown, and 409 when the answer is refused.
         """
-        if len(body) > LARGEST:
-            return 400, f"the body is larger than {LARGEST} bytes"
+        if len(body) > MAX_BYTES:
+            return 400, f"the body is larger than {MAX_BYTES} bytes"
         try:
             check_signature(self._key, body, headers, time.time())
         except ReviewRefusedError as refusal:
@@ -113,7 +113,7 @@ class WebhookReview(QueueReview):
     @contextmanager
     def listen(self, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
         """Run a small server for answers while the block runs, and give its URL, which messages name meanwhile."""
-        with listening(self.receive, host, port) as url:
+        with listen(self.receive, host, port) as url:
             before, self.callback_url = self.callback_url, url
             try:
                 yield url

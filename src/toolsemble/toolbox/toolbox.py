@@ -26,8 +26,8 @@ from toolsemble.observers.sinks import Sink, build_sinks
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewHandler
-from toolsemble.review.gate import Predicate, outer_gate
-from toolsemble.review.inherited import InheritedGate, gate_within
+from toolsemble.review.gate import Predicate, build_outer_gate
+from toolsemble.review.inherited import InheritedGate, combine_gates
 from toolsemble.review.request import TIMEOUT
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
@@ -140,7 +140,7 @@ class Toolbox(Offer):
             review=review,
             expose_errors=expose_errors,
         )
-        gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
+        gate = build_outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
         if gate is not None:
             self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
@@ -346,7 +346,7 @@ class Toolbox(Offer):
             return definition
         return mapped(
             definition,
-            lambda part: replace(part, gate=gate_within(around, part.name, part.gate, context.review)),
+            lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
         )
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:

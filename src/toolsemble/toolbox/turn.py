@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.execution.path import CallPath, adrive, begun
 from toolsemble.result import ToolResult
-from toolsemble.review.question import asked_together
+from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import SharedLoop
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Turn:
                 return error
             return None
 
-        with asked_together():
+        with batch_requests():
             create = asyncio.get_running_loop().create_task
             ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
         _raise_foremost(error for error in ends if error is not None)
