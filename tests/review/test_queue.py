@@ -322,11 +322,11 @@ async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("store", [None, "reviews.db", object()])
 def test_what_is_no_store_is_refused(store):
-    with pytest.raises(ToolDefinitionError, match=r"^A queue takes a store, like SQLiteStore\(path\), not "):
+    with pytest.raises(ToolDefinitionError, match=r"^QueueReview needs a store, such as SQLiteStore\(path\), not "):
         QueueReview(store)
 
 
 @pytest.mark.parametrize("poll", [0, -1, float("nan")])
 def test_a_queue_that_never_rests_is_refused(poll):
-    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be a number of seconds above 0"):
+    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be seconds above 0"):
         QueueReview(store, poll=poll)

@@ -615,7 +615,7 @@ NO_CONDITION = "expected a pattern, a number, true, false, a range with min and 
         ({"arguments": ["/srv"]}, f"{NO_CONDITIONS} ['/srv']"),
         ({"arguments": {5: "a"}}, "arguments: a name must be a str, not 5"),
         ({"arguments": {"path": None}}, f"arguments: 'path': {NO_CONDITION} None"),
-        ({"arguments": {"path": []}}, "arguments: 'path': an empty list never matches; give at least one value"),
+        ({"arguments": {"path": []}}, "arguments: 'path': an empty list never matches; pass at least one value"),
         ({"arguments": {"path": ["a", ["b"]]}}, f"arguments: 'path': {NO_CONDITION} ['b']"),
         ({"arguments": {"n": float("nan")}}, f"arguments: 'n': {NO_CONDITION} nan"),
         ({"arguments": {"n": {}}}, "arguments: 'n': a range needs min, max or both"),

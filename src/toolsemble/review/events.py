@@ -1,4 +1,4 @@
-"""What those who watch a run are told of its reviews."""
+"""Events about reviews, for watchers of a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from toolsemble.review.request import ReviewRequest
 
 @dataclass(frozen=True, slots=True)
 class _RequestEvent:
-    """Something about a request, and so about the call that waits for the answer."""
+    """An event about a request and the call that waits for the answer."""
 
     request: ReviewRequest
-    """What is asked."""
+    """The request."""
 
     @property
     def tool_name(self) -> str:
@@ -40,7 +40,7 @@ class _RequestEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequested(_RequestEvent):
-    """A reviewer is asked; the call waits.
+    """The event that a reviewer is asked; the call waits.
 
     >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).tool_name
     'delete'
@@ -56,7 +56,7 @@ class ReviewRequested(_RequestEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReviewDecided(_RequestEvent):
-    """A reviewer has answered, or did not in time.
+    """The event that a reviewer has answered, or did not in time.
 
     >>> from toolsemble import Continue
     >>> ReviewDecided(ReviewRequest("Deletes a file", "delete", "old.log"), Continue()).kind
@@ -64,7 +64,7 @@ class ReviewDecided(_RequestEvent):
     """
 
     decision: ReviewDecision
-    """What came of it; the text of an edit is hidden where the arguments hold secrets."""
+    """The decision; the text of an edit is masked if the arguments contain secrets."""
     at: float = field(default_factory=time.time, kw_only=True, compare=False)
     """When, in seconds since the epoch."""
     kind: ClassVar[str] = "review_decided"

@@ -1,4 +1,4 @@
-"""What different systems, and people, take a text for: decoded, in other forms of characters, as a path, as a URL."""
+"""The readings of a text by different systems and people: decoded, normalized, as a path, as a URL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-_LEVELS = 8  # a text that was percent-encoded more often than this is nobody's mistake
-# What Unicode's compatibility forms leave as it is, and people, browsers and older character sets take for ASCII.
+_LEVELS = 8  # a text that is percent-encoded more often than this is an attack
+# Not changed by NFKC, but read as ASCII by people, browsers or older character sets.
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2044\u2215\u2571\u27cb\u29f8\u3033", "/"),
@@ -38,15 +38,15 @@ _PORT = re.compile(r":[0-9]*$")
 
 
 def decode_percent(text: str, *, wide: bool = False) -> list[str] | None:
-    """Return a text and what percent-decoding makes of it, again and again; None when that takes too many rounds.
+    """Return a text and its repeated percent-decodings; None if there are too many.
 
-    :param wide: whether to decode what only careless systems take for characters: ``%c0%ae`` and ``%u002e``
+    :param wide: whether to decode what only lenient systems decode: ``%c0%ae`` and ``%u002e``
 
     >>> decode_percent("%252e"), decode_percent("%c0%ae", wide=True)
     (['%252e', '%2e', '.'], ['%c0%ae', '.'])
     """
     found = [text]
-    while (inner := unquote(_narrowed(text) if wide else text)) != text:
+    while (inner := unquote(_decode_lenient(text) if wide else text)) != text:
         if len(found) > _LEVELS:
             return None
         found.append(inner)
@@ -55,7 +55,7 @@ def decode_percent(text: str, *, wide: bool = False) -> list[str] | None:
 
 
 def has_odd_escapes(text: str) -> bool:
-    """Return whether a text has escapes that only careless systems decode, which then see something else.
+    """Return whether a text contains escapes that only lenient systems decode.
 
     >>> has_odd_escapes("%c0%ae"), has_odd_escapes("%e4"), has_odd_escapes("100%")
     (True, False, False)
@@ -64,7 +64,7 @@ def has_odd_escapes(text: str) -> bool:
 
 
 def to_ascii_signs(text: str) -> str:
-    r"""Return a text with the ASCII characters that its signs look like, and slashes for backslashes.
+    r"""Return a text with look-alike signs replaced by ASCII ones, and backslashes by slashes.
 
     >>> to_ascii_signs("\uff0e\u3002\\etc\uff1b")
     '../etc;'
@@ -75,7 +75,7 @@ def to_ascii_signs(text: str) -> str:
 
 
 def to_latin(text: str) -> str:
-    r"""Return a text in lower case with the Latin letters that its letters look like.
+    r"""Return a text in lower case with look-alike letters replaced by Latin ones.
 
     >>> to_latin("P\u0430ssword")
     'password'
@@ -85,7 +85,7 @@ def to_latin(text: str) -> str:
 
 
 def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
-    """Return what POSIX, a person, servers that take parameters of paths away, and Windows take a text for."""
+    """Yield the readings of a text by POSIX, a person, servers that strip path parameters, and Windows."""
     yield tidy(text)
     shown = to_ascii_signs(text)
     yield tidy(shown)
@@ -94,7 +94,7 @@ def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
 
 
 def trim_names(text: str) -> str:
-    """Return a path without the dots and spaces at the end of its names, which Windows leaves out.
+    """Return a path without the dots and spaces at the end of its names, which Windows ignores.
 
     >>> trim_names("/etc. /passwd.")
     '/etc/passwd'
@@ -103,7 +103,7 @@ def trim_names(text: str) -> str:
 
 
 def read_url(text: str) -> Iterator[str]:
-    """Return a URL as a client reads it: without user, and with and without its port; nothing for another text.
+    """Yield a URL as a client reads it: without user, and with and without its port; nothing for another text.
 
     >>> list(read_url("https://ada@evil.com.:443?x"))
     ['https:/evil.com:443/?x', 'https:/evil.com/?x']
@@ -125,18 +125,20 @@ def resolve_path(text: str) -> str:
     '/etc/passwd'
     """
     path = posixpath.normpath(text)
-    return path[1:] if path.startswith("//") else path  # POSIX lets two slashes be special; no system of today does
+    return (
+        path[1:] if path.startswith("//") else path
+    )  # POSIX allows two slashes to be special; no current system does that
 
 
-def _narrowed(text: str) -> str:
-    """Return a text in which characters are written as they should be, that were written longer than they are."""
-    text = _OVERLONG.sub(lambda found: _overlong(found[0]), text)
+def _decode_lenient(text: str) -> str:
+    """Return a text with overlong and wide escapes decoded."""
+    text = _OVERLONG.sub(lambda found: _decode_overlong(found[0]), text)
     return _WIDE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def _overlong(escapes: str) -> str:
+def _decode_overlong(escapes: str) -> str:
     first, *others = bytes.fromhex(escapes.replace("%", ""))
-    value = first & (0x1F if len(others) == 1 else 0x0F if len(others) == 2 else 0x07)  # noqa: PLR2004 - as UTF-8 says
+    value = first & (0x1F if len(others) == 1 else 0x0F if len(others) == 2 else 0x07)  # noqa: PLR2004 - as in UTF-8
     for each in others:
         value = value << 6 | each & 0x3F
     return chr(value)

@@ -1,4 +1,4 @@
-"""A thread that does a store's work for all who wait, in groups."""
+"""A thread that talks to a store for all waiting requests of a process, in batches."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """A request on its way, told from all others by being itself."""
+    """A submitted request; compared by identity."""
 
     request: ReviewRequest
-    """What is asked."""
+    """The request."""
     stored: Future[str] = field(default_factory=Future)
-    """The id that it is stored under, once it is."""
+    """The id that it is stored under, once it is stored."""
     answer: Future[ReviewDecision] = field(default_factory=Future)
-    """The decision, once it is there."""
+    """The decision, once it is made."""
     withdrawn: Future[None] = field(default_factory=Future)
-    """Done when nobody can answer it any more, after whoever asked has left."""
+    """Done when it is withdrawn, after the caller has cancelled it."""
 
 
 class StoreWorker:
-    """The requests of one process to one store.
+    """A thread that stores the requests of one process and polls for their answers.
 
-    A thousand requests at a time cost a few transactions, and no event loop waits for a disk. The thread is there
-    while somebody waits.
+    A thousand concurrent requests cost a few transactions, and no event loop waits for a disk. The thread runs while
+    requests are waiting.
 
     >>> from toolsemble.review import Continue, MemoryStore
     >>> with MemoryStore() as store:
@@ -55,13 +55,13 @@ class StoreWorker:
         self._waiting: dict[str, Pending] = {}
 
     def post(self, request: ReviewRequest) -> Pending:
-        """Give a pending, which the thread will store and wait for."""
+        """Submit a request; return its pending state."""
         pending = Pending(request)
         self._submit(pending, leaves=False)
         return pending
 
     def leave(self, pending: Pending) -> None:
-        """Say that nobody waits for a pending any more."""
+        """Cancel a pending request."""
         pending.stored.cancel()
         pending.answer.cancel()
         self._submit(pending, leaves=True)
@@ -83,7 +83,7 @@ class StoreWorker:
             self._take()
 
     def _next(self) -> tuple[list[Pending], list[Pending]] | None:
-        """Give the requests that are new and those that nobody waits for any more; None when there is nothing to do."""
+        """Return the new requests and the cancelled ones; None when there is nothing to do."""
         with self._changed:
             if not self._new and not self._left:
                 if not self._waiting:
@@ -99,7 +99,7 @@ class StoreWorker:
             return
         try:
             ids = self._store.ask([pending.request for pending in requests], held=self._waiting)
-        except Exception as error:  # noqa: BLE001 - each of those who asked gets it
+        except Exception as error:  # noqa: BLE001 - raised in each waiting call
             _set_exception([pending.stored for pending in requests], error)
             return
         self._waiting.update(zip(ids, requests, strict=True))
@@ -119,7 +119,7 @@ class StoreWorker:
         try:
             if ids:
                 self._store.withdraw(ids)
-        except Exception:  # noqa: BLE001 - nobody is left to tell; an answer that comes will not be used
+        except Exception:  # noqa: BLE001 - no caller is left; an answer will not be used
             LOGGER.warning("Requests could not be withdrawn", exc_info=True)
 
     def _take(self) -> None:
@@ -127,7 +127,7 @@ class StoreWorker:
             return
         try:
             decisions = self._store.take({id_: pending.request for id_, pending in self._waiting.items()})
-        except Exception as error:  # noqa: BLE001 - each of those who wait gets it
+        except Exception as error:  # noqa: BLE001 - raised in each waiting call
             requests, self._waiting = self._waiting, {}
             _set_exception([pending.answer for pending in requests.values()], error)
             self._close(list(requests))
@@ -137,7 +137,7 @@ class StoreWorker:
 
 
 def _set_result(future: Future[T], value: T) -> None:
-    if future.set_running_or_notify_cancel():  # whoever asked may have left in this moment
+    if future.set_running_or_notify_cancel():  # the caller may have cancelled it just now
         future.set_result(value)
 
 
