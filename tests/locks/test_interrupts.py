@@ -316,12 +316,12 @@ def test_secrets_are_forgotten_wherever_an_interrupt_comes():
 
 
 def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
-    outer, seats = Hold(["outer"]), Slots(1)
+    outer, slots = Hold(["outer"]), Slots(1)
     claims = [
         Hold(["a"]),
         Hold(["a"]),
-        Hold(["b", seats]),
-        Hold(["c", seats]),
+        Hold(["b", slots]),
+        Hold(["c", slots]),
         Hold(["outer"], outer),
         Hold(["a"], outer),
     ]
