@@ -58,7 +58,7 @@ def asking(**given):
     return ReviewRequest("Deletes a file", "delete", given.pop("arguments", "old.log"), **given)
 
 
-def mailboxes():
+def worker_threads():
     return [thread for thread in threading.enumerate() if thread.name == "toolsemble-review-store"]
 
 
@@ -111,7 +111,7 @@ async def test_concurrent_calls_share_transactions_and_the_thread_ends(number):
         assert decisions == [Edit(f"{n}") for n in range(number)]
         assert sum(transactions) == number
         assert len(transactions) <= max(1, number / 4)
-        await auntil(lambda: not mailboxes())
+        await auntil(lambda: not worker_threads())
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -149,7 +149,7 @@ async def test_who_is_cancelled_withdraws_the_request(store):
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert kinds(store) == ["asked", "withdrawn"]
-    await auntil(lambda: not mailboxes())
+    await auntil(lambda: not worker_threads())
 
 
 async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
@@ -157,7 +157,7 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
         others = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
         queue = QueueReview(store, poll=60)
         first = asyncio.create_task(queue.review(asking(arguments="first")))
-        await auntil(lambda: len(mailboxes()) == 2)
+        await auntil(lambda: len(worker_threads()) == 2)
         await auntil(lambda: not queue._worker._new)
         second = asyncio.create_task(queue.review(asking(arguments="second")))
         await auntil(lambda: queue._worker._new)
@@ -167,7 +167,7 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
     await asyncio.wait([first, second, others], timeout=60)
     assert [request.arguments for request in store.pending()] == []
     assert "second" not in [event.detail for event in store.audit()]
-    await auntil(lambda: not mailboxes())
+    await auntil(lambda: not worker_threads())
 
 
 async def test_a_coroutine_that_is_thrown_away_withdraws_the_request(store):
@@ -222,7 +222,7 @@ async def test_a_request_that_cannot_be_withdrawn_is_logged_and_nobody_waits(cap
         asked.cancel()
         await asyncio.wait([asked], timeout=60)
         assert [record.getMessage() for record in caplog.records] == ["Requests could not be withdrawn"]
-        await auntil(lambda: not mailboxes())
+        await auntil(lambda: not worker_threads())
 
 
 async def test_a_store_that_is_closed_refuses(store):

@@ -29,7 +29,7 @@ from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 Path: TypeAlias = Generator[Work, Any, Any]
 
 _NO_LIMITS = Policy()
-_REACH_CALLER = (ExitEarlyError, ToolConfigurationError)
+_UNCAUGHT = (ExitEarlyError, ToolConfigurationError)
 _DEADLOCK = "Deadlock: it needs a resource that an enclosing call holds"
 
 
@@ -74,7 +74,7 @@ def _run_within_timeout(
         yield from _wait_until(deadline)
     except Exception as error:
         # The reason why a call could not start is more useful than a timeout.
-        if not started_bodies or not is_past(deadline) or _must_reach_caller(error):
+        if not started_bodies or not is_past(deadline) or _is_uncaught(error):
             raise
         cause = f"; then it raised {type(error).__name__}: {described(error)}"
     else:
@@ -106,11 +106,9 @@ def _succeeded(returned: Any) -> bool:
     return isinstance(returned, ToolResult) and returned.is_success
 
 
-def _must_reach_caller(error: Exception) -> bool:
+def _is_uncaught(error: Exception) -> bool:
     """Return whether an exception, or one inside of a group, must reach the caller."""
-    return isinstance(error, _REACH_CALLER) or (
-        isinstance(error, ExceptionGroup) and error.subgroup(_REACH_CALLER) is not None
-    )
+    return isinstance(error, _UNCAUGHT) or (isinstance(error, ExceptionGroup) and error.subgroup(_UNCAUGHT) is not None)
 
 
 def _run_in_slots(

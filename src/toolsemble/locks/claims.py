@@ -80,7 +80,7 @@ class Claim:
 
 
 class Queue:
-    """Claims that wait for the same resource, in order of arrival.
+    """A queue of claims that wait for the same resource, in order of arrival.
 
     >>> queue, first, second = Queue(), Claim(["a"]), Claim(["a"])
     >>> queue.add(second), queue.add(first)

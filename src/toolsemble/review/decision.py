@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Run the call unchanged.
+    """The decision to run the call unchanged.
 
     >>> Continue()
     Continue(always=None)
@@ -21,7 +21,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Run the call with other arguments, which are validated again.
+    """The decision to run the call with other arguments, which are validated again.
 
     >>> Edit("rm old.log").revised
     'rm old.log'
@@ -34,7 +34,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class ExitEarly:
-    """Do not run the call.
+    """The decision not to run the call.
 
     >>> ExitEarly("too risky").reason
     'too risky'

@@ -146,7 +146,7 @@ class WebhookReview(QueueReview):
 
 
 class _Bundle:
-    """Requests that go into one message, and the task that sends it."""
+    """A message with several requests, and the task that sends it."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
