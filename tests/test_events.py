@@ -33,7 +33,7 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
-from toolsemble.observers.watchers import tell, unheard, unwatch, watch
+from toolsemble.observers.watchers import mute, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
 from toolsemble.testing import CallbackReview, ScriptedModel
 
@@ -290,7 +290,7 @@ def test_each_watcher_is_told_once_and_in_order():
 
 def test_nobody_watches_where_nobody_is_to_hear():
     seen = []
-    token = unheard()
+    token = mute()
     inner = watch(seen.append)
     tell("a")
     unwatch(inner)

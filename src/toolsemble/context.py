@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, Unpack
 
 from toolsemble.events import CallProgress
-from toolsemble.masking.secrets import masked_object
+from toolsemble.masking.secrets import mask_object
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.observers.watchers import tell
 from toolsemble.review import (
@@ -201,7 +201,7 @@ class ToolContext:
     ) -> ReviewRequest:
         check_terms(f"Tool '{self.tool_name}': the ", timeout, on_timeout, required_role)
         exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
-        shown = [masked_object(each) for each in exact]
+        shown = [mask_object(each) for each in exact]
         return ReviewRequest(
             shown[0],
             self.tool_name,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
-from toolsemble.masking.secrets import masked, secrets
+from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.review.events import ReviewDecided, ReviewRequested
@@ -94,7 +94,7 @@ class CallEvent:
     def of(cls, context: Surroundings, **facts: Any) -> Self:
         """Give the event for a call in its context; in texts, the secrets of the call are hidden."""
         if secrets():
-            facts = {name: masked(each) if isinstance(each, str) else each for name, each in facts.items()}
+            facts = {name: mask_text(each) if isinstance(each, str) else each for name, each in facts.items()}
         return cls(
             context.tool_name,
             context.call_id,

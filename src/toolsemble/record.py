@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
@@ -61,7 +61,7 @@ def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: 
     """
     count(context, counter, amount)
     try:
-        context.logger.log(level, "%s", masked(line), extra={"call_id": context.call_id, "run_id": context.run_id})
+        context.logger.log(level, "%s", mask_text(line), extra={"call_id": context.call_id, "run_id": context.run_id})
     except Exception:  # noqa: BLE001 - as above
         LOGGER.warning("The log line of the %s of '%s' was lost", counter, context.tool_name, exc_info=True)
 
@@ -125,12 +125,12 @@ def _log(
     duration: float,
     limit: int,
 ) -> None:
-    name, logger, taken = context.tool_name, context.logger, masked(str(given))
+    name, logger, taken = context.tool_name, context.logger, mask_text(str(given))
     cause = "" if error is None else f"{type(error).__name__}: {described(error)}"
     told = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
         told = f"{told}: {cause}"  # the model is not told, so it must stand here
-    told = masked(told)
+    told = mask_text(told)
     facts = {
         "tool": name,
         "call_id": context.call_id,
@@ -141,7 +141,7 @@ def _log(
     }
     milliseconds = round(duration * 1000)
     line = (name, preview(taken, limit), preview(told, limit), milliseconds)
-    logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=masked_error(error), extra=facts)
+    logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=mask_error(error), extra=facts)
     if logger.isEnabledFor(logging.DEBUG):
         whole = (name, preview(taken, len(taken)), preview(told, len(told)))
         logger.debug("%s input: %s output: %s", *whole, extra=facts)

@@ -181,11 +181,11 @@ def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
 def test_in_a_fork_nothing_is_held_and_nobody_waits():
     table = Table()
     held, waits = Claim(["file"]), Claim(["file"])
-    assert (table.ask(held), table.ask(waits), table.waiting) == (True, False, 1)
-    table.forget()
-    assert (table.waiting, table.ask(Claim(["file"]))) == (0, True)
-    table.give_back(held)  # the call in which the fork was made ends there, too
-    assert not table.ask(Claim(["file"]))
+    assert (table.acquire(held), table.acquire(waits), table.waiting) == (True, False, 1)
+    table.reset()
+    assert (table.waiting, table.acquire(Claim(["file"]))) == (0, True)
+    table.release(held)  # the call in which the fork was made ends there, too
+    assert not table.acquire(Claim(["file"]))
 
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from toolsemble import Tool, ToolCall, ToolResult
-from toolsemble.review.question import asked_together
+from toolsemble.review.question import batch_requests
 from toolsemble.testing import FakeReviewer
 
 Reviewer = FakeReviewer  # gives one answer after the other, and keeps what it was asked
@@ -89,7 +89,7 @@ class Meeting:
 
 async def answers_of_one_turn(handler, requests):
     """Give a handler's answers by the requests' ids, asked as the calls of one turn ask."""
-    with asked_together():
+    with batch_requests():
         answers = await asyncio.gather(*(handler.review(request) for request in requests))
     return {request.id: answer for request, answer in zip(requests, answers, strict=True)}
 

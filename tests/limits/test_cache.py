@@ -41,8 +41,8 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.limits.call_key import Holders
-from toolsemble.limits.single_flight import Flight, Flights
+from toolsemble.limits.call_key import ObjectIds
+from toolsemble.limits.single_flight import SharedCall, SingleFlight
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoReject
 from toolsemble.work.thread import Storing
@@ -359,7 +359,9 @@ def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
         def look(self) -> str:
             return "seen"
 
-    with pytest.raises(ToolDefinitionError, match=r"method, and objects of Slotted cannot be told .* '__weakref__'"):
+    with pytest.raises(
+        ToolDefinitionError, match=r"method, and Slotted objects cannot be distinguished; add '__weakref__'"
+    ):
         Toolbox([Slotted()])
 
     class Method:
@@ -381,7 +383,9 @@ def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
         def ours(cls) -> str:
             return "seen"
 
-    with pytest.raises(ToolDefinitionError, match=r"'look': a cache in a file cannot tell the objects .*Cache\(key="):
+    with pytest.raises(
+        ToolDefinitionError, match=r"'look': a cache in a file cannot distinguish the objects .*Cache\(key="
+    ):
         Method().look.execute("{}")
     for each in (Method().told, Method().alone, Method().ours):
         assert [bool(each.execute("{}").attributes) for _ in range(2)] == [False, True]
@@ -437,7 +441,9 @@ def test_parameters_of_the_run_must_be_part_of_the_key(counted):
     def look(what: str, shared: InvocationParameters) -> str:
         return f"{shared['tenant']}: {counted()}"
 
-    with pytest.raises(ToolDefinitionError, match=r"'look': cache cannot tell what it takes from its Invocation"):
+    with pytest.raises(
+        ToolDefinitionError, match=r"'look': the cache key does not contain what the tool takes from its Invocation"
+    ):
         tool(effects="read", cache=True)(look).execute("{}")
     told = tool(effects="read", cache=Cache(key=lambda a, c: [a.what, c.parameters["tenant"]]))(look)
     box = Toolbox([told])
@@ -445,7 +451,7 @@ def test_parameters_of_the_run_must_be_part_of_the_key(counted):
     given = [box.execute(call, parameters={"tenant": each}).text for each in ("x", "y", "x")]
     assert given == ["x: result 1", "y: result 2", "x: result 1"]
     unset = box.execute(call)
-    assert unset.text == "Error: 'tenant'"  # the key cannot be told, and the body cannot do without it either
+    assert unset.text == "Error: 'tenant'"  # the key cannot be computed, and the body cannot do without it either
 
 
 def one(arguments):
@@ -493,12 +499,12 @@ async def later(arguments):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"cache": True}, 'cache is for tools that change nothing: declare effects="read"'),
-        ({"cache": 60, "effects": "write"}, 'cache is for tools that change nothing: declare effects="read"'),
-        ({"cache": 0, "effects": "read"}, "cache must be True, a number of seconds above 0, or a Cache, not 0"),
-        ({"cache": "x", "effects": "read"}, "cache must be True, a number of seconds above 0, or a Cache, not 'x'"),
+        ({"cache": True}, 'cache needs a tool that changes nothing; declare effects="read"'),
+        ({"cache": 60, "effects": "write"}, 'cache needs a tool that changes nothing; declare effects="read"'),
+        ({"cache": 0, "effects": "read"}, "cache must be True, seconds above 0, or a Cache, not 0"),
+        ({"cache": "x", "effects": "read"}, "cache must be True, seconds above 0, or a Cache, not 'x'"),
         ({"cache": Cache(key=5), "effects": "read"}, "key must be a function of the arguments, not 5"),
-        ({"cache": Cache(key=later), "effects": "read"}, "key must be a sync function; it is asked before each call"),
+        ({"cache": Cache(key=later), "effects": "read"}, "key must be a sync function; it is called before each call"),
         (
             {"cache": Cache(key=lambda: 1), "effects": "read"},
             "key must take the arguments, or the arguments and the context",
@@ -518,9 +524,9 @@ def test_a_cache_that_cannot_be_is_refused(settings, problem):
         ({"ttl": 0}, "Cache ttl must be a number of seconds above 0, not 0"),
         ({"ttl": True}, "Cache ttl must be a number of seconds above 0, not True"),
         ({"size": 0}, "Cache size must be a whole number from 1 on, not 0"),
-        ({"store": ""}, "Cache store must be the path of a file, or None for memory, not ''"),
-        ({"store": ":memory:"}, "Cache store must be the path of a file, or None for memory, not ':memory:'"),
-        ({"store": 5}, "Cache store must be the path of a file, or None for memory, not 5"),
+        ({"store": ""}, "Cache store must be a file path, or None for memory, not ''"),
+        ({"store": ":memory:"}, "Cache store must be a file path, or None for memory, not ':memory:'"),
+        ({"store": 5}, "Cache store must be a file path, or None for memory, not 5"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings, problem):
@@ -532,7 +538,7 @@ def test_settings_that_cannot_be_meant_are_refused(settings, problem):
 def test_a_pipeline_is_cached_step_by_step(counted):
     pipeline = reading(counted, True) | reading(counted, None)
     pipeline.effects, pipeline.cache = "read", True
-    with pytest.raises(ToolDefinitionError, match=r"cache is for a body; it is made of tools, so declare it on those"):
+    with pytest.raises(ToolDefinitionError, match=r"cache is for a tool with a body; declare it on the tools inside"):
         Toolbox([pipeline])
 
 
@@ -556,7 +562,7 @@ def test_a_box_caches_what_only_reads_and_says_nothing(counted):
     box = Toolbox([read, never, write, shared], cache=60)
     repeated = {name: len({box.execute(ToolCall(name)).text for _ in range(2)}) for name in box.names}
     assert repeated == {"read": 1, "never": 2, "write": 2, "shared": 2}
-    with pytest.raises(ToolDefinitionError, match=r"^Toolbox: cache must be True, a number of seconds above 0"):
+    with pytest.raises(ToolDefinitionError, match=r"^Toolbox: cache must be True, seconds above 0"):
         Toolbox([read], cache=-1)
 
 
@@ -630,7 +636,10 @@ def test_a_value_without_a_text_of_its_own_is_not_kept(counted, caplog, key):
     box = Toolbox([look], metrics=metrics)
     assert [box.execute(ToolCall("look", {"what": "a"})).text for _ in range(2)] == ["result 1", "result 2"]
     assert metrics.counter("cache_errors", "look") == 2
-    assert "The cache of 'look' is not used: Its key cannot be told: an argument has no text of its own" in caplog.text
+    assert (
+        "The cache of 'look' is not used: Its key cannot be computed: the text of an argument is its memory address"
+        in caplog.text
+    )
 
 
 def test_a_text_that_looks_like_an_object_is_a_text(counted):
@@ -851,7 +860,7 @@ def test_a_file_that_cannot_be_used_fails_no_call(tmp_path, counted, caplog, mak
     with caplog.at_level(logging.WARNING, "toolsemble"):
         assert [box.execute(ToolCall("look", {"what": "a"})).text for _ in range(2)] == ["result 1", "result 2"]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "The cache of 'look' cannot be used, the call is made without"
+        "The cache of 'look' cannot be used; the call runs without it"
     ] * 2
     assert metrics.counter("cache_errors", "look") == 2
 
@@ -982,30 +991,30 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
 
 
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):
-    flights, first, second, third = Flights(), Flight(), Flight(), Flight()
-    assert flights.board("a", first) is first
+    flights, first, second, third = SingleFlight(), SharedCall(), SharedCall(), SharedCall()
+    assert flights.join("a", first) is first
     monkeypatch.setattr(first, "process", -1)
-    assert flights.board("a", second) is second
-    flights.land("a", first)
-    assert flights.board("a", third) is second
+    assert flights.join("a", second) is second
+    flights.finish("a", first)
+    assert flights.join("a", third) is second
     for each in (second, third):
-        flights.land("a", each)
+        flights.finish("a", each)
     assert not flights._open
 
 
-def test_a_number_belongs_to_one_object():
-    holders = Holders()
+def test_an_id_belongs_to_one_object():
+    ids = ObjectIds()
     first = Shelf("ada")
-    numbers = {holders.number(first), holders.number(first)}
+    numbers = {ids.get(first), ids.get(first)}
     assert len(numbers) == 1
-    place = holders._numbers
+    place = ids._ids
     (entry,) = place.items()
     place[entry[0]] = (weakref.ref(Shelf("bob")), "another")  # at the same place in memory, and gone
-    assert holders.number(first) not in {"another", *numbers}
+    assert ids.get(first) not in {"another", *numbers}
     first = None
     assert place == {}
     ghost = Shelf("eve")
-    holders.number(ghost)
+    ids.get(ghost)
     place.clear()
     del ghost
     assert place == {}

@@ -165,7 +165,7 @@ def test_resources_are_told_by_what_the_body_gets():
     [
         (lambda a: {a.nothing}, "'types.SimpleNamespace' object has no attribute 'nothing'"),
         (lambda _: 3, "'int' object is not iterable"),
-        (lambda _: {3}, "Its resources must be names, not int"),
+        (lambda _: {3}, "Its resources must be strings, not int"),
     ],
 )
 def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
@@ -252,7 +252,7 @@ async def test_calls_inside_calls_that_would_wait_for_each_other_are_refused():
     async with asyncio.timeout(60):
         texts = await all_of(box, *(ToolCall(name, {"input": "x"}) for name in ("first", "second")))
     assert sorted(texts) == [
-        "Error: It needs what the calls around it hold, or what waits for them, so it would wait for ever",
+        "Error: Deadlock: it needs a resource that an enclosing call holds",
         "done",
     ]
 

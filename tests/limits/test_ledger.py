@@ -436,7 +436,7 @@ async def test_a_call_that_cannot_wait_for_the_first_is_not_made(ledger):
         return f"{inside.text} / {blocking.text}"
 
     box = Toolbox([pay], ledger=ledger)
-    inside = "Error: The call is made inside the same call, which has not ended"
+    inside = "Error: The call is nested in the same call, which has not ended"
     assert (await box.aexecute(call(), **RUN)).text == f"{inside} / {inside}"
     assert made == [17]
     entered, go = asyncio.Event(), asyncio.Event()
@@ -451,7 +451,7 @@ async def test_a_call_that_cannot_wait_for_the_first_is_not_made(ledger):
     first = asyncio.create_task(box.aexecute(call(18), **RUN))
     await asyncio.wait_for(entered.wait(), BOUND)
     reply = box.execute(call(18), **RUN)  # the event loop stands still, so the first could never end
-    assert reply.text == "Error: The same call is being made, and it cannot be waited for here"
+    assert reply.text == "Error: The same call is running, and waiting for it here would never end"
     go.set()
     assert (await asyncio.wait_for(first, BOUND)).text == "ok"
 
@@ -548,7 +548,7 @@ def test_a_call_whose_key_cannot_be_told_is_not_made(ledger):
     paid = Paid()
     for key in (lambda _: object(), lambda a: a.nothing):
         reply = Toolbox([paying(paid, key)], ledger=ledger).execute(call(), **RUN)
-        assert reply.text.startswith("Error: Its key cannot be told: ")
+        assert reply.text.startswith("Error: Its key cannot be computed: ")
     assert (paid.orders, ledger.entries()) == ([], [])
 
 
@@ -557,7 +557,7 @@ def test_a_call_whose_key_cannot_be_told_is_not_made(ledger):
     [
         (
             {"effects": "read"},
-            "idempotency is for tools that change something; for one that only reads there is cache=",
+            "idempotency needs a tool that changes something; for one that only reads, use cache=",
         ),
         (
             {"idempotency": 5},
@@ -579,13 +579,13 @@ def test_what_cannot_be_a_ledger_is_refused(tmp_path):
     with pytest.raises(ToolDefinitionError, match=r"^Toolbox ledger must be an EffectLedger, not 'effects.db'$"):
         Toolbox([], ledger="effects.db")
     for path in ("", ":memory:"):
-        with pytest.raises(ToolDefinitionError, match="needs the path of a file, or nothing for one in memory"):
+        with pytest.raises(ToolDefinitionError, match="needs a file path, or None for one in memory"):
             EffectLedger(path)
     with pytest.raises(ToolConfigurationError, match=r"The effect ledger '.*' cannot be used: unable to open"):
         EffectLedger(tmp_path)
     pipeline = paying(Paid(), False) | paying(Paid(), False)
     pipeline.idempotency = True
-    with pytest.raises(ToolDefinitionError, match="idempotency is for a body; it is made of tools, so declare it on"):
+    with pytest.raises(ToolDefinitionError, match="idempotency is for a tool with a body; declare it on"):
         Toolbox([pipeline])
 
 
@@ -601,7 +601,7 @@ def test_objects_that_cannot_be_told_from_each_other_need_a_file(file):
         def on_file(self, order: int) -> str:
             return "ok"
 
-    with pytest.raises(ToolDefinitionError, match="method, and objects of Slotted cannot be told"):
+    with pytest.raises(ToolDefinitionError, match="method, and Slotted objects cannot be distinguished"):
         Slotted().pay.execute('{"order": 1}')
     results = [Slotted().on_file.execute('{"order": 1}', ToolContext(**RUN)) for _ in range(2)]
     assert [bool(result.attributes) for result in results] == [False, True]
@@ -612,14 +612,14 @@ def test_another_key_beside_the_file_is_refused(tmp_path):
     EffectLedger(path).close()
     EffectLedger(path).close()
     path.with_name("effects.db.key").unlink()
-    with pytest.raises(ToolConfigurationError, match=r"made with another key; put the file <path>\.key back"):
+    with pytest.raises(ToolConfigurationError, match=r"created with another key; restore the file <path>\.key"):
         EffectLedger(path)
 
 
 def test_copies_of_a_ledger(file):
     box = Toolbox([paying(Paid())], ledger=file)
     box.execute(call(), **RUN)
-    for made in (pickle.loads(pickle.dumps(EffectLedger(file._made_of["path"]))), copy.deepcopy(EffectLedger())):
+    for made in (pickle.loads(pickle.dumps(EffectLedger(file._settings["path"]))), copy.deepcopy(EffectLedger())):
         with made:
             assert len(made.entries()) == (0 if made.in_memory else 1)
 
@@ -631,7 +631,7 @@ def hold(path):
 
 
 NOT_MADE = (
-    "Error: The call was not made: it must be taken down first, and its effect ledger cannot be written. "
+    "Error: The call was not made: it must be recorded first, and its effect ledger cannot be written. "
     "Nothing was done; tell the operator"
 )
 
@@ -643,7 +643,7 @@ async def test_a_ledger_that_somebody_holds_lets_nothing_be_done(file, tmp_path,
     with hold(tmp_path / "effects.db"):
         assert [box.execute(call(), **RUN).text, (await box.aexecute(call(), **RUN)).text] == [NOT_MADE] * 2
     assert (paid.orders, metrics.counter("ledger_errors", "pay")) == ([], 2)
-    assert "pay was not called: its effect ledger cannot be used: database is locked" in caplog.text
+    assert "pay was not called; its effect ledger cannot be used: database is locked" in caplog.text
     assert box.execute(call(), **RUN).text == "paid 17 as 1"
 
 
@@ -674,7 +674,7 @@ def test_an_outcome_that_cannot_be_written_is_unknown(file, tmp_path, monkeypatc
 
     box = Toolbox([paying(body)], ledger=file)
     assert box.execute(call(), **RUN).text == (outcome if outcome == "ok" else "Error: no")
-    assert "The outcome of a call of 'pay' is lost to its effect ledger: database is locked" in caplog.text
+    assert "An outcome of 'pay' could not be written to its effect ledger: database is locked" in caplog.text
     with held[0]:
         pass
     assert box.execute(call(), **RUN).text.startswith(UNKNOWN)
@@ -871,7 +871,7 @@ def test_the_log_says_what_happened(ledger, caplog):
     with caplog.at_level(logging.INFO, "toolsemble"):
         for _ in range(2):
             box.execute(call(), **RUN)
-    assert "pay was made before and is not made again" in caplog.text
+    assert "pay was called before and is not repeated" in caplog.text
 
 
 def damage(path, first_page):

@@ -115,7 +115,7 @@ def test_a_call_that_cannot_begin_in_time_fails_at_once_and_says_when_it_could()
     made, begun = starts(RateLimit(1, per=36_000), timeout=30)
     assert made.execute("x").is_success
     message = made.execute("x").error_message
-    told = r"The rate limit of 1 calls in 36000 s is used up; the next call can begin in \d{5} s"
+    told = r"The rate limit of 1 calls in 36000 s is used up; the next call can start in \d{5} s"
     assert re.fullmatch(told, message)
     assert len(begun) == 1
 
@@ -223,13 +223,13 @@ def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
     made = Function(lambda _: begun.append(clock.now), rate_limit=RateLimit(2, per=0.5), resources=lambda text: text)
     box = Toolbox([made], max_concurrency=10)
     full = [Hold([box._walk.slots]) for _ in range(10)]
-    assert all(map(TABLE.ask, full))
+    assert all(map(TABLE.acquire, full))
     threads = [threading.Thread(target=box.execute, args=(each,)) for each in calls(10)]
     for thread in threads:
         thread.start()
     until(lambda: TABLE.waiting == 10)
     for each in full:
-        TABLE.give_back(each)
+        TABLE.release(each)
     for thread in threads:
         thread.join(60)
     assert len(begun) == 10
@@ -355,9 +355,9 @@ def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
     inside = Hold(["a"], second)
     made = Function(str, resources=lambda _: "b", rate_limit=RateLimit(5))
     try:
-        assert [TABLE.ask(each) for each in (first, second, inside)] == [True, True, False]
+        assert [TABLE.acquire(each) for each in (first, second, inside)] == [True, True, False]
         first.enter()
-        assert made.execute("x").error_message.startswith("It needs what the calls around it hold")
+        assert made.execute("x").error_message.startswith("Deadlock: it needs")
     finally:
         for each in (inside, second, first):
             each.leave()

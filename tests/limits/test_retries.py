@@ -144,7 +144,7 @@ def test_what_is_tried_again_is_counted_logged_and_told(caplog):
     (event,) = [each for each in told if isinstance(each, CallRetried)]
     assert event == CallRetried("function", "c1", 1, event.wait, "refused\nforged")
     assert (metrics.counter("retries", "function"), metrics.count("function", "success")) == (1, 1)
-    assert "for the 1. time, after: refused\\nforged" in caplog.text
+    assert "failed (refused\\nforged); retry 1 in " in caplog.text
 
 
 def test_each_try_counts_for_the_rate():
@@ -156,7 +156,7 @@ def test_each_try_counts_for_the_rate():
 
 @pytest.mark.parametrize("settings", [{}, {"effects": "write"}, {"effects": "irreversible"}])
 def test_a_tool_that_may_not_be_called_twice_is_refused(settings):
-    with pytest.raises(ToolDefinitionError, match="Tool 'function': retries are for tools that may be called twice"):
+    with pytest.raises(ToolDefinitionError, match="Tool 'function': retries need a tool that may be called twice"):
         Toolbox([Function(str, retries=1, **settings)])
     assert Toolbox([Function(str, retries=0, **settings)])
 

@@ -74,7 +74,7 @@ def closed_in_the_middle(box, bodies):
     loop, before = asyncio.new_event_loop(), bodies.begun
     task = loop.create_task(box.aexecute(call(), run_id="run"))
     task._log_destroy_pending = False
-    waits = lambda: any(not claim.seats for claim in TABLE._loops.get(loop, ()))  # noqa: E731 - said once
+    waits = lambda: any(not claim.slots for claim in TABLE._loops.get(loop, ()))  # noqa: E731 - said once
     loop.run_until_complete(auntil(lambda: bodies.begun > before or waits()))
     for each in asyncio.all_tasks(loop):
         each._log_destroy_pending = False
@@ -103,7 +103,7 @@ def test_calls_of_closed_loops_hold_nothing_and_get_nothing(count, settings, of_
     assert bodies.begun >= count
     bodies.opened.set()
     assert executed(box).text == "done"
-    TABLE.sweep()
+    TABLE.release_closed_loops()
     until(lambda: not TABLE._claims)
     assert len(kept) == CLOSED  # nobody has collected them
 

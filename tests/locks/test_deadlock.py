@@ -261,8 +261,8 @@ def test_the_duration_is_the_tools_own_not_the_reviewers(monkeypatch, answer):
 
 def test_waiting_for_a_place_is_not_counted(monkeypatch):
     clock, metrics = Clock(monkeypatch), InMemoryMetrics()
-    ask = TABLE.ask
-    monkeypatch.setattr(TABLE, "ask", lambda claim: clock.pass_time(60) or ask(claim))
+    acquire = TABLE.acquire
+    monkeypatch.setattr(TABLE, "acquire", lambda claim: clock.pass_time(60) or acquire(claim))
     Toolbox([Function(lambda _: clock.pass_time(2))], metrics=metrics, max_concurrency=1).execute(call("function"))
     assert metrics.durations("function") == [2.0]
 

@@ -22,9 +22,9 @@ from toolsemble import (
     tool,
 )
 from toolsemble.context import current_context
-from toolsemble.locks.claims import Seats
-from toolsemble.locks.holds import TABLE, Hold, held
-from toolsemble.locks.table import EndlessWaitError
+from toolsemble.locks.claims import Slots
+from toolsemble.locks.holds import TABLE, Hold, current_hold
+from toolsemble.locks.table import DeadlockError
 from toolsemble.masking.secrets import secrets
 from toolsemble.observers.watchers import watchers
 
@@ -147,8 +147,8 @@ of_every_kind = pytest.mark.parametrize(("settings", "of_box"), SETTINGS.values(
 
 def check_that_nothing_is_left():
     until(lambda: not TABLE._claims)  # a thread may be about to end
-    assert not any([TABLE._held, TABLE._queues, TABLE._inner, TABLE._loops])
-    assert (current_context(), held(), secrets(), watchers()) == (None, None, None, ())
+    assert not any([TABLE._held, TABLE._queues, TABLE._nested, TABLE._loops])
+    assert (current_context(), current_hold(), secrets(), watchers()) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -249,7 +249,7 @@ def test_an_interrupt_at_any_point_of_an_awaited_call_leaves_nothing_held(settin
         box = box_of(awork, settings, of_box)
         interrupt.run(partial(run, box))
         assert started(partial(box.execute, call(3)))().result is not None
-        TABLE.sweep()  # as a call does that has to wait
+        TABLE.release_closed_loops()  # as a call does that has to wait
         check_that_nothing_is_left()
 
 
@@ -316,33 +316,33 @@ def test_secrets_are_forgotten_wherever_an_interrupt_comes():
 
 
 def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
-    outer, seats = Hold(["outer"]), Seats(1)
+    outer, slots = Hold(["outer"]), Slots(1)
     claims = [
         Hold(["a"]),
         Hold(["a"]),
-        Hold(["b", seats]),
-        Hold(["c", seats]),
+        Hold(["b", slots]),
+        Hold(["c", slots]),
         Hold(["outer"], outer),
         Hold(["a"], outer),
     ]
     try:
-        assert [TABLE.ask(each) for each in (outer, *claims)] == [True, True, False, True, False, True, False]
-        TABLE._whole = False
-        TABLE.sweep()
-        assert [bool(each.seats) for each in claims] == [True, False, True, False, True, False]
-        TABLE._whole, claims[0].left, claims[2].left = False, True, True  # cut off before anything was freed
-        TABLE.sweep()
-        assert [bool(each.seats) for each in claims] == [False, False, False, True, True, True]
+        assert [TABLE.acquire(each) for each in (outer, *claims)] == [True, True, False, True, False, True, False]
+        TABLE._consistent = False
+        TABLE.release_closed_loops()
+        assert [bool(each.slots) for each in claims] == [True, False, True, False, True, False]
+        TABLE._consistent, claims[0].left, claims[2].left = False, True, True  # cut off before anything was freed
+        TABLE.release_closed_loops()
+        assert [bool(each.slots) for each in claims] == [False, False, False, True, True, True]
     finally:
         for each in (outer, *claims):
-            TABLE.give_back(each)
+            TABLE.release(each)
     check_that_nothing_is_left()
 
 
 def test_a_finalizer_that_makes_a_call_in_the_middle_of_a_change_is_refused():
     claim = Hold(["a"])
     with TABLE._lock, TABLE._changing:
-        TABLE.sweep()
-        with pytest.raises(EndlessWaitError):
-            TABLE.ask(claim)
+        TABLE.release_closed_loops()
+        with pytest.raises(DeadlockError):
+            TABLE.acquire(claim)
     check_that_nothing_is_left()

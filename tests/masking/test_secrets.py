@@ -48,7 +48,16 @@ from toolsemble import (
     tool,
 )
 from toolsemble.definition.definition import PROVIDERS
-from toolsemble.masking.secrets import know, know_sent, masked, masked_error, masked_result, masked_value, unveil, veil
+from toolsemble.masking.secrets import (
+    add_secrets,
+    add_sent_secrets,
+    mask_error,
+    mask_result,
+    mask_text,
+    mask_value,
+    start_masking,
+    stop_masking,
+)
 from toolsemble.record import TRACE
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
@@ -572,12 +581,12 @@ def test_an_object_that_cannot_be_looked_into_is_not_told_beside_a_secret(out):
 
 @contextmanager
 def knowing(*texts):
-    token = veil()
-    know(texts)
+    token = start_masking()
+    add_secrets(texts)
     try:
         yield
     finally:
-        unveil(token)
+        stop_masking(token)
 
 
 @pytest.mark.parametrize(
@@ -594,13 +603,13 @@ def knowing(*texts):
 )
 def test_texts_are_hidden_in_every_form_in_which_messages_quote_them(secret, text, shown):
     with knowing(secret):
-        assert masked(text) == shown
-    assert masked(text) == text
+        assert mask_text(text) == shown
+    assert mask_text(text) == text
 
 
 def test_values_are_hidden_at_every_depth():
     with knowing("1234", "key"):
-        assert masked_value({"a": [1234, 12345, ("key",)], "b": True, "c": None, "d": 1.5}) == {
+        assert mask_value({"a": [1234, 12345, ("key",)], "b": True, "c": None, "d": 1.5}) == {
             "a": [HIDDEN, 12345, [HIDDEN]],
             "b": True,
             "c": None,
@@ -610,32 +619,32 @@ def test_values_are_hidden_at_every_depth():
 
 def test_the_longest_secret_is_hidden_first():
     with knowing("key", "key-of-ada"):
-        assert masked("key-of-ada and key") == f"{HIDDEN} and {HIDDEN}"
+        assert mask_text("key-of-ada and key") == f"{HIDDEN} and {HIDDEN}"
 
 
 def test_what_is_known_around_a_call_is_known_inside_and_inner_secrets_are_not_known_outside():
     with knowing("outer"):
         with knowing("inner"):
-            assert masked("outer inner") == f"{HIDDEN} {HIDDEN}"
-        assert masked("outer inner") == f"{HIDDEN} inner"
+            assert mask_text("outer inner") == f"{HIDDEN} {HIDDEN}"
+        assert mask_text("outer inner") == f"{HIDDEN} inner"
 
 
 def test_without_a_veil_nothing_is_known():
-    know(["key"])
-    assert masked("key") == "key"
+    add_secrets(["key"])
+    assert mask_text("key") == "key"
     result = ToolResult.success("key")
-    assert masked_result(result) is result
+    assert mask_result(result) is result
 
 
 def test_a_veil_that_is_lifted_in_another_context_changes_nothing():
-    unveil(contextvars.copy_context().run(veil))
-    assert masked("key") == "key"
+    stop_masking(contextvars.copy_context().run(start_masking))
+    assert mask_text("key") == "key"
 
 
 def test_an_exception_without_secrets_is_logged_as_it_is():
     error = ValueError("harmless")
     with knowing("key"):
-        assert masked_error(error) is error
+        assert mask_error(error) is error
 
 
 def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceback():
@@ -646,7 +655,7 @@ def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceba
         try:
             fail("no " + "the-" + "key")
         except LookupError as error:
-            double = masked_error(error)
+            double = mask_error(error)
     assert (type(double).__name__, str(double)) == ("LookupError", f"no {HIDDEN}")
     assert double.__traceback__ is not None
 
@@ -657,7 +666,7 @@ def test_an_exception_that_cannot_be_looked_into_is_logged_under_its_name():
             raise ValueError("no")
 
     with knowing("hunter2"):
-        shown = masked_error(OddError("fine"))
+        shown = mask_error(OddError("fine"))
     assert (type(shown).__name__, str(shown)) == ("OddError", "fine")
 
 
@@ -666,19 +675,19 @@ def test_a_traceback_whose_code_spells_the_secret_out_is_left_out():
         try:
             raise LookupError("the-key")  # noqa: TRY301 - the line itself must spell it out
         except LookupError as error:
-            double = masked_error(error)
+            double = mask_error(error)
     assert (str(double), double.__traceback__) == (HIDDEN, None)
 
 
 def test_of_what_is_no_json_everything_is_secret():
-    token = veil()
+    token = start_masking()
     definition = type("Definition", (), {"arguments": None})
-    know_sent(definition, "{key: 1")
-    know_sent(definition, ["the-key", None, True, "AAAA"])
+    add_sent_secrets(definition, "{key: 1")
+    add_sent_secrets(definition, ["the-key", None, True, "AAAA"])
     try:
-        assert masked("{key: 1 the-key True AAAA") == f"{HIDDEN} {HIDDEN} True {HIDDEN}"
+        assert mask_text("{key: 1 the-key True AAAA") == f"{HIDDEN} {HIDDEN} True {HIDDEN}"
     finally:
-        unveil(token)
+        stop_masking(token)
 
 
 def test_threads_of_a_body_know_its_secrets(out, caplog):
@@ -744,8 +753,8 @@ def test_log_lines_of_retries_keys_and_reviewers_do_not_have_the_secret(caplog):
     with caplog.at_level(logging.DEBUG):
         texts = [box.execute(call).text for _ in range(3)]
     assert texts[0] == "fetched"
-    assert "is called again" in caplog.text
-    assert "Its key cannot be told: ********** is no name" in caplog.text
+    assert "retry 1 in " in caplog.text
+    assert "Its key cannot be computed: ********** is no name" in caplog.text
     assert "********** is too short" in caplog.text
     assert "ValueError: ********** is suspicious" in caplog.text
     assert "hunter2" not in "".join(record.getMessage() for record in caplog.records)
@@ -760,7 +769,10 @@ def test_what_a_function_beside_the_body_raises_is_shown_only_when_it_is_declare
     def fail(arguments):
         raise ConnectionError("db-7.internal refused admin")
 
-    for function, expected in ((refuse, "cannot be told: no such file"), (fail, "Error: internal error (reference ")):
+    for function, expected in (
+        (refuse, "cannot be computed: no such file"),
+        (fail, "Error: internal error (reference "),
+    ):
         save = tool("save", "Save it.", **{setting: function})(lambda path: path)
         reply = Toolbox([save], expose_errors="declared").execute(ToolCall("save", {"path": "a"}))
         assert expected in reply.text
@@ -1008,7 +1020,7 @@ def test_keys_are_hidden_like_values_and_no_entry_is_lost():
             91234: 6,
             ("hunter2",): 7,
         }
-        assert masked_value(given) == {
+        assert mask_value(given) == {
             HIDDEN: 1,
             f"{HIDDEN} (2)": 2,
             f"my {HIDDEN}": [{HIDDEN: 3}],
@@ -1017,7 +1029,7 @@ def test_keys_are_hidden_like_values_and_no_entry_is_lost():
             91234: 6,
             f"('{HIDDEN}',)": 7,
         }
-        assert masked_value({HIDDEN: 1, "hunter2": 2}) == {HIDDEN: 1, f"{HIDDEN} (2)": 2}
+        assert mask_value({HIDDEN: 1, "hunter2": 2}) == {HIDDEN: 1, f"{HIDDEN} (2)": 2}
 
 
 @dataclass

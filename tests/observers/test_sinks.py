@@ -409,8 +409,14 @@ NO_SINKS = [
     ([None], r"Toolbox sinks\[0\] must be a function of an event, or have emit\(event\), not None"),
     ([print, 3], r"Toolbox sinks\[1\] must be a function of an event, or have emit\(event\), not 3"),
     ([Blocking], r"Toolbox sinks\[0\] \(Blocking\) is a class; pass an instance: Blocking\(...\)"),
-    ([type("Late", (), {"inline": True, "emit": _emit})()], r"cannot be inline, for it is async: leave inline out"),
-    ([type("Late", (), {"inline": True, "__call__": _emit})()], r"cannot be inline, for it is async: leave inline out"),
+    (
+        [type("Late", (), {"inline": True, "emit": _emit})()],
+        r"is async and cannot be inline; remove the attribute inline",
+    ),
+    (
+        [type("Late", (), {"inline": True, "__call__": _emit})()],
+        r"is async and cannot be inline; remove the attribute inline",
+    ),
 ]
 
 

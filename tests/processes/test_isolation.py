@@ -273,7 +273,7 @@ def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
+        ({"max_memory": 10}, "max_memory needs a worker process; declare isolation='process'"),
         ({"max_memory": 0, "isolation": "process"}, "max_memory must be a whole number from 1 on, not 0"),
         ({"max_memory": "1G", "isolation": "process"}, "max_memory must be a whole number from 1 on, not '1G'"),
     ],
@@ -285,7 +285,7 @@ def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
 
 def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
     monkeypatch.setattr("toolsemble.processes.memory_limit.SUPPORTED", False)
-    with pytest.raises(ToolDefinitionError, match="max_memory needs a system that can limit processes; leave it out"):
+    with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system; remove it"):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
 

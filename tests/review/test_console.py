@@ -23,7 +23,7 @@ from helpers.wait import LONG, until
 from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
-from toolsemble.review.terminal import TURNS
+from toolsemble.review.terminal import TERMINAL_LOCK
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def appended(text):
 def queued(count):
     """Wait until a number of prompts are on the terminal or wait for it."""
     ends = time.monotonic() + WAIT
-    while len(TURNS) < count:
+    while len(TERMINAL_LOCK) < count:
         assert time.monotonic() < ends
 
 
@@ -796,8 +796,8 @@ def test_a_forked_process_has_a_terminal_of_its_own(person):
     if not child:
         status = 1
         try:
-            with TURNS.turn(lambda: time.monotonic() > ends):
-                status = len(TURNS) - 1
+            with TERMINAL_LOCK.acquire(lambda: time.monotonic() > ends):
+                status = len(TERMINAL_LOCK) - 1
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -20,7 +20,7 @@ from toolsemble.review import (
     SQLiteStore,
     WebhookReview,
 )
-from toolsemble.review.listener import listening
+from toolsemble.review.listener import listen
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def file(decision, folder):
 
 @contextmanager
 def webhook(decision, _):
-    inbox = listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0)
+    inbox = listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0)
     with MemoryStore() as store, answered(store, decision), inbox as url:
         yield WebhookReview(url, SECRET, store=store, poll=0.005)
 

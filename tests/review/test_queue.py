@@ -58,8 +58,8 @@ def asking(**given):
     return ReviewRequest("Deletes a file", "delete", given.pop("arguments", "old.log"), **given)
 
 
-def mailboxes():
-    return [thread for thread in threading.enumerate() if thread.name == "toolsemble-mailbox"]
+def worker_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "toolsemble-review-store"]
 
 
 def kinds(store):
@@ -111,7 +111,7 @@ async def test_concurrent_calls_share_transactions_and_the_thread_ends(number):
         assert decisions == [Edit(f"{n}") for n in range(number)]
         assert sum(transactions) == number
         assert len(transactions) <= max(1, number / 4)
-        await auntil(lambda: not mailboxes())
+        await auntil(lambda: not worker_threads())
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -149,7 +149,7 @@ async def test_who_is_cancelled_withdraws_the_request(store):
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert kinds(store) == ["asked", "withdrawn"]
-    await auntil(lambda: not mailboxes())
+    await auntil(lambda: not worker_threads())
 
 
 async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
@@ -157,17 +157,17 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
         others = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
         queue = QueueReview(store, poll=60)
         first = asyncio.create_task(queue.review(asking(arguments="first")))
-        await auntil(lambda: len(mailboxes()) == 2)
-        await auntil(lambda: not queue._mailbox._new)
+        await auntil(lambda: len(worker_threads()) == 2)
+        await auntil(lambda: not queue._worker._new)
         second = asyncio.create_task(queue.review(asking(arguments="second")))
-        await auntil(lambda: queue._mailbox._new)
+        await auntil(lambda: queue._worker._new)
         for task in (first, second, others):
             task.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
     await asyncio.wait([first, second, others], timeout=60)
     assert [request.arguments for request in store.pending()] == []
     assert "second" not in [event.detail for event in store.audit()]
-    await auntil(lambda: not mailboxes())
+    await auntil(lambda: not worker_threads())
 
 
 async def test_a_coroutine_that_is_thrown_away_withdraws_the_request(store):
@@ -222,7 +222,7 @@ async def test_a_request_that_cannot_be_withdrawn_is_logged_and_nobody_waits(cap
         asked.cancel()
         await asyncio.wait([asked], timeout=60)
         assert [record.getMessage() for record in caplog.records] == ["Requests could not be withdrawn"]
-        await auntil(lambda: not mailboxes())
+        await auntil(lambda: not worker_threads())
 
 
 async def test_a_store_that_is_closed_refuses(store):
@@ -253,7 +253,7 @@ async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
         store.answer(store.pending()[0], Continue())
         await auntil(taken.is_set)
         asked.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
@@ -274,7 +274,7 @@ async def test_who_leaves_in_the_moment_of_a_failure_gets_none():
         asked = asyncio.create_task(queue.review(asking()))
         await auntil(inside.is_set)
         asked.cancel()
-        await auntil(lambda: queue._mailbox._left)
+        await auntil(lambda: queue._worker._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
@@ -322,11 +322,11 @@ async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("store", [None, "reviews.db", object()])
 def test_what_is_no_store_is_refused(store):
-    with pytest.raises(ToolDefinitionError, match=r"^A queue takes a store, like SQLiteStore\(path\), not "):
+    with pytest.raises(ToolDefinitionError, match=r"^QueueReview needs a store, such as SQLiteStore\(path\), not "):
         QueueReview(store)
 
 
 @pytest.mark.parametrize("poll", [0, -1, float("nan")])
 def test_a_queue_that_never_rests_is_refused(poll):
-    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be a number of seconds above 0"):
+    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be seconds above 0"):
         QueueReview(store, poll=poll)

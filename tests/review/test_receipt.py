@@ -76,7 +76,7 @@ def test_a_receipt_is_dated_by_the_clock():
     ],
 )
 def test_what_is_no_decision_is_refused(answer):
-    with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision; give Continue, Edit or ExitEarly$"):
+    with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision; pass Continue, Edit or ExitEarly$"):
         issued(answer)
 
 

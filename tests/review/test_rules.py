@@ -22,7 +22,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
-from toolsemble.review.request_view import safe
+from toolsemble.review.request_view import escape_text
 from toolsemble.runtime.concurrency import finish
 
 
@@ -339,7 +339,7 @@ def test_what_cannot_be_seen_is_never_allowed_gets_around_no_deny_and_is_shown_a
         assert matches("deny", "/etc/*", f"/etc{character}/passwd")
         assert matches("deny", "/etc/*", f"/etc{quote(character)}/passwd")
     assert matches("deny", "rm *", f"rm {character}-rf")
-    assert character not in safe(f"a{character}b")
+    assert character not in escape_text(f"a{character}b")
 
 
 @pytest.mark.parametrize(("pattern", "value"), HOSTILE, ids=ascii)
@@ -615,7 +615,7 @@ NO_CONDITION = "expected a pattern, a number, true, false, a range with min and 
         ({"arguments": ["/srv"]}, f"{NO_CONDITIONS} ['/srv']"),
         ({"arguments": {5: "a"}}, "arguments: a name must be a str, not 5"),
         ({"arguments": {"path": None}}, f"arguments: 'path': {NO_CONDITION} None"),
-        ({"arguments": {"path": []}}, "arguments: 'path': an empty list never matches; give at least one value"),
+        ({"arguments": {"path": []}}, "arguments: 'path': an empty list never matches; pass at least one value"),
         ({"arguments": {"path": ["a", ["b"]]}}, f"arguments: 'path': {NO_CONDITION} ['b']"),
         ({"arguments": {"n": float("nan")}}, f"arguments: 'n': {NO_CONDITION} nan"),
         ({"arguments": {"n": {}}}, "arguments: 'n': a range needs min, max or both"),

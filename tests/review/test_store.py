@@ -133,8 +133,8 @@ def test_requests_wait_in_the_order_in_which_they_were_asked(store):
         ({"required_role": None}, {}, "it takes the role 'admin', not ''"),
         ({"required_role": "guest"}, {"role": "guest\n"}, "it takes the role 'admin', not 'guest\\n'"),
         ({}, {"role": "Admin"}, "it takes the role 'admin', not 'Admin'"),
-        ({}, {"person": None, "role": "admin"}, "the person and the role must be text"),
-        ({}, {"role": 5}, "the person and the role must be text"),
+        ({}, {"person": None, "role": "admin"}, "the person and the role must be strings"),
+        ({}, {"role": 5}, "the person and the role must be strings"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, reason):
@@ -269,7 +269,7 @@ def test_an_answer_is_for_the_form_of_edit_that_was_offered(store):
 
 @pytest.mark.parametrize("path", [":memory:", ""])
 def test_a_file_is_a_file(path):
-    with pytest.raises(ToolDefinitionError, match="needs the path of a file; for a store in memory use MemoryStore"):
+    with pytest.raises(ToolDefinitionError, match="needs a file path; for a store in memory use MemoryStore"):
         SQLiteStore(path)
 
 
@@ -518,7 +518,9 @@ def test_a_secret_that_is_given_is_kept_nowhere(tmp_path):
 
 def test_a_store_is_opened_with_its_own_secret_only(tmp_path):
     SQLiteStore(tmp_path / "reviews.db", "mine").close()
-    with pytest.raises(ToolConfigurationError, match=r"^The review store was made with another secret; pass the same"):
+    with pytest.raises(
+        ToolConfigurationError, match=r"^The review store was created with another secret; pass the same"
+    ):
         SQLiteStore(tmp_path / "reviews.db", "yours")
     SQLiteStore(tmp_path / "reviews.db", b"mine").close()
 
@@ -554,7 +556,7 @@ def test_a_store_goes_to_other_processes_by_its_path(tmp_path, monkeypatch):
 
 
 def test_a_store_in_memory_stays_where_it_is():
-    with MemoryStore() as store, pytest.raises(TypeError, match=r"^A MemoryStore cannot leave its process"):
+    with MemoryStore() as store, pytest.raises(TypeError, match=r"^A MemoryStore cannot be pickled"):
         pickle.dumps(store)
 
 
@@ -670,7 +672,7 @@ def test_a_full_disk_loses_nothing_and_leaves_no_half_of_anything(file):
 
 @pytest.mark.parametrize("valid_for", [0, -1, float("nan")])
 def test_approvals_that_never_count_are_refused(valid_for):
-    with pytest.raises(ToolDefinitionError, match=r"^valid_for must be a number of seconds above 0, not "):
+    with pytest.raises(ToolDefinitionError, match=r"^valid_for must be seconds above 0, not "):
         MemoryStore(valid_for=valid_for)
 
 

@@ -39,7 +39,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.builtin import HttpTool, ProcessTool
-from toolsemble.masking.secrets import differing
+from toolsemble.masking.secrets import find_hidden_texts
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import HIDDEN, to_display
@@ -975,7 +975,7 @@ class TestTransparency:
         assert to_display([Local(1)]) == [{"day": 1}]
 
     def test_texts_of_more_entries_than_are_shown_are_secret(self):
-        assert list(differing({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
+        assert list(find_hidden_texts({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
 
 
 class TestValuesOfUndeclaredTypes:

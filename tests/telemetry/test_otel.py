@@ -42,7 +42,7 @@ from toolsemble import (
 from toolsemble.agent import Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
 from toolsemble.models import OpenAIModel
-from toolsemble.observers.watchers import Companion, tell, unwatch, watch
+from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
 from toolsemble.testing import ScriptedModel
@@ -793,7 +793,7 @@ def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
 
 
 def test_a_watcher_without_pack_only_receives_events():
-    class Told(Companion):
+    class Told(ScopedWatcher):
         def __init__(self):
             self.seen = []
 
@@ -808,7 +808,7 @@ def test_a_watcher_without_pack_only_receives_events():
     finally:
         unwatch(token)
     assert told.seen == ["between"]
-    assert (told.enter("chat", {}), told.pack(), Companion()("nothing")) == (None, None, None)
+    assert (told.enter("chat", {}), told.pack(), ScopedWatcher()("nothing")) == (None, None, None)
 
 
 def test_a_gate_without_a_reviewer_ends_the_span(traces):

@@ -125,7 +125,7 @@ class Door:
 def test_a_thread_of_an_earlier_step_does_not_change_what_waits_for_a_limit(settings, monkeypatch):
     bank = Bank(**settings)
     door = Door(bank.steal)
-    monkeypatch.setattr(TABLE, "ask", partial(door, TABLE.ask))
+    monkeypatch.setattr(TABLE, "acquire", partial(door, TABLE.acquire))
     assert bank.run(bank.make | bank.pay) == "paid 5 to ada"
     assert door.passed
     assert (bank.shown, bank.order.to) == ([ADA], "eve")
@@ -370,7 +370,7 @@ class TestKeys:
         box = Toolbox([make | look])
         (name,) = box.names
         with monkeypatch.context() as patched:
-            patched.setattr(TABLE, "ask", partial(Door(lambda: setattr(order, "to", "eve")), TABLE.ask))
+            patched.setattr(TABLE, "acquire", partial(Door(lambda: setattr(order, "to", "eve")), TABLE.acquire))
             assert box.execute(ToolCall(name, {"to": "ada"})).text == "of ada"
         assert [box.execute(ToolCall(name, {"to": to})).text for to in ("ada", "eve")] == ["of ada", "of eve"]
         assert got == ["ada", "eve"]
@@ -387,7 +387,7 @@ class TestKeys:
             return f"paid {order.to}"
 
         door = Door(lambda: setattr(order, "to", "eve"))
-        monkeypatch.setattr(TABLE, "ask", partial(door, TABLE.ask))
+        monkeypatch.setattr(TABLE, "acquire", partial(door, TABLE.acquire))
         assert (make | pay).execute({"number": 1}).output == "paid ada"
         assert door.passed
         assert [(entry.state, "ada" in entry.arguments) for entry in ledger.entries()] == [("done", True)]
@@ -519,7 +519,7 @@ class TestWhatCannotBeCopied:
             return account.name
 
         if changed:
-            monkeypatch.setattr(TABLE, "ask", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.ask))
+            monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
         result = (find | look).execute({"number": 1})
         assert result.text == (
             "Error: Step 'look' threw: The arguments of 'look' were changed before it could run; nothing was done"
@@ -556,6 +556,6 @@ class TestWhatCannotBeCopied:
 
         line, context = find | close, ToolContext(review=FakeReviewer(Continue()))
         assert line.execute({"number": 1}, context).output == "closed ada"
-        monkeypatch.setattr(TABLE, "ask", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.ask))
+        monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
         failure = "Step 'close' threw: The arguments of 'close' were changed before it could run; nothing was done"
         assert line.execute({"number": 1}, context).error_message == failure

@@ -23,7 +23,7 @@ from toolsemble.agent.state import RunState
 from toolsemble.definition.definition import Names
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import model_of
-from toolsemble.observers.sinks import Sink, sinks_of
+from toolsemble.observers.sinks import Sink, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import finish
 from toolsemble.toolbox.toolbox import Toolbox, names_inside
@@ -114,7 +114,7 @@ class Agent:
             output=output,
             retry=retry,
             settings=MappingProxyType(dict(settings or {})),
-            sinks=sinks_of("Agent", sinks),
+            sinks=build_sinks("Agent", sinks),
             loop_guard=loop_guard,
             model=model_of(model),  # last, because it may take long
         )

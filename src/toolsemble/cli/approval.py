@@ -16,7 +16,7 @@ from toolsemble.review import (
     ReviewHandler,
 )
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.terminal import terminal_of
+from toolsemble.review.terminal import find_terminal
 
 _MAX_NAME = 200
 _NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
@@ -33,7 +33,7 @@ class TerminalReview:
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the person's decision."""
-        if terminal_of(sys.stdin) is None:
+        if find_terminal(sys.stdin) is None:
             name = escape_line(request.tool_name, _MAX_NAME)
             self._screen.report(f"toolsemble: '{name}' is rejected: {_NO_TERMINAL}; {_ADVICE}")
             return ExitEarly(_NO_TERMINAL)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from toolsemble.cli.escape import escape, escape_line
-from toolsemble.review.request_view import wrapped
+from toolsemble.review.request_view import wrap_text
 
 _STYLES = {"name": "1;36", "dim": "2", "good": "32", "bad": "31", "warning": "33", "bold": "1"}
 _WIDTH = 80
@@ -98,7 +98,7 @@ class Screen:
         with self._lock:
             if not self.err.can_overwrite or self._paused or self._open or text == self._status:
                 return
-            line = next(wrapped(escape_line(text), max(self.err.width - 1, 1)))
+            line = next(wrap_text(escape_line(text), max(self.err.width - 1, 1)))
             self.err.write(_CLEAR + self.err.paint("dim", line))
             self._status = text
 

@@ -23,7 +23,7 @@ from toolsemble.events import (
 )
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
-from toolsemble.review.request_view import wrapped
+from toolsemble.review.request_view import wrap_text
 
 _MAX_ARGUMENTS = 300
 _MAX_LINES = 6
@@ -208,7 +208,7 @@ class TextOutput:
         most = count if count <= _MAX_LINES + 1 else _MAX_LINES  # a note about one more line would take as much space
         # A result can be huge, so only the part that may be shown is processed.
         lines = [escape(line[: 2 * _MAX_LENGTH]).expandtabs(4) for line in text.split("\n", most)[:most]]
-        pieces = [next(wrapped(line, max(width, 10))) for line in lines]
+        pieces = [next(wrap_text(line, max(width, 10))) for line in lines]
         shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]
         return [*shown, f"... {count - most:,} more lines"] if most < count else shown
 

@@ -17,7 +17,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.masking.log_filter import REDACTION
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
-from toolsemble.review.gate import Gate, gate_of
+from toolsemble.review.gate import Gate, build_gate
 from toolsemble.review.request import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.decode import (
@@ -363,7 +363,7 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
-    gate = gate_of(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
+    gate = build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
     return {"gate": gate, "editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
 
 

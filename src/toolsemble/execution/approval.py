@@ -11,7 +11,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolConfigurationError
 from toolsemble.execution.edits import apply_edit, matches_edit
-from toolsemble.masking.secrets import know_sent, masked, masked_error, masked_value
+from toolsemble.masking.secrets import add_sent_secrets, mask_error, mask_text, mask_value
 from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
@@ -76,11 +76,11 @@ def _ask_gate(
             _check_unchanged(definition, value, request, sealed)
             return value, repairs
         if definition.secret:
-            know_sent(definition, decision.revised)
+            add_sent_secrets(definition, decision.revised)
         try:
             edited = apply_edit(definition, value, given, decision.revised, steps)
         except ToolArgumentsError as problem:
-            doubt = masked(f"The edit does not fit: {problem}")
+            doubt = mask_text(f"The edit does not fit: {problem}")
             context.logger.info("%s edit refused: %s", definition.name, preview(doubt))
             continue
         if matches_edit(definition, decision.revised, edited):
@@ -107,7 +107,7 @@ def _needs_approval(
             told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as wrapped:
             error = unwrapped(wrapped)
-            shown = masked_error(error)
+            shown = mask_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
             return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
         if told is None:
@@ -141,7 +141,7 @@ def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> No
 def _build_request(
     definition: ToolDefinition, gate: Gate, value: Any, repairs: Sequence[Repair], context: ToolContext, prompt: str
 ) -> ReviewRequest:
-    shown, exact = masked_value(definition.present(value)), definition.present(value, reveal=True)
+    shown, exact = mask_value(definition.present(value)), definition.present(value, reveal=True)
     return ReviewRequest(
         definition.reviewed_as or definition.description,
         definition.name,
@@ -164,7 +164,7 @@ def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequ
     """Raise RejectedError if what the reviewer saw, or what would run, was changed meanwhile."""
     if sealed != exact_digest(definition, value):
         raise RejectedError("Rejected by reviewer: the arguments were changed while the reviewer was asked")
-    if request.arguments_digest != replace(request, arguments=masked_value(definition.present(value))).arguments_digest:
+    if request.arguments_digest != replace(request, arguments=mask_value(definition.present(value))).arguments_digest:
         raise RejectedError("Rejected by reviewer: the arguments were changed on their way to the reviewer")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
-from toolsemble.masking.secrets import masked_result, masked_value
+from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
@@ -44,13 +44,13 @@ class CallEvents:
         """Send that the call has finished; first that it has started, if its arguments were invalid."""
         try:
             if self._value is _UNREAD:
-                self._send_started(masked_value(str(given)))
+                self._send_started(mask_value(str(given)))
             elif given is not self._value:  # a reviewer edited it
                 self._display(given)
             facts: dict[str, Any] = {"outcome": outcome_of(result, error), "duration": duration}
             if error is not None:
                 facts |= {"error_type": type(error).__name__, "error": described(error)}
-            shown = None if result is None else masked_result(result)
+            shown = None if result is None else mask_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
         except Exception:  # noqa: BLE001 - as above
             self._log_loss()
@@ -62,7 +62,7 @@ class CallEvents:
     def _display(self, value: Any) -> Any:
         self._value, self._shown = value, None
         try:
-            self._shown = masked_value(self._definition.present(value, best_effort=True))
+            self._shown = mask_value(self._definition.present(value, best_effort=True))
         except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call is told all the same
             self._log_loss()
         return self._shown

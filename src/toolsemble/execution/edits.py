@@ -8,7 +8,7 @@ from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.masking.secrets import masked_value
+from toolsemble.masking.secrets import mask_value
 from toolsemble.review.request import digest
 
 
@@ -18,7 +18,7 @@ def apply_edit(definition: ToolDefinition, value: Any, given: Any, revised: str,
     :param value: the input that the edit replaces
     :param given: what the model sent; it was read with the repair steps in ``steps``
     """
-    shown = masked_value(definition.present(value))
+    shown = mask_value(definition.present(value))
     if definition.editable:
         return _replace_field(definition, value, given, revised, steps)
     if not isinstance(shown, dict):

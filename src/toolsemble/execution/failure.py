@@ -13,7 +13,7 @@ from toolsemble.errors import (
     UnclearError,
 )
 from toolsemble.execution.approval import RejectedError
-from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
 from toolsemble.result import ToolResult
 from toolsemble.shape import described
@@ -57,7 +57,7 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
     said = described(error) if declared or not about else f"{about} failed: {type(error).__name__}: {described(error)}"
-    return ToolResult.failure(masked(said), attributes=None if code is None else {"error_code": code})
+    return ToolResult.failure(mask_text(said), attributes=None if code is None else {"error_code": code})
 
 
 def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
@@ -96,4 +96,4 @@ def failed_hook(error: BaseException, context: ToolContext, hook: str) -> ToolRe
 def _log(error: BaseException, context: ToolContext, about: str, result: ToolResult) -> None:
     reference = result.attributes.get("reference")
     known = f" (reference {reference})" if reference is not None else ""
-    context.logger.warning("%s failed%s", about, known, exc_info=masked_error(error))
+    context.logger.warning("%s failed%s", about, known, exc_info=mask_error(error))

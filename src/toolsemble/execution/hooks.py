@@ -11,7 +11,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed_hook, passing
-from toolsemble.masking.secrets import read_secretly
+from toolsemble.masking.secrets import read_with_secrets
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrapped
 from toolsemble.schema.decode import Decoded
@@ -154,7 +154,7 @@ def _sent_call(
     """Return the call that the model sent; for a pipeline step, the call that a model would send."""
     if isinstance(read, Sent):
         return HookedCall(read.call, read, given)
-    value, repairs = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
+    value, repairs = read_with_secrets(definition, read, given, steps) if definition.secret else read(given, steps)
     with suppress(UncopyableError):  # passed on as it is, as without hooks
         value = copied(definition, value)  # what the hook sees is what runs
     shown = definition.present(value, reveal=True)

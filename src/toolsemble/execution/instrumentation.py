@@ -11,9 +11,9 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call_events import CallEvents
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.outcome import FinishedCall
-from toolsemble.masking.secrets import know_sent, read_secretly, reveal, secrets
+from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
 from toolsemble.metrics import ToolMetrics, with_metrics
-from toolsemble.observers.watchers import Companion, Watcher
+from toolsemble.observers.watchers import ScopedWatcher, Watcher
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.display import HIDDEN
@@ -52,7 +52,7 @@ class Instrumentation:
         self._hooks = hooks
         self._call: ToolCall | None = None
         self._read = False
-        companions = [each for each in watched if isinstance(each, Companion)]
+        companions = [each for each in watched if isinstance(each, ScopedWatcher)]
         for each in companions:
             if each.metrics is not None:
                 context = _add_metrics(context, each.metrics)
@@ -70,7 +70,7 @@ class Instrumentation:
         """Start masking and notify the companions; :meth:`finish` must follow, whatever is raised."""
         if self._secrets is not None:
             self._secrets += self._before or ()
-            reveal(self._secrets)
+            restore_secrets(self._secrets)
         for each in self._companions:
             if (end := each.begin(self.context)) is not None:
                 self._ends.append(end)
@@ -83,7 +83,7 @@ class Instrumentation:
         if self._hooks is None:
             return read, sent
         if self._secrets is not None:
-            know_sent(self._definition, sent)  # a hook that raises may quote it
+            add_sent_secrets(self._definition, sent)  # a hook that raises may quote it
         try:
             self._call, read, sent = yield from self._hooks.ask(self._definition, read, sent, steps, self.context)
         except AnsweredError as answer:
@@ -96,7 +96,7 @@ class Instrumentation:
         if self._secrets is None:
             value, repairs = read(sent, steps)
         else:
-            value, repairs = read_secretly(self._definition, read, sent, steps)
+            value, repairs = read_with_secrets(self._definition, read, sent, steps)
         self._read = True
         if self._events is not None:
             self._events.begin(value, repairs)
@@ -127,7 +127,7 @@ class Instrumentation:
         # Compared instead of remembered: an interrupt may come before anything is noted. A generator that the
         # garbage collector closes may run in another context, with nothing to undo.
         if self._secrets is not None and secrets() is self._secrets:
-            reveal(self._before)
+            restore_secrets(self._before)
 
 
 def _add_metrics(context: ToolContext, added: ToolMetrics) -> ToolContext:

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.approval import RejectedError
-from toolsemble.masking.secrets import masked, masked_result, masked_value
+from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
@@ -62,18 +62,18 @@ class FinishedCall:
     def message(self) -> str:
         """The error message; empty for a success."""
         if self._raised is not None:
-            return masked(described(self._raised))
-        return masked((self._result and self._result.error_message) or "")
+            return mask_text(described(self._raised))
+        return mask_text((self._result and self._result.error_message) or "")
 
     @property
     def arguments(self) -> Any:
         """The arguments as a reviewer sees them; if they were invalid, as they were sent."""
-        return masked_value(self._definition.present(self._given, best_effort=True) if self._read else str(self._given))
+        return mask_value(self._definition.present(self._given, best_effort=True) if self._read else str(self._given))
 
     @property
     def result(self) -> ToolResult | None:
         """The result; None if an exception reaches the caller."""
-        return None if self._result is None else masked_result(self._result)
+        return None if self._result is None else mask_result(self._result)
 
 
 def class_name(error: BaseException) -> str:

@@ -19,8 +19,8 @@ from toolsemble.execution.approval import RejectedError, ask_reviewers
 from toolsemble.execution.failure import failed, passing, refused
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.instrumentation import Instrumentation
-from toolsemble.limits.apply import limited
-from toolsemble.locks.claims import Seats
+from toolsemble.limits.apply import apply_limits
+from toolsemble.locks.claims import Slots
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
@@ -64,7 +64,7 @@ class Walk:
 
     steps: frozenset[str] = STEPS
     """The repair steps that are allowed."""
-    slots: Seats | None = None
+    slots: Slots | None = None
     """The slots for bodies; None: no limit."""
     workers: Executor = THREADS
     """The executor for blocking bodies."""
@@ -288,7 +288,7 @@ def _run_limited(call: Call) -> Generator[Work, Any, Any]:
         return (yield from entered(_bounded_body(definition, value, bounded, walk.workers), bounded))
 
     # The functions that derive keys and resource names get a copy, too: they may change their argument.
-    return limited(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
+    return apply_limits(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
 
 
 def answer(call: Call) -> Generator[Work, Any, None]:

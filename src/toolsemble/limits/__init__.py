@@ -1,1 +1,1 @@
-"""Layers around the body of a call: time, rate, retries, concurrency, cache, idempotency."""
+"""Layers around the body of a call: timeout, rate limit, retries, concurrency, cache, idempotency."""

@@ -1,4 +1,4 @@
-"""The part of the path that a call with limits walks in place of its plain body."""
+"""The part of the call path that applies limits: timeout, layers, slots, resources and rate limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer, Policy
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecutionError
 from toolsemble.events import CallTimedOut
-from toolsemble.limits.rate import RateLimit, counted, lined_up
-from toolsemble.locks.claims import Seats
-from toolsemble.locks.holds import TABLE, Hold, held
-from toolsemble.locks.table import EndlessWaitError
+from toolsemble.limits.rate import RateLimit, count_start, wait_for_turn
+from toolsemble.locks.claims import Slots
+from toolsemble.locks.holds import TABLE, Hold, current_hold
+from toolsemble.locks.table import DeadlockError
 from toolsemble.observers.watchers import tell
 from toolsemble.record import note
 from toolsemble.result import ToolResult
@@ -24,57 +24,57 @@ from toolsemble.shape import described
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError, is_past, left, sooner
 from toolsemble.work.start import Start
-from toolsemble.work.wait import Sleep, StandstillError, Take
+from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 
 Path: TypeAlias = Generator[Work, Any, Any]
 
-_NOTHING = Policy()
-_PASSING = (ExitEarlyError, ToolConfigurationError)
-_ENDLESS = "It needs what the calls around it hold, or what waits for them, so it would wait for ever"
+_NO_LIMITS = Policy()
+_UNCAUGHT = (ExitEarlyError, ToolConfigurationError)
+_DEADLOCK = "Deadlock: it needs a resource that an enclosing call holds"
 
 
-def limited(definition: ToolDefinition, value: Any, context: ToolContext, box: Seats | None, body: Inner) -> Path:
-    """Walk the layers of a tool and its body, within its time; give what a body would return.
+def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, box: Slots | None, body: Inner) -> Path:
+    """Run the layers of a tool and its body within its timeout; return what the body returns.
 
-    :param box: the places of the toolbox; None for any number
-    :param body: gives the path of the body itself, for the context that it has to run in
+    :param box: the slots of the toolbox; None for no limit
+    :param body: returns the path of the body itself, for the context that it has to run in
     """
-    policy = definition.policy or _NOTHING
+    policy = definition.policy or _NO_LIMITS
     for layer in policy.nearest:
-        body = _around(layer, definition, value, body)
+        body = _wrap(layer, definition, value, body)
     if policy.layers or policy.timeout is not None or context.deadline is not None:
-        return _timed(definition, policy, value, context, box, body)
-    return _placed(box, definition, value, body, context)
+        return _run_within_timeout(definition, policy, value, context, box, body)
+    return _run_in_slots(box, definition, value, body, context)
 
 
-def _timed(
-    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Seats | None, body: Inner
+def _run_within_timeout(
+    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Slots | None, body: Inner
 ) -> Path:
-    """Walk the layers of a tool and its body until its time is up; whatever comes later is a timeout.
+    """Run the layers of a tool and its body until the deadline; whatever ends later is a timeout.
 
-    A call inside another one that has its deadline may notice first, and the body around it may then return or raise
-    anything: so it counts when something came, not what. Who has set the deadline is past it by then, too.
+    A nested call with the same deadline may notice it first, and the body may then return or raise anything: so what
+    counts is when the body ended, not what it returned.
     """
     started = time.monotonic()
     own = None if policy.timeout is None else started + policy.timeout
     deadline = sooner(own, context.deadline)
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
-    begun: list[Inner] = []
-    body = partial(_begin, begun, body)
+    started_bodies: list[Inner] = []
+    body = partial(_start_body, started_bodies, body)
     if box is not None or policy.needs is not None or policy.rates:
-        body = partial(_placed, box, definition, value, body)
+        body = partial(_run_in_slots, box, definition, value, body)
     for layer in policy.layers:
-        body = _around(layer, definition, value, body)
+        body = _wrap(layer, definition, value, body)
     returned: Any = None
     cause = ""
     try:
         left(bounded)
         returned = yield from body(bounded)
     except TimedOutError:
-        yield from _waited_out(deadline)
+        yield from _wait_until(deadline)
     except Exception as error:
-        # Why a call could not even begin is worth more than that it has no time left.
-        if not begun or not is_past(deadline) or _must_pass(error):
+        # The reason why a call could not start is more useful than a timeout.
+        if not started_bodies or not is_past(deadline) or _is_uncaught(error):
             raise
         cause = f"; then it raised {type(error).__name__}: {described(error)}"
     else:
@@ -85,96 +85,100 @@ def _timed(
     note(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
-        return replace(returned, error_message=message)  # what a pipeline did until then stands in its attributes
+        return replace(returned, error_message=message)  # its attributes say what a pipeline did until then
     return ToolResult.failure(message)
 
 
-def _begin(begun: list[Inner], body: Inner, context: ToolContext) -> Path:
-    """Return the path of a body, and note that it was begun."""
-    begun.append(body)
+def _start_body(started_bodies: list[Inner], body: Inner, context: ToolContext) -> Path:
+    """Return the path of a body, and record that it was started."""
+    started_bodies.append(body)
     return body(context)
 
 
-def _waited_out(deadline: float | None) -> Path:
-    """Wait until a deadline has really passed: timers may wake a little early, and others look at the clock."""
+def _wait_until(deadline: float | None) -> Path:
+    """Wait until a deadline has passed: timers may wake a little early, and others compare the clock."""
     while deadline is not None and (rest := deadline - time.monotonic()) > 0:
         yield Sleep(rest)
 
 
 def _succeeded(returned: Any) -> bool:
-    """Return whether a flow has succeeded: it has looked at the clock itself, while it still could undo its steps."""
+    """Return whether a flow has succeeded: it checks the deadline itself, while it can still undo its steps."""
     return isinstance(returned, ToolResult) and returned.is_success
 
 
-def _must_pass(error: Exception) -> bool:
-    """Return whether an exception must reach the caller, also one inside a group."""
-    return isinstance(error, _PASSING) or (isinstance(error, ExceptionGroup) and error.subgroup(_PASSING) is not None)
+def _is_uncaught(error: Exception) -> bool:
+    """Return whether an exception, or one inside of a group, must reach the caller."""
+    return isinstance(error, _UNCAUGHT) or (isinstance(error, ExceptionGroup) and error.subgroup(_UNCAUGHT) is not None)
 
 
-def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext) -> Path:
-    """Walk what is inside when the call has all that it holds while it runs, and its rate limits let it begin."""
-    policy, around = definition.policy or _NOTHING, held()
+def _run_in_slots(
+    box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext
+) -> Path:
+    """Run what is inside once the call has its slots and resources, and its rate limits let it start."""
+    policy, enclosing = definition.policy or _NO_LIMITS, current_hold()
     needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
-    # Calls inside a call that has a place of a box need no other.
-    if box is not None and not (around is not None and around.in_box()):
+    # Calls nested in a call that has a slot of a toolbox need no other.
+    if box is not None and not (enclosing is not None and enclosing.has_box_slot()):
         needed = (*needed, box)
     if policy.rates:
-        return (yield from _rated(definition, policy.rates, partial(Hold, needed, around), inner, context))
+        return (
+            yield from _run_rate_limited(definition, policy.rates, partial(Hold, needed, enclosing), inner, context)
+        )
     if not needed:
         return (yield from inner(context))
-    hold = Hold(needed, around)
+    hold = Hold(needed, enclosing)
     try:
-        if not TABLE.ask(hold):
-            yield from _waited(hold, context)
+        if not TABLE.acquire(hold):
+            yield from _wait_for_hold(hold, context)
         hold.enter()
         return (yield from inner(context))
-    except EndlessWaitError:
-        raise ToolExecutionError(_ENDLESS) from None
+    except DeadlockError:
+        raise ToolExecutionError(_DEADLOCK) from None
     finally:
         try:
             hold.leave()
         except BaseException:
-            hold.leave()  # an interrupt came before it was done
+            hold.leave()  # an interrupt cut it off
             raise
 
 
-def _waited(hold: Hold, context: ToolContext) -> Path:
-    """Wait until a call has what it asked for, or can go on without."""
+def _wait_for_hold(hold: Hold, context: ToolContext) -> Path:
+    """Wait until a call has what it needs, or can continue without."""
     try:
-        yield Take(hold, context)
-    except StandstillError:
-        # Where only the box is full, the event loop's own tasks may fill it: the call is not counted then.
-        if not all(isinstance(name, Seats) and name.box for name in hold.names):
+        yield Acquire(hold, context)
+    except WouldBlockLoopError:
+        # If only the toolbox is full, tasks of this event loop may hold its slots: the call then runs without one.
+        if not all(isinstance(name, Slots) and name.box for name in hold.names):
             raise
-        TABLE.give_back(hold)
+        TABLE.release(hold)
 
 
-def _rated(
+def _run_rate_limited(
     definition: ToolDefinition,
     rates: tuple[RateLimit, ...],
     make_hold: Callable[[], Hold],
     inner: Inner,
     context: ToolContext,
 ) -> Path:
-    """Walk what is inside when the call has what it holds while it runs, and may begin, both at the same time.
+    """Run what is inside once the call has its slots and resources, and its rate limits let it start.
 
-    No place is held while a rate limit is waited for: other calls may need it. So a call that has waited for its
-    places, and may not begin when it has them, gives them back and lines up again, where it stood before.
+    No slot is held during the wait for a rate limit: other calls may need it. A call that has its slots but may not
+    start releases them and queues again, at its old position.
     """
     number: int | None = None
     while True:
         hold, start = make_hold(), Start()
         number = hold.number = hold.number if number is None else number
         try:
-            began = yield from lined_up(rates, start, number, context, partial(_has_places, hold))
-            if not began and not hold.seats and hold.names:
-                yield from _waited(hold, context)
-                began = counted(rates, start)
-            if began:
+            started = yield from wait_for_turn(rates, start, number, context, partial(_has_slots, hold))
+            if not started and not hold.slots and hold.names:
+                yield from _wait_for_hold(hold, context)
+                started = count_start(rates, start)
+            if started:
                 hold.enter()
-                return (yield from _counted(definition, inner(context), start))
-        except EndlessWaitError:
-            raise ToolExecutionError(_ENDLESS) from None
+                return (yield from _count_body(definition, inner(context), start))
+        except DeadlockError:
+            raise ToolExecutionError(_DEADLOCK) from None
         finally:
             start.wanted = False
             try:
@@ -184,22 +188,22 @@ def _rated(
                 raise
 
 
-def _has_places(hold: Hold) -> bool:
-    return not hold.names or TABLE.ask(hold)
+def _has_slots(hold: Hold) -> bool:
+    return not hold.names or TABLE.acquire(hold)
 
 
-def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
-    """Walk the path of a body, and have it taken down when the body begins."""
-    if definition.flow is not None or (definition.policy or _NOTHING).nearest:
+def _count_body(definition: ToolDefinition, path: Path, start: Start) -> Path:
+    """Run the path of a body, and count the body when it starts."""
+    if definition.flow is not None or (definition.policy or _NO_LIMITS).nearest:
         start.begin()
         return (yield from path)
     try:
-        work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
+        work: Any = next(path)  # the body: the path of a tool that is not a flow yields nothing else
         work.count(start)
         done = yield work
     except BaseException as error:
-        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
-            raise  # the path has come to its end with it
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator
+            raise  # the path has ended with it
         return path.throw(error)
     try:
         return path.send(done)
@@ -207,5 +211,5 @@ def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
         return end.value
 
 
-def _around(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:
+def _wrap(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:
     return lambda context: layer.around(definition, value, context, inner)

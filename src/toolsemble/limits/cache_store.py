@@ -1,4 +1,4 @@
-"""Where results are kept for the next call of the same kind: in memory, or in a SQLite file."""
+"""Stores of cached results: in memory, or in a SQLite file."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _TABLES = """
 
 
 class Entry(NamedTuple):
-    """A result, and how long it counts."""
+    """A stored result and its expiry."""
 
     result: ToolResult
     """The result."""
     stored: float
-    """Since when it is there."""
+    """When it was stored, in seconds since the epoch."""
     expires: float | None
-    """When it ceases to count; None for never."""
+    """When it expires; None: never."""
 
-    def counts(self, now: float, ttl: float | None) -> bool:
-        """Whether it may be given at a time; not where the clock was put back since, nor where it is too old.
+    def is_valid(self, now: float, ttl: float | None) -> bool:
+        """Return whether it may be used at a time; not if it is too old, or if the clock was set back since.
 
-        >>> Entry(ToolResult(), 10, 20).counts(15, None), Entry(ToolResult(), 10, 20).counts(15, 2)
+        >>> Entry(ToolResult(), 10, 20).is_valid(15, None), Entry(ToolResult(), 10, 20).is_valid(15, 2)
         (True, False)
         """
         fresh = self.expires is None or now < self.expires
@@ -46,34 +46,34 @@ class Entry(NamedTuple):
 
 
 class Results(Protocol):
-    """What a place for results must do."""
+    """A store of results."""
 
     in_place: bool
-    """Whether it takes no time worth speaking of."""
+    """Whether it is fast enough to be used in an event loop."""
 
     def digest(self, parts: list[Any]) -> str:
-        """Give the key of a call: it tells nothing about the arguments to who does not have the store's secret."""
+        """Return the key of a call, which reveals nothing about the arguments without the secret of the store."""
         ...
 
     def find(self, key: str) -> Entry | None:
-        """Give what is kept under a key."""
+        """Return the entry for a key, or None."""
         ...
 
-    def keep(self, key: str, kept: Entry) -> None:
-        """Keep a result, and let others go for it; a ``ValueError`` says why it cannot be kept."""
+    def keep(self, key: str, entry: Entry) -> None:
+        """Store an entry, and evict others if there are too many; raise ValueError if it cannot be stored."""
         ...
 
     def clear(self) -> None:
-        """Let everything go."""
+        """Delete all entries."""
         ...
 
     def close(self) -> None:
-        """Let go of files, until they are needed again."""
+        """Close files; they are opened again when needed."""
         ...
 
 
 class MemoryResults:
-    """A number of results in memory; when there are too many, that goes which was not asked for longest.
+    """A store in memory; least recently used results are evicted first.
 
     >>> results = MemoryResults(1)
     >>> results.keep("a", Entry(ToolResult.success("sunny"), 10, None))
@@ -88,43 +88,43 @@ class MemoryResults:
         self._size = size
         self._secret = os.urandom(32)
         self._lock = lock_of(self)
-        self._kept: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
 
     def digest(self, parts: list[Any]) -> str:
-        """Give the key of a call."""
+        """Return the key of a call."""
         return seal(self._secret, "cache", parts)
 
     def find(self, key: str) -> Entry | None:
-        """Give a copy of what is kept under a key."""
+        """Return a copy of the entry for a key, or None."""
         with self._lock:
-            found = self._kept.get(key)
+            found = self._entries.get(key)
             if found is None:
                 return None
-            self._kept.move_to_end(key)
-        return found._replace(result=copied(found.result))
+            self._entries.move_to_end(key)
+        return found._replace(result=copy_result(found.result))
 
-    def keep(self, key: str, kept: Entry) -> None:
-        """Keep a copy of a result."""
-        made = kept._replace(result=copied(kept.result))
+    def keep(self, key: str, entry: Entry) -> None:
+        """Store a copy of an entry."""
+        copied = entry._replace(result=copy_result(entry.result))
         with self._lock:
-            self._kept[key] = made
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
+            self._entries[key] = copied
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
 
     def clear(self) -> None:
-        """Let everything go."""
+        """Delete all entries."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
 
     def close(self) -> None:
         """Do nothing: there is no file."""
 
 
 class FileResults:
-    """A number of results in a file, for any number of processes; when there are too many, the oldest go.
+    """A store in a SQLite file, for any number of processes; the oldest results are evicted first.
 
-    The file and its key, ``<path>.key``, are made when they are first needed, for their owner only.
+    The file and its key, ``<path>.key``, are created when they are first needed, readable for their owner only.
     """
 
     in_place = False
@@ -136,26 +136,26 @@ class FileResults:
         self._open: tuple[Database, bytes] | None = None
 
     def digest(self, parts: list[Any]) -> str:
-        """Give the key of a call."""
-        return seal(self._opened()[1], "cache", parts)
+        """Return the key of a call."""
+        return seal(self._connect()[1], "cache", parts)
 
     def find(self, key: str) -> Entry | None:
-        """Give what is kept under a key; what is no result is none."""
-        with self._opened()[0].reading() as rows:
+        """Return the entry for a key; None also if it cannot be read."""
+        with self._connect()[0].reading() as rows:
             found = rows.execute("SELECT result, stored, expires FROM results WHERE key = ?", (key,)).fetchone()
         try:
             return None if found is None else Entry(read_result(found[0]), float(found[1]), found[2])
-        except (TypeError, ValueError):  # somebody changed the file
+        except (TypeError, ValueError):  # the file was changed by someone else
             return None
 
-    def keep(self, key: str, kept: Entry) -> None:
-        """Keep a result; those that have expired go."""
-        text = written_result(kept.result)
-        with self._opened()[0].writing() as rows:
-            rows.execute("DELETE FROM results WHERE expires <= ?", (kept.stored,))
+    def keep(self, key: str, entry: Entry) -> None:
+        """Store an entry, and delete expired ones."""
+        text = written_result(entry.result)
+        with self._connect()[0].writing() as rows:
+            rows.execute("DELETE FROM results WHERE expires <= ?", (entry.stored,))
             rows.execute(
                 "INSERT OR REPLACE INTO results (key, stored, expires, result) VALUES (?, ?, ?, ?)",
-                (key, kept.stored, kept.expires, text),
+                (key, entry.stored, entry.expires, text),
             )
             rows.execute(
                 "DELETE FROM results WHERE number <= "
@@ -164,33 +164,33 @@ class FileResults:
             )
 
     def clear(self) -> None:
-        """Let everything go."""
-        with self._opened()[0].writing() as rows:
+        """Delete all entries."""
+        with self._connect()[0].writing() as rows:
             rows.execute("DELETE FROM results")
 
     def close(self) -> None:
-        """Close the file, until it is needed again."""
+        """Close the file; it is opened again when needed."""
         with self._lock:
             if self._open is not None:
-                with self._open[0].lock:  # somebody may be at work in it
+                with self._open[0].lock:  # another thread may be using it
                     self._open[0].disconnect()
                 self._open = None
 
-    def _opened(self) -> tuple[Database, bytes]:
-        from toolsemble.runtime.sqlite import Database, Kind, key_beside  # noqa: PLC0415 - only caches in files pay for it
+    def _connect(self) -> tuple[Database, bytes]:
+        from toolsemble.runtime.sqlite import Database, Kind, key_beside  # noqa: PLC0415 - only for caches in files
 
         with self._lock:
             if self._open is None:
-                made = Database(self._path, Kind("cache", 0x746F6F6D, 1, _TABLES, "NORMAL"), _BUSY)
-                self._open = made, key_beside(self._path, "key of the cache")
+                database = Database(self._path, Kind("cache", 0x746F6F6D, 1, _TABLES, "NORMAL"), _BUSY)
+                self._open = database, key_beside(self._path, "key of the cache")
             return self._open
 
 
-def copied(result: ToolResult) -> ToolResult:
-    """Give a result whose payload nobody else holds; one that cannot be copied is a ``ValueError``.
+def copy_result(result: ToolResult) -> ToolResult:
+    """Return a deep copy of a result; raise ValueError if it cannot be copied.
 
     >>> payload = [1, 2]
-    >>> copied(ToolResult.success("", payload)).structured_output is payload
+    >>> copy_result(ToolResult.success("", payload)).structured_output is payload
     False
     """
     try:

@@ -1,4 +1,4 @@
-"""How calls are told from each other: by the tool, its arguments, and whose they are."""
+"""The key of a call, made of the tool, its arguments and the memory id: equal keys mean the same call."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import to_display
 from toolsemble.shape import described
 
-# The text of an object that has none: another one can have the same when this one is gone.
+# The default repr of an object: another object can have the same one later.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")
 
 
 class UnclearKeyError(UnclearError):
-    """What a call is told from others by cannot be found out."""
+    """The key of a call cannot be computed."""
 
 
-class Keying:
-    """What tells the calls of one tool from each other.
+class CallKey:
+    """A function from the calls of one tool to their keys.
 
-    >>> keying = Keying("Tool 'weather'", lambda arguments: arguments.city.casefold())
+    >>> key = CallKey("Tool 'weather'", lambda arguments: arguments.city.casefold())
     >>> weather = ToolDefinition("weather", "", body=str, decode=None, accept=None)
-    >>> keying.parts(weather, {"city": "Rome", "unit": "K"}, ToolContext(), shared=True)
+    >>> key.parts(weather, {"city": "Rome", "unit": "K"}, ToolContext(), shared=True)
     ['weather', '', None, 'rome']
     """
 
@@ -41,38 +41,37 @@ class Keying:
         self.function = function
         self._takes_context = function is not None and _takes_context(owner, function)
         self._own = os.urandom(8).hex()
-        self._holders = Holders()
+        self._ids = ObjectIds()
 
     def parts(self, definition: ToolDefinition, value: Any, context: ToolContext, *, shared: bool) -> list[Any]:
-        """Give what a call is told from others by, as JSON values; refuse what cannot be told.
+        """Return the parts of a key as JSON values; raise :class:`UnclearKeyError` if they cannot be computed.
 
-        :param shared: whether other processes must find the same, so that a tool is known by its name
+        :param shared: whether other processes must get the same key, so that a tool is identified by its name
         """
-        place = _named(definition.holder) if shared else self._own + self._holders.number(definition.holder)
-        whose = context.memory_id if "memory_id" in definition.sees else None
+        place = _qualified_name(definition.holder) if shared else self._own + self._ids.get(definition.holder)
+        memory_id = context.memory_id if "memory_id" in definition.sees else None
         try:
-            source, told = self._told(definition, value, context)
-            parts = [definition.name, place, whose, told]
-            nameless = _ADDRESS.search(canonical(parts)) is not None and _nameless(source)
+            source, key = self._compute(definition, value, context)
+            parts = [definition.name, place, memory_id, key]
+            has_address = _ADDRESS.search(canonical(parts)) is not None and _has_address(source)
         except Exception as error:
-            raise UnclearKeyError(f"Its key cannot be told: {described(error)}") from error
-        if nameless:
-            raise UnclearKeyError("Its key cannot be told: an argument has no text of its own")
+            raise UnclearKeyError(f"Its key cannot be computed: {described(error)}") from error
+        if has_address:
+            raise UnclearKeyError("Its key cannot be computed: the text of an argument is its memory address")
         return parts
 
     def check(self, owner: str, definition: ToolDefinition) -> None:
-        """Refuse the method of an object that cannot be told from others."""
+        """Raise ToolDefinitionError for a method of an object that cannot be identified."""
         try:
-            self._holders.number(definition.holder)
+            self._ids.get(definition.holder)
         except TypeError:
             kind = type(definition.holder).__name__
             raise ToolDefinitionError(
-                f"{owner} is a method, and objects of {kind} cannot be told from each other: "
-                "add '__weakref__' to its __slots__"
+                f"{owner} is a method, and {kind} objects cannot be distinguished; add '__weakref__' to its __slots__"
             ) from None
 
-    def _told(self, definition: ToolDefinition, value: Any, context: ToolContext) -> tuple[Any, Any]:
-        """Give what a call is told by, and the same as JSON values."""
+    def _compute(self, definition: ToolDefinition, value: Any, context: ToolContext) -> tuple[Any, Any]:
+        """Return the key of a call, and the same as JSON values."""
         if self.function is None:
             return value, definition.present(value, reveal=True)
         given = SimpleNamespace(**value) if isinstance(value, dict) else value
@@ -80,59 +79,59 @@ class Keying:
         return made, to_display(made, reveal=True)
 
 
-class Holders:
-    """A number for each object, for as long as it lives; the next object at its place in memory gets another."""
+class ObjectIds:
+    """Ids of live objects; unlike :func:`id`, never used again for another object."""
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
-        self._numbers: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._ids: dict[int, tuple[weakref.ref[Any], str]] = {}
 
-    def number(self, holder: object) -> str:
-        """Give the number of an object; of None, the empty text. Objects without weak references are a TypeError."""
+    def get(self, holder: object) -> str:
+        """Return the id of an object, "" for None; raise TypeError if it cannot be weakly referenced."""
         if holder is None:
             return ""
         with self._lock:
-            known = self._numbers.get(id(holder))
+            known = self._ids.get(id(holder))
             if known is None or known[0]() is not holder:
                 known = weakref.ref(holder, self._forget(id(holder))), os.urandom(8).hex()
-                self._numbers[id(holder)] = known
+                self._ids[id(holder)] = known
             return known[1]
 
-    def _forget(self, place: int) -> Callable[[object], None]:
+    def _forget(self, address: int) -> Callable[[object], None]:
         def forget(gone: object) -> None:
             with self._lock:
-                if place in self._numbers and self._numbers[place][0] is gone:
-                    del self._numbers[place]
+                if address in self._ids and self._ids[address][0] is gone:
+                    del self._ids[address]
 
         return forget
 
 
-def _nameless(value: Any) -> bool:
-    """Whether something in a value is written as its place in memory; a text that only looks so is a text."""
+def _has_address(value: Any) -> bool:
+    """Return whether something in a value is shown as its memory address; a str that only looks so does not count."""
     if isinstance(value, str):
         return False
     if isinstance(value, Mapping):
-        return any(map(_nameless, value.values()))
+        return any(map(_has_address, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return any(map(_nameless, value))
+        return any(map(_has_address, value))
     if names := names_of(type(value)):
-        return any(_nameless(getattr(value, name, None)) for name in names)
+        return any(_has_address(getattr(value, name, None)) for name in names)
     return _ADDRESS.search(str(value)) is not None
 
 
-def _named(holder: object) -> str:
+def _qualified_name(holder: object) -> str:
     return f"{holder.__module__}.{holder.__qualname__}" if isinstance(holder, type) else ""
 
 
 def _takes_context(owner: str, function: Any) -> bool:
-    """Whether a key function takes the context beside the arguments; refuse one that takes neither."""
+    """Return whether a key function takes the context, too; raise ToolDefinitionError if it takes no arguments."""
     if not callable(function):
         raise ToolDefinitionError(f"{owner}: key must be a function of the arguments, not {function!r:.80}")
     if is_async(function):
-        raise ToolDefinitionError(f"{owner}: key must be a sync function; it is asked before each call")
+        raise ToolDefinitionError(f"{owner}: key must be a sync function; it is called before each call")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a function in C that does not tell
+    except ValueError:  # a C function without a signature
         return False
     for count in (2, 1):
         try:

@@ -1,4 +1,4 @@
-"""Which calls of a tool may run at the same time, as the tool says."""
+"""The slots and resources of a tool: which of its calls may run at the same time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
-from toolsemble.locks.claims import Seats
+from toolsemble.locks.claims import Slots
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.shape import described
 
-PROCESSES = Seats(32)
-"""How many bodies run in processes of their own at the same time."""
+PROCESSES = Slots(32)
+"""The slots for bodies that run in worker processes."""
 
 
 class Needs:
-    """What each call of one tool holds while it runs.
+    """The slots and resources that each call of one tool holds while it runs.
 
     >>> needs = Needs("Tool 'save'", None, lambda arguments: {f"file:{arguments.path}"})
     >>> list(needs({"path": "a.txt", "text": "hello"}))
@@ -30,51 +30,51 @@ class Needs:
         max_concurrency: int | None,
         resources: Callable[[Any], Any] | None,
         *,
-        apart: bool = False,
+        in_process: bool = False,
     ) -> None:
         if resources is not None and not callable(resources):
             raise ToolDefinitionError(f"{owner}: resources must be a function of the arguments, not {resources!r:.80}")
         if is_async(resources):
-            raise ToolDefinitionError(f"{owner}: resources must be a sync function; it is asked before each call")
+            raise ToolDefinitionError(f"{owner}: resources must be a sync function; it is called before each call")
         if resources is not None:
             _check_signature(owner, resources)
         self._resources = resources
-        self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Seats(max_concurrency),)
-        if apart:
+        self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Slots(max_concurrency),)
+        if in_process:
             self._always += (PROCESSES,)
 
     @property
     def binds(self) -> bool:
-        """Whether the names are made of the input, which must not change afterwards."""
+        """Whether the names depend on the input, which must not change afterwards."""
         return self._resources is not None
 
     def __call__(self, value: Any) -> Iterable[Hashable]:
-        """Give the places and names for a body's input; refuse names that are none, for this call alone."""
-        return self._always if self._resources is None else (*self._always, *self._named(self._resources, value))
+        """Return the slots and resource names for an input; raise ToolExecutionError if a name is not a str."""
+        return self._always if self._resources is None else (*self._always, *self._read_names(self._resources, value))
 
-    def _named(self, resources: Callable[[Any], Any], value: Any) -> set[str]:
+    def _read_names(self, resources: Callable[[Any], Any], value: Any) -> set[str]:
         given = SimpleNamespace(**value) if isinstance(value, dict) else value
         try:
-            said = resources(given)
-            names = {said} if isinstance(said, str) else set(said)
+            found = resources(given)
+            names = {found} if isinstance(found, str) else set(found)
         except Exception as error:
-            raise UnclearError(f"Its resources cannot be told: {described(error)}") from error
+            raise UnclearError(f"Its resources cannot be computed: {described(error)}") from error
         if wrong := [name for name in names if not isinstance(name, str)]:
-            raise ToolExecutionError(f"Its resources must be names, not {type(wrong[0]).__name__}")
+            raise ToolExecutionError(f"Its resources must be strings, not {type(wrong[0]).__name__}")
         return names
 
 
-def needs_of(
-    owner: str, max_concurrency: int | None, resources: Callable[[Any], Any] | None, *, apart: bool
+def build_needs(
+    owner: str, max_concurrency: int | None, resources: Callable[[Any], Any] | None, *, in_process: bool
 ) -> Needs | None:
-    """Give what calls hold, where a tool says something of it."""
-    if max_concurrency is None and resources is None and not apart:
+    """Return what calls hold; None for a tool without such limits."""
+    if max_concurrency is None and resources is None and not in_process:
         return None
-    return Needs(owner, max_concurrency, resources, apart=apart)
+    return Needs(owner, max_concurrency, resources, in_process=in_process)
 
 
 def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
-    """Refuse a function that cannot be called with the arguments alone."""
+    """Raise ToolDefinitionError for a function that cannot be called with the arguments alone."""
     try:
         inspect.signature(resources).bind(None)
     except TypeError as problem:
@@ -82,4 +82,4 @@ def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
             f"{owner}: resources must take the arguments; in a class it is a method, or a staticmethod: {problem}"
         ) from None
     except ValueError:
-        pass  # a function in C that does not tell
+        pass  # a C function without a signature

@@ -1,4 +1,4 @@
-"""From what a tool says about its limits to the policy of its calls."""
+"""The limit settings of tools and toolboxes, and the policies built from them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 from toolsemble.definition.definition import ToolDefinition, mapped
 from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.cache import Cache, Caching, caching_layer
-from toolsemble.limits.concurrency import needs_of
-from toolsemble.limits.idempotency import Idempotency, Reserving, check_ledger, reserving_layer
+from toolsemble.limits.cache import Cache, CacheLayer, cache_layer
+from toolsemble.limits.concurrency import build_needs
+from toolsemble.limits.idempotency import Idempotency, IdempotencyLayer, check_ledger, idempotency_layer
 from toolsemble.limits.rate import RateLimit
-from toolsemble.limits.retries import Retrying, retrying_layer
+from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
 from toolsemble.runtime.fork_locks import lock_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LimitSettings(TypedDict, total=False):
-    """What can be said about the limits of any tool, by keyword or as an attribute of its class."""
+    """The limit settings of any tool, by keyword or as attributes of its class."""
 
     isolation: Isolation
     effects: Effects | None
@@ -41,7 +41,7 @@ class LimitSettings(TypedDict, total=False):
 
 
 class Limits(NamedTuple):
-    """Everything that one tool says about its limits; the defaults are those of a tool that says nothing."""
+    """All limit settings of one tool, with their defaults."""
 
     timeout: Any = None
     isolation: Any = "thread"
@@ -58,106 +58,106 @@ class Limits(NamedTuple):
     max_memory: Any = None
 
 
-_MOST_KEPT = 8
+_MAX_POLICIES = 8
 NO_LIMITS = Limits()
-"""What a tool says that says nothing."""
+"""The defaults."""
 
-limits_of: Callable[[object], tuple[Any, ...]] = attrgetter(*Limits._fields)
-"""Gives what a tool's attributes say, in the order of :class:`Limits`."""
+read_limits: Callable[[object], tuple[Any, ...]] = attrgetter(*Limits._fields)
+"""Return the limit attributes of a tool, in the order of :class:`Limits`."""
 
 
-def limits_within(source: object) -> dict[str, Any]:
-    """Give the limits that an object of somebody's own declares: those that cannot mean anything else.
+def find_limits(source: object) -> dict[str, Any]:
+    """Return the limits declared by an object that is not a Tool: the attributes whose meaning is unambiguous.
 
-    A ``timeout`` that is no number of seconds, say, belongs to the object, and is left alone.
+    A ``timeout`` that is not a number of seconds, for example, is ignored.
 
     >>> class Search:
     ...     timeout = 5
     ...     effects = "side"
-    >>> limits_within(Search())
+    >>> find_limits(Search())
     {'timeout': 5}
     """
-    found = {name: getattr(source, name, None) for name in _CLEAR}
-    return {name: value for name, value in found.items() if value is not None and _CLEAR[name](value)}
+    found = {name: getattr(source, name, None) for name in _UNAMBIGUOUS}
+    return {name: value for name, value in found.items() if value is not None and _UNAMBIGUOUS[name](value)}
 
 
-class Kept:
-    """The policies of one tool, each made once and kept for as long as the settings are the same.
+class PolicyCache:
+    """The policies of one tool, by its settings; each is built once.
 
-    What the layers of a policy count and hold is shared by all calls of a tool; so it must not be made anew with each
-    definition. Copies of a tool share it as long as they say the same; in another process it begins anew.
+    The state of the layers (counters, caches) is shared by all calls of a tool, so a policy must not be rebuilt with
+    each definition. Copies of a tool with the same settings share it; another process starts with an empty cache.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_made")
+    __slots__ = ("__weakref__", "_lock", "_policies")
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
-        self._made: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MOST_KEPT)
+        self._policies: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MAX_POLICIES)
 
-    def policy(self, owner: str, said: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
-        """Give the policy for what a tool says; refuse what is unclear, or what its body cannot do."""
+    def policy(self, owner: str, settings: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
+        """Return the policy for settings; raise ToolDefinitionError if they are not valid or do not fit the body."""
         with self._lock:
-            for before, policy in self._made:
-                if before == said:
+            for known, policy in self._policies:
+                if known == settings:
                     return policy
-            policy = policy_of(owner, Limits(*said))
+            policy = build_policy(owner, Limits(*settings))
             if policy.isolation == "process":
-                check_apart(owner, body)
-            self._made.appendleft((said, policy))
+                check_picklable(owner, body)
+            self._policies.appendleft((settings, policy))
             return policy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Kept, ()
+        return PolicyCache, ()
 
 
-def policy_of(owner: str, said: Limits) -> Policy:
-    """Give the policy for what was said; refuse what is unclear or cannot be kept.
+def build_policy(owner: str, limits: Limits) -> Policy:
+    """Return the policy for limits; raise ToolDefinitionError if they are not valid.
 
-    >>> policy_of("Tool 'weather'", Limits(timeout=-1))
+    >>> build_policy("Tool 'weather'", Limits(timeout=-1))
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds above 0, not -1
     """
-    if said.timeout is not None:
-        check_seconds(f"{owner}: timeout", said.timeout)
-    _check_choice(owner, "isolation", said.isolation, get_args(Isolation))
-    _check_choice(owner, "effects", said.effects, (*get_args(Effects), None))
+    if limits.timeout is not None:
+        check_seconds(f"{owner}: timeout", limits.timeout)
+    _check_choice(owner, "isolation", limits.isolation, get_args(Isolation))
+    _check_choice(owner, "effects", limits.effects, (*get_args(Effects), None))
     for flag in ("idempotent", "polling"):
-        _check_choice(owner, flag, getattr(said, flag), (True, False))
+        _check_choice(owner, flag, getattr(limits, flag), (True, False))
     for setting, least in (("max_concurrency", 1), ("max_output", 0)):
-        if getattr(said, setting) is not None:
-            check_count(f"{owner}: {setting}", getattr(said, setting), least=least)
-    layers = _layers(owner, said)
+        if getattr(limits, setting) is not None:
+            check_count(f"{owner}: {setting}", getattr(limits, setting), least=least)
+    layers = _build_layers(owner, limits)
     return Policy(
-        timeout=said.timeout,
-        isolation=said.isolation,
-        max_memory=_checked_memory(owner, said),
-        effects=said.effects,
-        idempotent=said.idempotent,
-        retried=any(isinstance(each, Retrying) for each in layers),
-        cached=said.cache is not None,
-        polling=said.polling,
-        max_output=said.max_output,
-        needs=needs_of(owner, said.max_concurrency, said.resources, apart=said.isolation == "process"),
-        rates=_checked_rates(owner, said.rate_limit),
+        timeout=limits.timeout,
+        isolation=limits.isolation,
+        max_memory=_check_memory(owner, limits),
+        effects=limits.effects,
+        idempotent=limits.idempotent,
+        retried=any(isinstance(each, RetryLayer) for each in layers),
+        cached=limits.cache is not None,
+        polling=limits.polling,
+        max_output=limits.max_output,
+        needs=build_needs(owner, limits.max_concurrency, limits.resources, in_process=limits.isolation == "process"),
+        rates=_check_rates(owner, limits.rate_limit),
         layers=layers,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """What a toolbox says for those of its tools that say nothing themselves."""
+    """The limits of a toolbox, for those of its tools that declare none themselves."""
 
     timeout: float | None
-    """How many seconds a call may take."""
+    """Seconds that a call may take; None: no limit."""
     retrying: Layer | None
-    """Makes calls again that may be repeated."""
+    """The layer that retries calls; None for none."""
     rate: RateLimit | None
-    """How many calls of all tools together there may be in some time."""
-    caching: Caching | None = None
-    """Gives results again, of tools that only read."""
+    """The rate limit of all tools together; None for none."""
+    caching: CacheLayer | None = None
+    """The layer that caches results of tools that only read; None for none."""
     ledger: EffectLedger | None = None
-    """Where calls are taken down that are made once."""
+    """The ledger of idempotent calls; None for none."""
 
     @classmethod
     def of(
@@ -168,71 +168,73 @@ class BoxLimits:
         cache: object = None,
         ledger: EffectLedger | None = None,
     ) -> BoxLimits:
-        """Give what was said, or refuse what is unclear.
+        """Return the limits for settings; raise ToolDefinitionError if they are not valid.
 
         >>> BoxLimits.of(5, 0, None).timeout
         5
         """
-        said = policy_of("Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read"))
-        rate = next(iter(said.rates), None)
-        again = next(iter(said.layers), None)
+        policy = build_policy(
+            "Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read")
+        )
+        rate = next(iter(policy.rates), None)
+        retrying = next(iter(policy.layers), None)
         check_ledger("Toolbox ledger", ledger)
-        return cls(said.timeout, again, rate, caching_layer("Toolbox", cache, reads=True), ledger)
+        return cls(policy.timeout, retrying, rate, cache_layer("Toolbox", cache, reads=True), ledger)
 
-    def given_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-        """Give the tools with what the box says added to what they say themselves, and so for what they are made of."""
-        # A box knows its tools by their names; of the parts of pipelines, several may have the same one.
+    def apply_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+        """Return the tools, and those they are made of, with the limits of the toolbox added to their own."""
+        # The names of a toolbox's tools are unique; those of the parts of pipelines are not.
         bodies = {each.name: each.body for each in tools if each.flow is None}
-        return [self._in_time(mapped(each, partial(self._limited, bodies))) for each in tools]
+        return [self._with_timeout(mapped(each, partial(self._with_layers, bodies))) for each in tools]
 
-    def _in_time(self, definition: ToolDefinition) -> ToolDefinition:
+    def _with_timeout(self, definition: ToolDefinition) -> ToolDefinition:
         own = definition.policy or Policy()
-        if self.timeout is None or own.timeout is not None or _unstoppable(definition):
+        if self.timeout is None or own.timeout is not None or _cannot_be_stopped(definition):
             return definition
         return replace(definition, policy=replace(own, timeout=self.timeout))
 
-    def _limited(self, bodies: dict[str, Any], definition: ToolDefinition) -> ToolDefinition:
-        """Give a tool, or the part of one, with the layers of the box; what is made of tools leaves them to those."""
+    def _with_layers(self, bodies: dict[str, Any], definition: ToolDefinition) -> ToolDefinition:
+        """Return a tool, or a part of one, with the layers of the toolbox; a flow leaves them to its parts."""
         if definition.flow is not None:
             return definition
         own = definition.policy or Policy()
         layers, rates, retried = own.layers, own.rates, own.retried
         if self.ledger is not None:
-            layers = _entered(self.ledger, layers)
+            layers = _with_ledger(self.ledger, layers)
         if self.retrying is not None and own.repeatable and not retried:
             layers, retried = (self.retrying, *layers), True
         if self.rate is not None and self.rate not in rates:
             rates = (*rates, self.rate)
-        if self.caching is not None and _caches(self.caching, own, definition, bodies):
+        if self.caching is not None and _can_cache(self.caching, own, definition, bodies):
             layers = (*layers, self.caching)
         if layers == own.layers and rates == own.rates:
             return definition
         return replace(definition, policy=replace(own, retried=retried, rates=rates, layers=layers))
 
 
-def _entered(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """Give the layers with calls that are taken down in the ledger of a box."""
-    return tuple(each.into(ledger) if isinstance(each, Reserving) else each for each in layers)
+def _with_ledger(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return the layers, with idempotency layers that use the ledger of a toolbox."""
+    return tuple(each.with_ledger(ledger) if isinstance(each, IdempotencyLayer) else each for each in layers)
 
 
-def _caches(caching: Caching, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
-    """Whether a box's cache is for a tool: one that only reads, says nothing itself, and whose calls can be told."""
+def _can_cache(caching: CacheLayer, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
+    """Return whether a toolbox caches a tool: it only reads, declares no cache, and its calls have keys."""
     if own.effects != "read" or own.cached:
         return False
     try:
         caching.check(definition)
     except ToolDefinitionError:
         return False
-    # Another tool of the same name would be given its results.
+    # Another tool of the same name would get its results.
     return bool(bodies.setdefault(definition.name, definition.body) == definition.body)
 
 
-def _unstoppable(definition: ToolDefinition) -> bool:
+def _cannot_be_stopped(definition: ToolDefinition) -> bool:
     return definition.inline and not definition.awaits and definition.flow is None
 
 
-def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
-    """Refuse a body that no other process can be given: a function inside a function, an object with live parts."""
+def check_picklable(owner: str, body: Callable[[Any], Any]) -> None:
+    """Raise ToolDefinitionError for a body that cannot be pickled, such as a nested function."""
     try:
         pickle.dumps(body)
     except Exception as problem:
@@ -242,38 +244,38 @@ def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
         ) from problem
 
 
-def _layers(owner: str, said: Limits) -> tuple[Layer, ...]:
-    """Give what stands around the body, innermost first; what was not asked for is not there."""
-    # One line for each, in the order in which a call comes out of them: a call that is answered by an outer layer
-    # does not wait for an inner one.
-    made: tuple[Layer | None, ...] = (
-        retrying_layer(owner, said.retries, repeatable=said.effects == "read" or said.idempotent),
-        reserving_layer(owner, said.idempotency, reads=said.effects == "read", idempotent=said.idempotent),
-        caching_layer(owner, said.cache, reads=said.effects == "read"),
+def _build_layers(owner: str, limits: Limits) -> tuple[Layer, ...]:
+    """Return the declared layers around the body, innermost first."""
+    # In the order in which a call leaves them: a call that is answered by an outer layer does not wait for an inner
+    # one.
+    layers: tuple[Layer | None, ...] = (
+        retry_layer(owner, limits.retries, repeatable=limits.effects == "read" or limits.idempotent),
+        idempotency_layer(owner, limits.idempotency, reads=limits.effects == "read", idempotent=limits.idempotent),
+        cache_layer(owner, limits.cache, reads=limits.effects == "read"),
     )
-    return tuple(layer for layer in made if layer is not None)
+    return tuple(layer for layer in layers if layer is not None)
 
 
-def _checked_rates(owner: str, said: Any) -> tuple[RateLimit, ...]:
-    if said is None:
+def _check_rates(owner: str, setting: Any) -> tuple[RateLimit, ...]:
+    if setting is None:
         return ()
-    if not isinstance(said, RateLimit):
-        raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {said!r:.80}")
-    return (said,)
+    if not isinstance(setting, RateLimit):
+        raise ToolDefinitionError(f"{owner}: rate_limit must be a RateLimit, not {setting!r:.80}")
+    return (setting,)
 
 
-def _checked_memory(owner: str, said: Limits) -> int | None:
-    most: int | None = said.max_memory
+def _check_memory(owner: str, limits: Limits) -> int | None:
+    most: int | None = limits.max_memory
     if most is not None:
         check_count(f"{owner}: max_memory", most, least=1)
-        if said.isolation != "process":
-            raise ToolDefinitionError(f"{owner}: max_memory is for a worker process; declare isolation='process', too")
+        if limits.isolation != "process":
+            raise ToolDefinitionError(f"{owner}: max_memory needs a worker process; declare isolation='process'")
         if not memory_limit.SUPPORTED:
-            raise ToolDefinitionError(f"{owner}: max_memory needs a system that can limit processes; leave it out")
+            raise ToolDefinitionError(f"{owner}: max_memory is not supported on this system; remove it")
     return most
 
 
-_CLEAR: dict[str, Callable[[Any], bool]] = {
+_UNAMBIGUOUS: dict[str, Callable[[Any], bool]] = {
     "timeout": is_seconds,
     "effects": lambda value: value in get_args(Effects),
     "idempotent": lambda value: value is True,

@@ -1,4 +1,4 @@
-"""Calls that change something, made once: reserved in a ledger before the body runs, and answered from it again."""
+"""Idempotency: calls with effects run once; they are reserved in a ledger, and repeated calls are answered from it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
-from toolsemble.limits.call_key import Keying
-from toolsemble.limits.single_flight import CANNOT_WAIT, Flight
+from toolsemble.limits.call_key import CallKey
+from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall
 from toolsemble.record import note
 from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.runtime.concurrency import THREADS
@@ -30,20 +30,20 @@ from toolsemble.shape import described, shaped
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past, left, remaining
 from toolsemble.work.thread import Storing
-from toolsemble.work.wait import Sleep, Take
+from toolsemble.work.wait import Acquire, Sleep
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import Effect, EffectLedger
 
-_LONGEST_ARGUMENTS = 2000
+_MAX_ARGUMENTS = 2000
 _LOOK = 0.05
 _PATIENCE = 300.0
-_WAITS = (Sleep, Take, Storing)
+_WAITS = (Sleep, Acquire, Storing)
 
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """Which calls are the same, and where it is taken down that they were made.
+    """The key by which calls are the same, and the ledger in which they are recorded.
 
     >>> from toolsemble import tool
     >>> @tool(effects="irreversible", idempotency=Idempotency(key=lambda arguments: arguments.order, scope="ledger"))
@@ -56,123 +56,121 @@ class Idempotency:
     """
 
     key: Callable[..., Any] | None = None
-    """A function of the arguments, or of the arguments and the context, that gives JSON values; None for the arguments
+    """A function of the arguments, or of the arguments and the context, that returns JSON values; None: the arguments
     themselves."""
     ledger: EffectLedger | None = None
-    """The ledger; None for that of the toolbox, or else one in memory."""
+    """The ledger; None: that of the toolbox, or else one in memory."""
     scope: Literal["run", "ledger"] = "run"
-    """Whether the same call in another run is another call, ``"run"``, or is not made again either, ``"ledger"``."""
+    """``"run"``: the same call in another run is another call; ``"ledger"``: it is not repeated in any run."""
 
 
-class Reserving(Layer):
-    """The layer that reserves calls before they are made, and makes none of them twice."""
+class IdempotencyLayer(Layer):
+    """The layer that reserves calls before they run, and runs none of them twice."""
 
     binds = True
 
-    def __init__(self, owner: str, said: Idempotency, *, idempotent: bool, keying: Keying | None = None) -> None:
+    def __init__(self, owner: str, settings: Idempotency, *, idempotent: bool, call_key: CallKey | None = None) -> None:
         self._owner = owner
-        self._said = said
+        self._settings = settings
         self._idempotent = idempotent
-        self._keying = Keying(owner, said.key) if keying is None else keying
-        self._own = said.ledger
+        self._call_key = CallKey(owner, settings.key) if call_key is None else call_key
+        self._own = settings.ledger
         self._lock = lock_of(self)
 
-    def into(self, ledger: EffectLedger) -> Reserving:
-        """Give the same layer with the ledger of a toolbox, unless the tool has named its own."""
-        if self._said.ledger is not None:
+    def with_ledger(self, ledger: EffectLedger) -> IdempotencyLayer:
+        """Return the same layer with the ledger of a toolbox, unless the tool has its own."""
+        if self._settings.ledger is not None:
             return self
-        said = replace(self._said, ledger=ledger)
-        return Reserving(self._owner, said, idempotent=self._idempotent, keying=self._keying)
+        settings = replace(self._settings, ledger=ledger)
+        return IdempotencyLayer(self._owner, settings, idempotent=self._idempotent, call_key=self._call_key)
 
     def check(self, definition: ToolDefinition) -> None:
-        """Refuse tools made of tools, and methods of objects that cannot be told from each other."""
+        """Raise ToolDefinitionError for a flow, and for a method of objects that cannot be identified."""
         owner = f"Tool '{definition.name}'"
         if definition.flow is not None:
-            raise ToolDefinitionError(
-                f"{owner}: idempotency is for a body; it is made of tools, so declare it on those"
-            )
-        if self._said.key is None:
+            raise ToolDefinitionError(f"{owner}: idempotency is for a tool with a body; declare it on the tools inside")
+        if self._settings.key is None:
             definition.check_told("a ledger could not tell calls by it")
-        if self._said.ledger is None or self._said.ledger.in_memory:
-            self._keying.check(f"{owner} with idempotency", definition)
+        if self._settings.ledger is None or self._settings.ledger.in_memory:
+            self._call_key.check(f"{owner} with idempotency", definition)
 
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Walk what is inside once; answer repeated calls with what came of it."""
+        """Run what is inside once; answer repeated calls with its outcome."""
         ledger = self._ledger()
         effect = self._effect(definition, value, context, ledger)
         while True:
-            own = Flight()
+            own = SharedCall()
             try:
-                flight = ledger.flights.board(effect.key, own)
+                flight = ledger.flights.join(effect.key, own)
                 if flight is own:
                     own.enter()
                     return (yield from self._lead(own, ledger, effect, context, inner))
             finally:
                 try:
-                    ledger.flights.land(effect.key, own)
+                    ledger.flights.finish(effect.key, own)
                 except BaseException:
-                    ledger.flights.land(effect.key, own)  # an interrupt came before it was done
+                    ledger.flights.finish(effect.key, own)  # an interrupt cut it off
                     raise
             try:
                 yield from flight.wait(context)
             except CANNOT_WAIT:
-                raise ToolExecutionError("The same call is being made, and it cannot be waited for here") from None
+                raise ToolExecutionError("The same call is running, and waiting for it here would never end") from None
             if flight.is_open:
-                raise ToolExecutionError("The call is made inside the same call, which has not ended")
+                raise ToolExecutionError("The call is nested in the same call, which has not ended")
 
     def _lead(
-        self, own: Flight, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
+        self, own: SharedCall, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Reserve the call, walk what is inside, and take down what came of it, whatever is raised."""
-        if own.settle is not None:  # the call before it was cut off with its event loop
-            yield from _done(ledger, own.settle, context)
-        token, begun = new_id(), [False]
+        """Reserve the call, run what is inside, and record the outcome, whatever is raised."""
+        if own.settle is not None:  # the previous call was cut off with its event loop
+            yield from _record(ledger, own.settle, context)
+        token, started = new_id(), [False]
         settle: Callable[[], None] | None = None
 
-        def unsettled(*, definite: bool) -> Callable[[], None]:
-            """Return how to take down a call that has failed: as unknown, or as one that may be made again."""
-            # A failure that came too late is never definite: it may be that of a call inside, which had no time left,
-            # and whose effect nobody knows.
+        def make_settle(*, definite: bool) -> Callable[[], None]:
+            """Return a function that records a failed call: as unknown, or as one that may be repeated."""
+            # A failure past the deadline is never definite: it may come from a nested call that timed out, and whose
+            # effect is unknown.
             known = self._idempotent or (definite and not is_past(context.deadline))
-            return lambda: (ledger.lose if begun[0] and not known else ledger.release)(effect.key, token)
+            return lambda: (ledger.lose if started[0] and not known else ledger.release)(effect.key, token)
 
-        own.settle = unsettled(definite=False)
+        own.settle = make_settle(definite=False)
         try:
-            known = yield from self._reserved(ledger, effect, token, context)
+            known = yield from self._reserve(ledger, effect, token, context)
             if known is not None:
                 return _answer(known, context)
-            returned = yield from _watched(inner(context), begun)
+            returned = yield from _track_start(inner(context), started)
             result, stored = _outcome(returned)
-            settle = unsettled(definite=True) if stored is None else partial(ledger.finish, effect.key, token, stored)
-            yield from _done(ledger, settle, context)
+            settle = make_settle(definite=True) if stored is None else partial(ledger.finish, effect.key, token, stored)
+            yield from _record(ledger, settle, context)
         except BaseException as error:
-            settle = settle or unsettled(definite=_definite(error))
+            settle = settle or make_settle(definite=_is_definite(error))
             if isinstance(error, GeneratorExit):
-                _dropped(settle)
+                _settle_in_thread(settle)
             elif ledger.holds(token) or not isinstance(error, Exception):
-                # An interrupt may come after it was written, and before that is known here.
-                yield from _done(ledger, settle, context)
+                # An interrupt may come after the reservation was written, and before this call knows it.
+                yield from _record(ledger, settle, context)
             raise
         if isinstance(result, ToolExecutionError):
             raise result
         return result
 
-    def _reserved(
+    def _reserve(
         self, ledger: EffectLedger, effect: Effect, token: str, context: ToolContext
     ) -> Generator[Work, Any, Effect | None]:
-        """Reserve the call, or give the entry that stands in its way; one of another process is waited for."""
+        """Reserve the call, or return the entry that prevents it; wait for a call that runs in another process."""
         ends = time.monotonic() + _PATIENCE
         while True:
             reserve = partial(ledger.reserve, effect, token, again=self._idempotent, patience=remaining(context))
             try:
                 known: Effect | None = yield Storing(reserve, in_place=ledger.in_memory)
             except Exception as error:
-                line = f"{context.tool_name} was not called: its effect ledger cannot be used: {described(error)}"
+                line = f"{context.tool_name} was not called; its effect ledger cannot be used: {described(error)}"
                 note(context, "ledger_errors", line, level=logging.ERROR)
                 raise ToolExecutionError(
-                    "The call was not made: it must be taken down first, and its effect ledger cannot be written. "
+                    "The call was not made: it must be recorded first, and its effect ledger cannot be written. "
                     "Nothing was done; tell the operator"
                 ) from error
             if known is None or known.state != "running" or time.monotonic() >= ends:
@@ -181,13 +179,13 @@ class Reserving(Layer):
             yield Sleep(min(_LOOK, remaining(context) or _LOOK))
 
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
-        from toolsemble.limits.ledger import Effect  # noqa: PLC0415 - only tools with a ledger pay for it
+        from toolsemble.limits.ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
 
-        parts = self._keying.parts(definition, value, context, shared=not ledger.in_memory)
-        run = context.run_id if self._said.scope == "run" else None
-        shown = preview(canonical(definition.present(value)), _LONGEST_ARGUMENTS)
-        facts = definition.name, context.run_id, context.call_id, shown
-        return Effect(ledger.digest([run, *parts]), *facts, "running", ledger.now())
+        parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
+        run = context.run_id if self._settings.scope == "run" else None
+        shown = preview(canonical(definition.present(value)), _MAX_ARGUMENTS)
+        details = definition.name, context.run_id, context.call_id, shown
+        return Effect(ledger.digest([run, *parts]), *details, "running", ledger.now())
 
     def _ledger(self) -> EffectLedger:
         with self._lock:
@@ -198,28 +196,27 @@ class Reserving(Layer):
             return self._own
 
 
-def reserving_layer(owner: str, said: object, *, reads: bool, idempotent: bool) -> Reserving | None:
-    """Give the layer for what a tool says; refuse what is unclear, and tools that change nothing.
+def idempotency_layer(owner: str, setting: object, *, reads: bool, idempotent: bool) -> IdempotencyLayer | None:
+    """Return the layer for a setting, None for no idempotency; raise ToolDefinitionError if it is not valid.
 
-    >>> reserving_layer("Tool 'search'", True, reads=True, idempotent=False)
+    >>> idempotency_layer("Tool 'search'", True, reads=True, idempotent=False)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Tool 'search': idempotency is for tools that change something; for one \
-that only reads there is cache=
+    toolsemble.errors.ToolDefinitionError: Tool 'search': idempotency needs a tool that changes something; for \
+one that only reads, use cache=
     """
-    if said is None or said is False:
+    if setting is None or setting is False:
         return None
     if reads:
         raise ToolDefinitionError(
-            f"{owner}: idempotency is for tools that change something; for one that only reads there is cache="
+            f"{owner}: idempotency needs a tool that changes something; for one that only reads, use cache="
         )
-    settings = said if isinstance(said, Idempotency) else Idempotency(None if said is True else _function(owner, said))
-    _check(owner, settings)
-    return Reserving(owner, settings, idempotent=idempotent)
+    settings = _read_setting(owner, setting)
+    return IdempotencyLayer(owner, settings, idempotent=idempotent)
 
 
 def check_ledger(what: str, ledger: object) -> None:
-    """Refuse what is no ledger."""
+    """Raise ToolDefinitionError for anything but an EffectLedger or None."""
     if ledger is None:
         return
     from toolsemble.limits.ledger import EffectLedger  # noqa: PLC0415 - as above
@@ -228,39 +225,41 @@ def check_ledger(what: str, ledger: object) -> None:
         raise ToolDefinitionError(f"{what} must be an EffectLedger, not {ledger!r:.80}")
 
 
-def _function(owner: str, said: Any) -> Callable[..., Any]:
-    if not callable(said):
-        raise ToolDefinitionError(
-            f"{owner}: idempotency must be True, a function of the arguments, or an Idempotency, not {said!r:.80}"
-        )
-    return said  # type: ignore[no-any-return]  # just looked at
-
-
-def _check(owner: str, said: Idempotency) -> None:
-    if said.scope not in ("run", "ledger"):
-        raise ToolDefinitionError(f"{owner}: scope of idempotency must be 'run' or 'ledger', not {said.scope!r:.80}")
-    check_ledger(f"{owner}: ledger of idempotency", said.ledger)
+def _read_setting(owner: str, setting: Any) -> Idempotency:
+    if setting is True:
+        return Idempotency()
+    if not isinstance(setting, Idempotency):
+        if not callable(setting):
+            raise ToolDefinitionError(
+                f"{owner}: idempotency must be True, a function of the arguments, or an Idempotency, "
+                f"not {setting!r:.80}"
+            )
+        return Idempotency(setting)
+    if setting.scope not in ("run", "ledger"):
+        raise ToolDefinitionError(f"{owner}: scope of idempotency must be 'run' or 'ledger', not {setting.scope!r:.80}")
+    check_ledger(f"{owner}: ledger of idempotency", setting.ledger)
+    return setting
 
 
 def _outcome(returned: Any) -> tuple[ToolResult | ToolExecutionError, str | None]:
-    """Return the result of a call, or what is to be raised for it, and what is stored of it; None for a failure."""
+    """Return the result of a call or the error to raise, and the text to store; None for a failure."""
     try:
         result = shaped(returned)
     except ToolExecutionError as error:
-        # What it did is done, although nobody can be shown what came of it.
+        # Its effect has happened, although its result cannot be shown.
         return error, written_result(ToolResult.failure(described(error)))
     return result, _storable(result) if result.is_success else None
 
 
-def _definite(error: BaseException | None) -> bool:
-    """Whether an error says that nothing was done: only the tool itself can know, and say it."""
+def _is_definite(error: BaseException | None) -> bool:
+    """Return whether an error means that nothing was done: only the tool itself can know, and raises these."""
     return isinstance(error, (ToolArgumentsError, ToolExecutionError)) and not isinstance(error, LostError)
 
 
 def _answer(known: Effect, context: ToolContext) -> ToolResult:
-    """Give what a repeated call is told."""
+    """Return the result of a repeated call."""
     if known.result is not None:
-        note(context, "repeats", f"{context.tool_name} was made before and is not made again", level=logging.INFO)
+        note(context, "repeats", f"{context.tool_name} was called before and is not repeated", level=logging.INFO)
         return replace(known.result, attributes=MappingProxyType({**known.result.attributes, "repeated": True}))
     running = known.state == "running"
     how = "is still being made by another process" if running else "ended without a record of its outcome"
@@ -273,44 +272,44 @@ def _answer(known: Effect, context: ToolContext) -> ToolResult:
     return ToolResult.failure(message, attributes={"outcome": "unknown", "effect": known.key})
 
 
-def _watched(path: Generator[Work, Any, Any], begun: list[bool]) -> Generator[Work, Any, Any]:
-    """Walk a path, and take down when it has begun to do more than wait."""
+def _track_start(path: Generator[Work, Any, Any], started: list[bool]) -> Generator[Work, Any, Any]:
+    """Run a path, and record when it has started to do more than wait."""
     sent: Any = None
     error: BaseException | None = None
     while True:
         try:
             work = path.send(sent) if error is None else path.throw(error)
-            begun[0] = begun[0] or not isinstance(work, _WAITS)
+            started[0] = started[0] or not isinstance(work, _WAITS)
             error = None
             sent = yield work
         except BaseException as raised:
-            if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator; it has come to its end
+            if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator that has ended
                 if isinstance(raised, StopIteration):
                     return raised.value
                 raise
-            error = raised  # the path decides what becomes of it, also of an interrupt that came out here
+            error = raised  # thrown into the path, also an interrupt that was raised here
 
 
-def _done(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:
-    """Write an outcome; where that cannot be done, the entry stands as one of unknown outcome."""
+def _record(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:
+    """Write an outcome; if that fails, the entry stays one of unknown outcome."""
     try:
         yield Storing(work, in_place=ledger.in_memory)
-    except Exception as error:  # noqa: BLE001 - the call has its outcome, whether or not it can be written
-        line = f"The outcome of a call of '{context.tool_name}' is lost to its effect ledger: {described(error)}"
+    except Exception as error:  # noqa: BLE001 - the call has its outcome even if that cannot be written
+        line = f"An outcome of '{context.tool_name}' could not be written to its effect ledger: {described(error)}"
         note(context, "ledger_errors", line, level=logging.ERROR)
 
 
-def _dropped(settle: Callable[[], None]) -> None:
-    """Write an outcome for a call whose path nobody walks any more."""
-    # The collector may close the path anywhere, also in the middle of another transaction of this thread.
-    with suppress(RuntimeError):  # where the interpreter is about to end, the entry tells as much without it
+def _settle_in_thread(settle: Callable[[], None]) -> None:
+    """Write the outcome of a call whose path was dropped."""
+    # The garbage collector may close the path anywhere, even during another transaction of this thread.
+    with suppress(RuntimeError):  # the interpreter is shutting down; the entry stays one of unknown outcome
         THREADS.submit(settle)
 
 
 def _storable(result: ToolResult) -> str:
-    """Give a result as text; payloads that are no JSON as what people are shown of them, or not at all."""
+    """Return a result as text; a payload that is not JSON as people are shown it, or not at all."""
     plain = timeless(result)
-    with suppress(Exception):  # somebody's payload can raise anything
+    with suppress(Exception):  # a payload can raise anything
         return written_result(plain)
     with suppress(Exception):
         shown = to_display(result.structured_output)

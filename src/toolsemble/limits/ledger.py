@@ -1,4 +1,4 @@
-"""A ledger of what tools did to the world: taken down before it is done, and again when it is known to be done."""
+"""A ledger of the effects of calls: each is recorded before its body runs, and again with its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from toolsemble.call import new_id
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.limits.single_flight import Flights
+from toolsemble.limits.single_flight import SingleFlight
 from toolsemble.processes.identity import Owner
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
@@ -23,7 +23,7 @@ from toolsemble.runtime.sqlite import Database, Kind, key_beside
 from toolsemble.serialization import read_result, written_result
 
 State: TypeAlias = Literal["running", "done", "unknown"]
-"""What is known of an effect: it is being made, it was made, or nobody knows."""
+"""The state of an effect: its call is running, it is done, or its outcome is unknown."""
 
 _BUSY = 5.0
 _IN_MEMORY = 10_000
@@ -41,14 +41,14 @@ _COLUMNS = "key, tool, run, call, arguments, state, began, ended, result, token,
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One entry of a ledger: a call that changes something, and what became of it.
+    """One entry of a ledger: a call with an effect, and its outcome.
 
     >>> Effect("4f3a", "pay", "run 1", "call 1", '{"order":17}', "unknown", 1700000000.0).state
     'unknown'
     """
 
     key: str
-    """What it is known by; it tells nothing about the arguments."""
+    """The key of the call; it reveals nothing about the arguments."""
     tool_name: str
     """The tool that was called."""
     run_id: str
@@ -56,26 +56,26 @@ class Effect:
     call_id: str
     """The call."""
     arguments: str
-    """The arguments as JSON text, with secrets hidden; cut when they are long."""
+    """The arguments as JSON text, with secrets masked; truncated if they are long."""
     state: State
-    """What is known of it."""
+    """The state."""
     began: float
-    """When it was taken down, in seconds since the epoch."""
+    """When it was recorded, in seconds since the epoch."""
     ended: float | None = None
-    """When its outcome was taken down; None when none was."""
+    """When its outcome was recorded; None if it was not."""
     result: ToolResult | None = None
-    """What repeated calls are answered with, when it was made."""
+    """The answer to repeated calls, if it is done."""
 
 
 class EffectLedger:
-    """What was done, in memory, or in a SQLite file for any number of processes; that survives their sudden end.
+    """A record of effects, in memory or in a SQLite file that any number of processes share and that survives crashes.
 
-    A call is entered before its body runs, and its result after. An entry without a result, whose process is gone, is
-    of unknown outcome, and stays so until somebody who has looked says what happened: see :meth:`resolve`. In memory,
-    the latest 10,000 outcomes are kept; in a file, all of them until :meth:`forget`.
+    A call is recorded before its body runs, and its result afterwards. An entry without a result whose process is gone
+    is of unknown outcome until somebody checks and calls :meth:`resolve`. In memory, the latest 10,000 outcomes are
+    kept; in a file, all of them until :meth:`forget`.
 
-    :param path: the file; it is made when it is missing, for its owner only, with its secret in ``<path>.key``
-    :param clock: gives the seconds since the epoch
+    :param path: the file; created if it is missing, readable for its owner only, with its secret in ``<path>.key``
+    :param clock: returns the seconds since the epoch
 
     >>> from toolsemble import Toolbox, ToolCall, tool
     >>> @tool(effects="write", idempotency=True)
@@ -92,28 +92,28 @@ class EffectLedger:
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.time) -> None:
         if path is not None and os.fspath(path) in {"", ":memory:"}:
-            raise ToolDefinitionError("An EffectLedger needs the path of a file, or nothing for one in memory")
+            raise ToolDefinitionError("An EffectLedger needs a file path, or None for one in memory")
         place = None if path is None else Path(path).absolute()
-        self._made_of = {"path": None if place is None else str(place), "clock": clock}
+        self._settings = {"path": None if place is None else str(place), "clock": clock}
         self._clock = clock
         self._id = new_id()
         self._live: set[str] = set()
         self.in_memory = place is None
-        self.flights = Flights()
+        self.flights = SingleFlight()
         self._database = Database(place, Kind("effect ledger", 0x746F6F6E, 1, _TABLES), _BUSY)
         self._secret = os.urandom(32) if place is None else key_beside(place, "key of the effect ledger")
         if place is not None:
             self._check_secret()
 
     def entries(self, state: State | None = None) -> list[Effect]:
-        """Give what is in the ledger, oldest first; all of it, or what is in one state."""
+        """Return the entries, oldest first; all of them, or those in one state."""
         with self._database.reading() as rows:
             found = rows.execute(f"SELECT {_COLUMNS} FROM effects ORDER BY number").fetchall()  # noqa: S608 - constant
         effects = [self._read(row) for row in found]
         return [effect for effect in effects if state in (None, effect.state)]
 
     def unknown(self) -> list[Effect]:
-        """Give the entries whose outcome nobody knows, oldest first.
+        """Return the entries of unknown outcome, oldest first.
 
         >>> EffectLedger().unknown()
         []
@@ -121,10 +121,10 @@ class EffectLedger:
         return self.entries("unknown")
 
     def resolve(self, key: str, *, happened: bool, result: ToolResult | str = "") -> None:
-        """Say what became of an entry of unknown outcome, after a look at the world.
+        """Settle an entry of unknown outcome, after somebody has checked what happened.
 
-        :param happened: whether its effect is there; if not, the entry goes, and the call may be made again
-        :param result: what repeated calls are answered with, when it happened
+        :param happened: whether the effect happened; if not, the entry is deleted, and the call may be repeated
+        :param result: the answer to repeated calls, if it happened
         """
         made = result if isinstance(result, ToolResult) else ToolResult.success(result)
         with self._database.writing() as rows:
@@ -139,9 +139,9 @@ class EffectLedger:
                 rows.execute("DELETE FROM effects WHERE key = ?", (key,))
 
     def forget(self, older_than: float) -> int:
-        """Delete what was done more than so many seconds ago, and give how many entries that were.
+        """Delete the entries that were done more than so many seconds ago; return how many.
 
-        Calls with their keys would be made again. What runs, and what is unknown, stays.
+        Calls with their keys run again. Entries that are running or unknown stay.
         """
         check_seconds("EffectLedger.forget older_than", older_than, zero=True)
         with self._database.writing() as rows:
@@ -149,30 +149,30 @@ class EffectLedger:
             return rows.execute(done, (self._clock() - older_than,)).rowcount
 
     def close(self) -> None:
-        """Close the ledger; calls that need it are not made any more."""
+        """Close the ledger; calls that need it then fail."""
         self._database.close()
 
     def digest(self, parts: list[Any]) -> str:
-        """Give the key of a call: it tells nothing about the arguments to who does not have the secret."""
+        """Return the key of a call, which reveals nothing about the arguments without the secret."""
         return seal(self._secret, "effect", parts)[:32]
 
     def now(self) -> float:
-        """Give the time of this ledger."""
+        """Return the time of the ledger's clock."""
         return self._clock()
 
     def reserve(self, effect: Effect, token: str, *, again: bool, patience: float | None) -> Effect | None:
-        """Take down that a call is about to be made, or give the entry that stands in its way.
+        """Record that a call is about to run, or return the entry that prevents it.
 
-        :param token: by which the entry is known to be this call's
-        :param again: whether a call of unknown outcome may be made again
-        :param patience: how many seconds others who write are waited for
+        :param token: identifies the entry as that of this call
+        :param again: whether a call of unknown outcome may be repeated
+        :param patience: seconds to wait for other writers
         """
         self._live.add(token)
         try:
             with self._database.writing(patience) as rows:
                 found = self._find(rows, effect.key)
                 if found is None or (again and found.state == "unknown"):
-                    self._enter(rows, effect, token)
+                    self._insert(rows, effect, token)
                     return None
         except BaseException:
             self._live.discard(token)
@@ -181,23 +181,23 @@ class EffectLedger:
         return found
 
     def holds(self, token: str) -> bool:
-        """Whether a call is reserved, and has not ended yet."""
+        """Return whether a call is reserved and has not ended."""
         return token in self._live
 
     def finish(self, key: str, token: str, result: str) -> None:
-        """Take down that a call was made, and what came of it."""
+        """Record that a call is done, and its result."""
         try:
             self._settle("state = 'done', result = ?", key, token, result)
         finally:
             self._live.discard(token)
 
     def lose(self, key: str, token: str) -> None:
-        """Take down that nobody knows what became of a call."""
-        self._live.discard(token)  # first: it is so, whether or not it can be written
+        """Record that the outcome of a call is unknown."""
+        self._live.discard(token)  # first: it is unknown even if that cannot be written
         self._settle("state = 'unknown'", key, token)
 
     def release(self, key: str, token: str) -> None:
-        """Take down that a call was not made."""
+        """Delete the reservation of a call that did not run."""
         try:
             with self._database.writing() as rows:
                 rows.execute("DELETE FROM effects WHERE key = ? AND token = ? AND state = 'running'", (key, token))
@@ -213,16 +213,16 @@ class EffectLedger:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._made_of,)
+        return _restore, (self._settings,)
 
-    def _enter(self, rows: sqlite3.Connection, effect: Effect, token: str) -> None:
-        facts = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
+    def _insert(self, rows: sqlite3.Connection, effect: Effect, token: str) -> None:
+        columns = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
         rows.execute(
             f"INSERT OR REPLACE INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",  # noqa: S608 - as above
-            (*facts, self._clock(), token, self._owner()),
+            (*columns, self._clock(), token, self._owner()),
         )
         if self.in_memory:
-            # The plus keeps SQLite from walking all that is done by its index: by number there are few to look at.
+            # The plus keeps SQLite from using the index on state: by number there are few rows to check.
             old = "DELETE FROM effects WHERE +state = 'done' AND number <= (SELECT max(number) FROM effects) - ?"
             rows.execute(old, (_IN_MEMORY,))
 
@@ -249,22 +249,22 @@ class EffectLedger:
         return json.dumps([*Owner.here(), self._id])
 
     def _is_running(self, token: str, owner: str) -> bool:
-        """Whether the call of an entry still runs, here or in another process."""
+        """Return whether the call of an entry is still running, here or in another process."""
         *process, ledger = json.loads(owner)
         if ledger == self._id and Owner(*process) == Owner.here():
             return token in self._live
         return Owner(*process).runs()
 
     def _check_secret(self) -> None:
-        """Refuse a file whose keys were made with another secret: nothing in it would be found."""
+        """Raise ToolConfigurationError for a file whose keys were made with another secret: no entry would be found."""
         with self._database.writing() as rows:
             known = rows.execute("SELECT fingerprint FROM secret").fetchone()
             if known is None:
                 rows.execute("INSERT INTO secret VALUES (?)", (seal(self._secret, "ledger", ""),))
         if known is not None and not sealed(known[0], self._secret, "ledger", ""):
             self._database.close()
-            raise ToolConfigurationError("The effect ledger was made with another key; put the file <path>.key back")
+            raise ToolConfigurationError("The effect ledger was created with another key; restore the file <path>.key")
 
 
-def _restored(made_of: Mapping[str, Any]) -> EffectLedger:
-    return EffectLedger(**made_of)
+def _restore(settings: Mapping[str, Any]) -> EffectLedger:
+    return EffectLedger(**settings)

@@ -1,4 +1,4 @@
-"""How many bodies may begin in some time."""
+"""Rate limits: how many bodies may start in a period."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from toolsemble.work.deadline import remaining
 from toolsemble.work.start import Start
 from toolsemble.work.wait import Sleep, taken
 
-_LOOK = 0.1  # how many seconds pass until the next look at a body that is about to begin
+_LOOK = 0.1  # seconds until a body that is about to start is checked again
 
 
 class RateLimit:
-    """So many calls in any stretch of so many seconds; further ones wait for their turn, first come first served.
+    """A limit of ``calls`` calls in any period of ``per`` seconds; further calls wait, first come, first served.
 
-    A call counts from the moment in which its body begins, wherever that runs; what waits for a place, or is answered
-    from a cache, does not. Tools that are given the same object share it. A call that could not begin before its
-    deadline fails at once, and says when it could.
+    A call counts from the moment its body starts; calls that wait for a slot, or are answered from a cache, do not
+    count. Tools that get the same object share the limit. A call that cannot start before its deadline fails at once,
+    with the time when it could.
 
     >>> from toolsemble import tool
     >>> @tool(rate_limit=RateLimit(10, per=60))
@@ -36,7 +36,7 @@ class RateLimit:
     """
 
     def __init__(self, calls: int, per: float = 1.0) -> None:
-        """Take down how many calls there may be in how many seconds."""
+        """Set the limit; raise ToolDefinitionError for values out of range."""
         check_count("RateLimit calls", calls, least=1)
         check_seconds("RateLimit per", per)
         self.calls = calls
@@ -45,9 +45,9 @@ class RateLimit:
         self._starts: deque[Start] = deque()
 
     def pause(self, start: Start | None = None) -> float:
-        """Return how many seconds it takes at least until a body may begin.
+        """Return the minimum number of seconds until a body may start.
 
-        Where that is 0.0, and a start is given, that body may begin from now on, and others take it into account.
+        If that is 0.0 and ``start`` is given, that body is counted from now on.
         """
         with self._lock:
             now = time.monotonic()
@@ -62,11 +62,11 @@ class RateLimit:
             return 0.0
 
     def line_up(self, number: int, context: ToolContext, begin: Callable[[], bool]) -> Generator[Work, Any, bool]:
-        """Wait until it is a call's turn, and a body may begin; then try to, and return whether it could.
+        """Wait until a body may start, then call ``begin`` and return its result.
 
-        :param number: the call's place in the line, which it keeps when it comes back
+        :param number: the position of the call in the queue, which it keeps when it queues again
         """
-        # Only the one whose turn it is looks at the clock; the others stand in line behind it.
+        # Only the first call in the queue checks the clock.
         turn = Hold([self])
         turn.number = number
         try:
@@ -75,15 +75,15 @@ class RateLimit:
                 seconds = remaining(context)
                 if seconds is not None and pause > seconds:
                     when = written_seconds(pause)
-                    raise ToolExecutionError(f"The {self} is used up; the next call can begin in {when}")
-                # A body that is about to begin may be called off instead.
+                    raise ToolExecutionError(f"The {self} is used up; the next call can start in {when}")
+                # A body that is about to start may be cancelled instead.
                 yield Sleep(min(pause, _LOOK) if pause == self.per else pause)
             return begin()
         finally:
             try:
                 turn.leave()
             except BaseException:
-                turn.leave()  # an interrupt came before it was done
+                turn.leave()  # an interrupt cut it off
                 raise
 
     def __str__(self) -> str:
@@ -96,21 +96,21 @@ class RateLimit:
         return RateLimit, (self.calls, self.per)
 
 
-def lined_up(
-    rates: Sequence[RateLimit], start: Start, number: int, context: ToolContext, seat: Callable[[], bool]
+def wait_for_turn(
+    rates: Sequence[RateLimit], start: Start, number: int, context: ToolContext, has_slots: Callable[[], bool]
 ) -> Generator[Work, Any, bool]:
-    """Wait until a body may begin under all of several rate limits; return whether it may, and is counted.
+    """Wait until a body may start under all rate limits; return whether it may, and is counted.
 
-    It may not where it has to wait for a place, or where another body has begun meanwhile.
+    It may not if it has to wait for a slot, or if another body was started in the meantime.
 
-    :param seat: returns whether the call has its places, without waiting for them
+    :param has_slots: returns whether the call has its slots, without waiting for them
     """
     behind = next((rate for rate in rates if rate.pause() > 0), rates[-1])
-    return (yield from behind.line_up(number, context, lambda: seat() and counted(rates, start)))
+    return (yield from behind.line_up(number, context, lambda: has_slots() and count_start(rates, start)))
 
 
-def counted(rates: Sequence[RateLimit], start: Start) -> bool:
-    """Have a body counted that begins now, by all of several rate limits or by none; return whether it may begin."""
+def count_start(rates: Sequence[RateLimit], start: Start) -> bool:
+    """Count a body that starts now under all rate limits or none; return whether it may start."""
     if all(rate.pause(start) == 0 for rate in rates):
         return True
     start.wanted = False

@@ -1,4 +1,4 @@
-"""When a call that failed is made again, and after how long."""
+"""Retries of failed calls, with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEVER = (TimedOutError, ExitEarlyError, ToolConfigurationError)
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a call is made again, after which errors, and after how long.
+    """The number of retries, the exceptions that are retried, and the backoff.
 
     >>> from toolsemble import tool
     >>> @tool(effects="read", retries=Retries(2, on=(OSError,), wait=0.1))
@@ -41,15 +41,15 @@ class Retries:
     """
 
     attempts: int = 3
-    """How many times the call is made again."""
+    """The maximum number of retries."""
     on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
-    """The errors after which it is; a call whose own time is up is never made again."""
+    """The exceptions that are retried; a call past its own deadline is never retried."""
     wait: float = 0.5
-    """How many seconds pass before the first time; twice as many before each further one."""
+    """Seconds before the first retry; doubled before each further one."""
     longest: float = 30.0
-    """The longest that is waited."""
+    """The maximum number of seconds before a retry."""
     jitter: float = 0.5
-    """How many seconds more it may be, by chance: those who failed together would fail together again."""
+    """Up to this many random seconds are added, so that calls that failed together do not retry together."""
 
     def __post_init__(self) -> None:
         check_count("Retries attempts", self.attempts, least=0)
@@ -63,8 +63,8 @@ class Retries:
         object.__setattr__(self, "on", kinds)
 
 
-class Retrying(Layer):
-    """The layer that makes calls again; tenacity says when, and the call path waits."""
+class RetryLayer(Layer):
+    """The layer that retries calls; tenacity computes the delay, and the call path waits."""
 
     binds = True
 
@@ -76,7 +76,7 @@ class Retrying(Layer):
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Walk what is inside, and again as long as it fails with an error that says so."""
+        """Run what is inside, and retry it while it fails with a retryable exception."""
         _ = definition, value
         done, state = 0, None
         while True:
@@ -87,59 +87,59 @@ class Retrying(Layer):
                     raise
                 state = state or self._state(context)
                 state.set_exception((type(error), error, error.__traceback__))
-                state.retry_object.begin()  # its statistics belong to a thread, and the path to none
-                pause = state.retry_object.iter(state)  # raises the error when it was the last time
+                state.retry_object.begin()  # its statistics are thread-local, the path is not
+                pause = state.retry_object.iter(state)  # raises the error after the last attempt
                 state.prepare_for_next_attempt()
                 done += 1
-                _told(context, done, pause, error)
+                _report(context, done, pause, error)
             else:
-                return _counted(shaped(returned), done) if done else returned
+                return _with_count(shaped(returned), done) if done else returned
             yield Sleep(pause)
 
     def _state(self, context: ToolContext) -> Any:
-        def no_time(state: Any) -> bool:
-            # An error that says what is wrong now is worth more than a timeout later.
+        def exceeds_deadline(state: Any) -> bool:
+            # The error now is more useful than a timeout later.
             return context.deadline is not None and time.monotonic() + state.upcoming_sleep >= context.deadline
 
         tenacity = self._tenacity
-        most = tenacity.stop_after_attempt(self._retries.attempts + 1)
+        limit = tenacity.stop_after_attempt(self._retries.attempts + 1)
         always = tenacity.retry_if_exception_type(Exception)
-        retrying = tenacity.Retrying(stop=most | no_time, wait=self._waits, retry=always, reraise=True)
+        retrying = tenacity.Retrying(stop=limit | exceeds_deadline, wait=self._waits, retry=always, reraise=True)
         return tenacity.RetryCallState(retrying, None, (), {})
 
 
-def retrying_layer(owner: str, said: object, *, repeatable: bool) -> Retrying | None:
-    """Give the layer for what a tool or a toolbox says; refuse what is unclear, and tools that may not be called twice.
+def retry_layer(owner: str, setting: object, *, repeatable: bool) -> RetryLayer | None:
+    """Return the layer for a setting, None for no retries; raise ToolDefinitionError if it is not valid.
 
-    >>> retrying_layer("Tool 'send'", 3, repeatable=False)
+    >>> retry_layer("Tool 'send'", 3, repeatable=False)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Tool 'send': retries are for tools that may be called twice: declare \
+    toolsemble.errors.ToolDefinitionError: Tool 'send': retries need a tool that may be called twice; declare \
 effects="read", or idempotent=True
     """
-    retries = _checked(owner, said)
+    retries = _read_setting(owner, setting)
     if not retries.attempts:
         return None
     if not repeatable:
         raise ToolDefinitionError(
-            f'{owner}: retries are for tools that may be called twice: declare effects="read", or idempotent=True'
+            f'{owner}: retries need a tool that may be called twice; declare effects="read", or idempotent=True'
         )
-    return Retrying(owner, retries)
+    return RetryLayer(owner, retries)
 
 
-def _checked(owner: str, said: Any) -> Retries:
-    if isinstance(said, Retries):
-        return said
-    check_count(f"{owner}: retries", said, least=0, other=", or Retries(...)")
-    return Retries(said)
+def _read_setting(owner: str, setting: Any) -> Retries:
+    if isinstance(setting, Retries):
+        return setting
+    check_count(f"{owner}: retries", setting, least=0, other=", or Retries(...)")
+    return Retries(setting)
 
 
-def _told(context: ToolContext, attempt: int, pause: float, error: BaseException) -> None:
+def _report(context: ToolContext, attempt: int, pause: float, error: BaseException) -> None:
     message = described(error)
-    line = f"{context.tool_name} is called again in {written_seconds(pause)}, for the {attempt}. time, after: {message}"
+    line = f"{context.tool_name} failed ({message}); retry {attempt} in {written_seconds(pause)}"
     note(context, "retries", preview(line, LOG_LIMIT), level=logging.INFO)
     tell(CallRetried.of(context, attempt=attempt, wait=pause, error=message))
 
 
-def _counted(result: ToolResult, done: int) -> ToolResult:
+def _with_count(result: ToolResult, done: int) -> ToolResult:
     return replace(result, attributes=MappingProxyType({**result.attributes, "retries": done}))

@@ -1,4 +1,4 @@
-"""Calls that are made once for all who make them at the same time."""
+"""Single flight: concurrent calls with the same key run once and share the result."""
 
 from __future__ import annotations
 
@@ -7,82 +7,82 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.locks.holds import TABLE, Hold, held
-from toolsemble.locks.table import EndlessWaitError
+from toolsemble.locks.holds import TABLE, Hold, current_hold
+from toolsemble.locks.table import DeadlockError
 from toolsemble.runtime.fork_locks import lock_of
 from toolsemble.work.body import Work
-from toolsemble.work.wait import StandstillError, taken
+from toolsemble.work.wait import WouldBlockLoopError, taken
 
-CANNOT_WAIT = (EndlessWaitError, StandstillError)
-"""What is raised where a wait for a call that is in flight would never end."""
+CANNOT_WAIT = (DeadlockError, WouldBlockLoopError)
+"""Raised when waiting for a call in flight would never end."""
 
 
-class Flight:
-    """One call that others of its kind wait for; made by each that may have to lead it, and known once it does."""
+class SharedCall:
+    """A call in flight, on which calls with the same key wait."""
 
     __slots__ = ("_hold", "process", "result", "settle")
 
     def __init__(self) -> None:
         self.result: Any = None
-        """What came of it, where others may have it, too."""
+        """The result, if the waiting calls may use it."""
         self.settle: Callable[[], None] | None = None
-        """What is left to be done for it when its event loop is closed before it has ended; None for nothing."""
+        """Cleanup for a call whose event loop was closed before it ended; None for none."""
         self.process = os.getpid()
-        """The process in which it is made; in a fork of that, it is not."""
-        # Who waits, waits in the table of what calls hold, which finds waits that would never end. What a call leaves
-        # behind is not waited for: its outcome is not this flight's any more.
-        self._hold = Hold([self], held(), brief=True)
+        """The id of the process in which it runs; in a forked child it does not run."""
+        # Waiting calls wait in the lock table, which detects deadlocks. Brief: a body that outlives the call is not
+        # waited for, because its outcome is no longer that of the call.
+        self._hold = Hold([self], current_hold(), brief=True)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is being made, and will come to an end."""
+        """Whether it is running and can still end."""
         loop = self._hold.loop
-        return bool(self._hold.seats) and self.process == os.getpid() and not (loop and loop.is_closed())
+        return bool(self._hold.slots) and self.process == os.getpid() and not (loop and loop.is_closed())
 
     def wait(self, context: ToolContext) -> Generator[Work, Any, None]:
-        """Wait until it is over, for as long as the call has time; a call inside it does not wait."""
-        hold = Hold([self], held(), brief=True)
+        """Wait until it has ended, or raise at the deadline; a nested call does not wait."""
+        hold = Hold([self], current_hold(), brief=True)
         try:
             yield from taken(hold, context)
-        finally:  # the others do not wait for what this one does now
+        finally:  # the other waiting calls need not wait for this one
             try:
                 hold.leave()
             except BaseException:
-                hold.leave()  # an interrupt came before it was done
+                hold.leave()  # an interrupt cut it off
                 raise
 
     def start(self) -> None:
-        """Have others wait for it from now on."""
-        TABLE.ask(self._hold)
+        """Make other calls wait for it from now on."""
+        TABLE.acquire(self._hold)
 
     def enter(self) -> None:
-        """Let the calls inside the call know that it is in flight."""
+        """Let nested calls know that it is in flight."""
         self._hold.enter()
 
     def end(self) -> None:
-        """Let those go on who wait; a second time does no harm."""
+        """Wake the waiting calls; calling it twice is harmless."""
         self._hold.leave()
 
 
-class Flights:
-    """The calls that are in flight, by their keys.
+class SingleFlight:
+    """The calls in flight, by key.
 
-    >>> flights, own = Flights(), Flight()
+    >>> flights, own = SingleFlight(), SharedCall()
     >>> try:
-    ...     flights.board("a", own) is own, flights.board("a", Flight()) is own
+    ...     flights.join("a", own) is own, flights.join("a", SharedCall()) is own
     ... finally:
-    ...     flights.land("a", own)
+    ...     flights.finish("a", own)
     (True, True)
     """
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
-        self._open: dict[Hashable, Flight] = {}
+        self._open: dict[Hashable, SharedCall] = {}
 
-    def board(self, key: Hashable, own: Flight) -> Flight:
-        """Return the flight of a key that is under way, or else the caller's own, which is from then on.
+    def join(self, key: Hashable, own: SharedCall) -> SharedCall:
+        """Return the call in flight for a key; if there is none, register and return the caller's own.
 
-        Whoever boards lands its own flight in a ``finally``, whatever is raised here.
+        The caller must finish its own call in a ``finally``, whatever is raised here.
         """
         with self._lock:
             found = self._open.get(key)
@@ -93,8 +93,8 @@ class Flights:
             self._open[key] = own
             return own
 
-    def land(self, key: Hashable, own: Flight) -> None:
-        """Let those go on who wait for a flight; nothing where it never began, or has ended."""
+    def finish(self, key: Hashable, own: SharedCall) -> None:
+        """Remove a call and wake the waiting ones; do nothing if it never started or has ended."""
         with self._lock:
             if self._open.get(key) is own:
                 del self._open[key]

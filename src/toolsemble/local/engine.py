@@ -83,16 +83,16 @@ class Engine:
         """Wait until no other request generates, and hold the engine exclusively."""
         claim = Claim(["the context"])
         try:
-            if not self._turns.ask(claim):
+            if not self._turns.acquire(claim):
                 await self._wait_turn(claim)
             yield
         finally:
-            self._turns.give_back(claim)
+            self._turns.release(claim)
 
     async def _wait_turn(self, claim: Claim) -> None:
-        assert claim.turn is not None  # noqa: S101 - the claim was not granted at once
-        while not await claim.turn.await_(_SWEEP_INTERVAL):
-            self._turns.sweep()  # the event loop of the current holder may have been closed
+        assert claim.wakeup is not None  # noqa: S101 - the claim was not granted at once
+        while not await claim.wakeup.await_(_SWEEP_INTERVAL):
+            self._turns.release_closed_loops()  # the event loop of the current holder may have been closed
 
     async def context_size(self) -> int:
         """Return the size of the context in tokens; it is less than requested if the model was made for less."""

@@ -1,1 +1,1 @@
-"""Who holds which resource, and who waits for it."""
+"""The lock table: which call holds which resource or slot, which calls wait, and deadlock detection."""

@@ -1,4 +1,4 @@
-"""What calls need while they run, and the lines in which they wait for it."""
+"""Claims on resources and slots, and the queues in which they wait."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from toolsemble.runtime.wakeup import Wakeup, running_loop
 
 _SPARE = 64
 _numbers = count()
-Seat: TypeAlias = "list[Claim]"  # a call, and above it the calls inside it that sit on the same seat
+Slot: TypeAlias = "list[Claim]"  # a call, followed by the nested calls that share its slot
 
 
-class Seats:
-    """A counted number of places, such as those of one toolbox or one tool.
+class Slots:
+    """A limited number of slots, such as those of one toolbox or one tool.
 
-    >>> Seats(3).count
+    >>> Slots(3).count
     3
     """
 
@@ -25,62 +25,62 @@ class Seats:
 
     def __init__(self, count: int, *, box: bool = False) -> None:
         self.count = count
-        self.box = box  # whether they are a toolbox's, so that one is enough for a call and all calls inside it
+        self.box = box  # whether they belong to a toolbox: a call and its nested calls then share one slot
 
 
 class Body:
-    """A body for which the claims of its call are kept.
+    """A running body that keeps the claims of its call alive.
 
-    >>> Body().over
+    >>> Body().ended
     False
     """
 
-    __slots__ = ("over",)
+    __slots__ = ("ended",)
 
     def __init__(self) -> None:
-        self.over = False  # whether it has ended
+        self.ended = False
 
 
 class Claim:
-    """What one call needs, all of it or nothing.
+    """The resources and slots that one call needs; it gets all of them or none.
 
-    >>> Claim([Seats(1), "file:a"]).names[0]
+    >>> Claim([Slots(1), "file:a"]).names[0]
     'file:a'
     """
 
-    __slots__ = ("bodies", "left", "loop", "names", "number", "parent", "seats", "turn")
+    __slots__ = ("bodies", "left", "loop", "names", "number", "parent", "slots", "wakeup")
 
     def __init__(self, names: Sequence[Hashable], parent: Claim | None = None) -> None:
-        # Names before places: a call that waits for a name is in nobody's way where places are counted.
-        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Seats)))
+        # Resource names before slots: a call that waits for a name must not block a slot.
+        self.names = tuple(names if len(names) == 1 else sorted(names, key=lambda name: isinstance(name, Slots)))
         self.parent = parent
         self.number = next(_numbers)
-        self.loop = running_loop()  # the one whose task the call is; when it is closed, the call can never go on
-        self.turn: Wakeup | None = None
-        self.left = False  # whether the call has given it back
+        self.loop = running_loop()  # the event loop of the call; once it is closed, the call can never continue
+        self.wakeup: Wakeup | None = None
+        self.left = False  # whether the call has released it
         self.bodies: tuple[Body, ...] = ()
-        # What it sits on, all of it or nothing; whether a claim is served is asked here, and not of a flag beside it.
-        self.seats: dict[Hashable, Seat] = {}
+        # Either all of its slots or none; a claim is granted exactly when this is not empty, without a second flag.
+        self.slots: dict[Hashable, Slot] = {}
 
     @property
-    def over(self) -> bool:
-        """Whether nobody uses it any more: neither the call nor a body that outlives the call."""
-        return self.left and all(body.over for body in self.bodies)
+    def is_over(self) -> bool:
+        """Whether it is no longer in use, neither by the call nor by a body that outlives the call."""
+        return self.left and all(body.ended for body in self.bodies)
 
     def chain(self) -> Iterator[Claim]:
-        """Give the claim and those of the calls around it, inside out."""
+        """Yield the claim and those of the enclosing calls, innermost first."""
         claim: Claim | None = self
         while claim is not None:
             yield claim
             claim = claim.parent
 
-    def inside(self, other: Claim) -> bool:
-        """Whether the call is, or is made inside, the one that holds the other claim."""
+    def is_inside(self, other: Claim) -> bool:
+        """Return whether the call is the one that holds the other claim, or is nested in it."""
         return any(each is other for each in self.chain())
 
 
 class Queue:
-    """Claims that wait for one thing, in the order in which they came.
+    """A queue of claims that wait for the same resource, in order of arrival.
 
     >>> queue, first, second = Queue(), Claim(["a"]), Claim(["a"])
     >>> queue.add(second), queue.add(first)
@@ -93,34 +93,34 @@ class Queue:
 
     def __init__(self) -> None:
         self.members: set[Claim] = set()
-        self._heap: list[tuple[int, int, Claim]] = []  # by number; the identity tells claims of one call apart
+        self._heap: list[tuple[int, int, Claim]] = []  # by number; the id distinguishes claims of the same number
         self._entries: set[Claim] = set()
 
     def add(self, claim: Claim) -> None:
-        """Let a claim wait, in the place that its number gives it."""
+        """Add a claim at the position of its number."""
         self.members.add(claim)
         if claim not in self._entries:
             self._entries.add(claim)
             heappush(self._heap, (claim.number, id(claim), claim))
 
     def remove(self, claim: Claim) -> None:
-        """Let a claim wait no longer."""
+        """Remove a claim."""
         self.members.discard(claim)
-        if len(self._heap) > 2 * len(self.members) + _SPARE:  # most of it are claims that have left
+        if len(self._heap) > 2 * len(self.members) + _SPARE:  # most entries are claims that were removed
             self._entries = set(self.members)
             self._heap = sorted((each.number, id(each), each) for each in self.members)
 
     def first(self) -> Claim:
-        """Give the claim that came first."""
-        while self._heap[0][2] not in self.members:  # it has left, and a heap cannot be searched
+        """Return the claim that arrived first."""
+        while self._heap[0][2] not in self.members:  # removed since: a heap cannot be searched
             self._entries.discard(heappop(self._heap)[2])
         return self._heap[0][2]
 
 
-def count_of(name: Hashable) -> int:
-    """Give how many claims may hold something at the same time: as many as there are seats, and one of anything else.
+def capacity_of(name: Hashable) -> int:
+    """Return how many claims may hold something at the same time: the number of slots, or 1 for a resource.
 
-    >>> count_of(Seats(3)), count_of("file:a")
+    >>> capacity_of(Slots(3)), capacity_of("file:a")
     (3, 1)
     """
-    return name.count if isinstance(name, Seats) else 1
+    return name.count if isinstance(name, Slots) else 1

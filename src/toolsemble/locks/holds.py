@@ -1,4 +1,4 @@
-"""What calls hold while they run, and pass on to the calls inside them."""
+"""The resources and slots that running calls hold, inherited by nested calls through a context variable."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from toolsemble.locks.claims import Body, Claim, Seats
+from toolsemble.locks.claims import Body, Claim, Slots
 from toolsemble.locks.table import Table
 
 TABLE = Table()
-"""The one table of the process: what a name means, it means in every toolbox."""
+"""The lock table of the process: a resource name means the same in every toolbox."""
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=TABLE.forget)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=TABLE.reset)
 
 _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
 
 class Hold(Claim):
-    """What one call holds until it, and every body that it left behind, has ended; a brief one waits for no body.
+    """A claim held until its call, and every body that outlives the call, has ended; a brief one waits for no body.
 
     >>> hold = Hold(["file:a"])
-    >>> TABLE.ask(hold)
+    >>> TABLE.acquire(hold)
     True
     >>> hold.leave()
     """
@@ -37,49 +37,49 @@ class Hold(Claim):
         self._before: Hold | None = None
 
     def enter(self) -> None:
-        """Let the calls inside the call know what it holds; where that is nothing, they look further out."""
+        """Make this the hold that nested calls inherit."""
         self._before = _current.get()
         _current.set(self)
 
     def leave(self) -> None:
-        """Give everything back: now, or when a body that outlives the call has ended; a second time does no harm."""
-        TABLE.give_back(self)
-        # Looked at, and not remembered: an interrupt may have come before this could be taken down. Closed by the
-        # collector, it may stand in another context, where there is nothing to undo.
+        """Release everything, now or when a body that outlives the call has ended; calling it twice is harmless."""
+        TABLE.release(self)
+        # Compared, not remembered: an interrupt may come before a flag is set. A generator closed by the garbage
+        # collector may run in another context, where there is nothing to undo.
         if _current.get() is self:
             _current.set(self._before)
 
     def keep_for(self, body: Future[Any]) -> None:
-        """Hold everything for as long as a body runs, whatever happens to the call."""
+        """Hold everything until a body has ended, even when the call ends first."""
         if not self._brief:
             running = Body()
-            # First of all it is known how it ends: an interrupt may come before the next line.
+            # The callback comes first: an interrupt may come before the next line.
             body.add_done_callback(partial(self._body_ended, running))
             TABLE.keep(self, running)
 
     def _body_ended(self, running: Body, _: Future[Any]) -> None:
-        running.over = True
-        TABLE.settle(self)
+        running.ended = True
+        TABLE.release_if_unused(self)
 
-    def in_box(self) -> bool:
-        """Whether the call, or one around it, has a place of a toolbox."""
-        return any(isinstance(name, Seats) and name.box for each in self.chain() for name in each.seats)
+    def has_box_slot(self) -> bool:
+        """Return whether the call, or an enclosing one, holds a slot of a toolbox."""
+        return any(isinstance(name, Slots) and name.box for each in self.chain() for name in each.slots)
 
 
-def held() -> Hold | None:
-    """Give what the call around this one holds; None outside of a call that holds something.
+def current_hold() -> Hold | None:
+    """Return the hold of the enclosing call; None outside of a call that holds something.
 
-    >>> held() is None
+    >>> current_hold() is None
     True
     """
     hold: Any = _current.get()
-    while hold is not None and not hold.seats:  # a task that outlived the call it was started in
+    while hold is not None and not hold.slots:  # a task that outlived the call in which it was started
         hold = hold.parent
-    return hold  # type: ignore[no-any-return]  # the parent of a hold is one
+    return hold  # type: ignore[no-any-return]  # the parent of a Hold is a Hold
 
 
-def kept_for(body: Future[Any]) -> None:
-    """Keep what the call here and those around it hold until a body has ended, whatever happens to them."""
-    hold: Any = held()
+def keep_until_done(body: Future[Any]) -> None:
+    """Keep what this call and the enclosing ones hold until a body has ended, even when the calls end first."""
+    hold: Any = current_hold()
     for each in () if hold is None else hold.chain():
         each.keep_for(body)

@@ -1,4 +1,4 @@
-"""Who holds what while it runs, and who waits for it: counted places, and names that one call at a time may touch."""
+"""A lock table for calls: counted slots and exclusive resources, first come, first served, with deadlock detection."""
 
 from __future__ import annotations
 
@@ -7,260 +7,264 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from toolsemble.locks.claims import Body, Claim, Queue, Seat, Seats, count_of
+from toolsemble.locks.claims import Body, Claim, Queue, Slot, Slots, capacity_of
 from toolsemble.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import asyncio
 
 
-class EndlessWaitError(Exception):
-    """A call would wait for something that is only given back when the call itself has ended."""
+class DeadlockError(Exception):
+    """A call would wait for something that is released only after the call itself has ended."""
 
 
 class Table:
-    """Who holds what, and who waits for it; for threads and tasks of any event loop.
+    """The claims that are granted and those that wait, for threads and for tasks of any event loop.
 
-    Claims are served first come first served; one whose names are taken lets others have the places that are counted.
-    Those of calls inside other calls go first: somebody may wait for what the calls around them hold. A seat is lent to
-    the calls inside, one at a time; a wait that could never end is refused.
+    Claims are granted first come, first served; one that waits for a resource does not block slots. Claims of nested
+    calls go first, because others may wait for what the enclosing calls hold. A slot is shared with nested calls, one
+    at a time. A wait that would be a deadlock is refused.
 
-    An interrupt may cut a change off anywhere. What holds is told by the claims: which are in the table, which have
-    seats, and which were left; each of that changes in one step. The rest is made anew by whoever comes next.
+    An interrupt may cut off a change anywhere. The claims themselves are the truth: which are in the table, which have
+    slots, and which were released; each of these changes in one step. The rest is rebuilt by the next caller.
 
-    >>> table, claim = Table(), Claim(["file:a", Seats(1)])
-    >>> table.ask(claim)
+    >>> table, claim = Table(), Claim(["file:a", Slots(1)])
+    >>> table.acquire(claim)
     True
     """
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset_all()
 
-    def _begin(self) -> None:
-        # Reentrant: the collector may close a dropped call anywhere, also in here, and that gives its claim back.
+    def _reset_all(self) -> None:
+        # Reentrant: the garbage collector may close a dropped call anywhere, even in here, and that releases its claim.
         self._lock = threading.RLock()
-        # Taken while a change is made. It is let go by the interpreter, so that no interrupt can leave it taken.
+        # Locked during a change. The interpreter unlocks it, so that no interrupt can leave it locked.
         self._changing = threading.Lock()
-        self._whole = True  # whether the last change was made to its end
+        self._consistent = True  # whether the last change was completed
         self._claims: dict[Claim, None] = {}
-        self._returned: deque[Claim] = deque()
-        # What follows from the claims, for a quick look.
-        self._held: dict[Hashable, list[Seat]] = {}
+        self._released: deque[Claim] = deque()
+        # Derived from the claims, for fast lookup.
+        self._held: dict[Hashable, list[Slot]] = {}
         self._queues: dict[Hashable, Queue] = {}
-        self._inner: dict[Claim, None] = {}
+        self._nested: dict[Claim, None] = {}
         self._loops: dict[asyncio.AbstractEventLoop, dict[Claim, None]] = {}
 
-    def ask(self, claim: Claim) -> bool:
-        """Seat a claim, or let it wait for its turn; tell whether it is seated. Refuse one that would wait for ever.
+    def acquire(self, claim: Claim) -> bool:
+        """Grant a claim, or let it wait; return whether it is granted. Raise :class:`DeadlockError` for a deadlock.
 
-        Whoever asks gives the claim back in a ``finally``, whatever is raised here.
+        The caller must release the claim in a ``finally``, whatever is raised here.
         """
         with self._lock:
             if self._changing.locked():
-                raise EndlessWaitError  # a finalizer makes a call in the middle of a change, which waits for it
+                raise DeadlockError  # a finalizer makes a call in the middle of a change, which would wait for it
             with self._changing:
-                self._begin_change()
-                hopeless = self._enter(claim)
-                self._whole = True
-            if self._returned:
-                self._settle()
-        if hopeless:
-            raise EndlessWaitError
-        return bool(claim.seats)
+                self._start_change()
+                deadlocked = self._add(claim)
+                self._consistent = True
+            if self._released:
+                self._process_released()
+        if deadlocked:
+            raise DeadlockError
+        return bool(claim.slots)
 
-    def give_back(self, claim: Claim) -> None:
-        """Free what a claim holds or waits for, as soon as no body uses it; a second time does no harm."""
+    def release(self, claim: Claim) -> None:
+        """Release what a claim holds or waits for as soon as no body uses it; calling it twice is harmless."""
         claim.left = True
-        self.settle(claim)
+        self.release_if_unused(claim)
 
-    def settle(self, claim: Claim) -> None:
-        """Free what a claim holds if nobody uses it any more."""
+    def release_if_unused(self, claim: Claim) -> None:
+        """Release what a claim holds if neither its call nor a body uses it any more."""
         with self._lock:
-            self._returned.append(claim)
-            self._settle()
+            self._released.append(claim)
+            self._process_released()
 
     def keep(self, claim: Claim, body: Body) -> None:
-        """Keep what a claim holds until a body has ended, too."""
+        """Keep what a claim holds until a body has ended, as well."""
         with self._lock:
-            claim.bodies = (*(each for each in claim.bodies if not each.over), body)
+            claim.bodies = (*(each for each in claim.bodies if not each.ended), body)
 
-    def sweep(self) -> None:
-        """Free what calls hold or wait for whose event loop is closed: they can never go on."""
+    def release_closed_loops(self) -> None:
+        """Release the claims of calls whose event loop is closed: they can never continue."""
         with self._lock:
             if not self._changing.locked():
                 with self._changing:
-                    self._begin_change()
-                    self._serve(self._drop_closed())
-                    self._whole = True
-                self._settle()
+                    self._start_change()
+                    self._grant_waiting(self._remove_closed())
+                    self._consistent = True
+                self._process_released()
 
     def has_other_loops(self, claim: Claim) -> bool:
-        """Whether a claim may wait for a call of another event loop, which can be closed without a word."""
+        """Return whether a claim may wait for a call of another event loop, which can be closed without notice."""
         with self._lock:
             return any(loop is not claim.loop for loop in self._loops)
 
-    def forget(self) -> None:
-        """Let everything go: in a fork, the others do not exist who would give something back, or free the lock."""
+    def reset(self) -> None:
+        """Drop everything: in a forked child, the threads that would release a claim or the lock do not exist."""
         for claim in self._claims:
-            claim.seats = {}
-        self._begin()
+            claim.slots = {}
+        self._reset_all()
 
     @property
     def waiting(self) -> int:
-        """How many claims wait."""
+        """The number of waiting claims."""
         with self._lock:
-            return sum(not claim.seats for claim in self._claims)
+            return sum(not claim.slots for claim in self._claims)
 
-    def _begin_change(self) -> None:
-        if not self._whole:
+    def _start_change(self) -> None:
+        if not self._consistent:
             self._repair()
-        self._whole = False
+        self._consistent = False
 
-    def _settle(self) -> None:
-        """Do what was given back; not in the middle of something else, which comes to it when it is done."""
-        while self._returned and not self._changing.locked():
+    def _process_released(self) -> None:
+        """Process released claims, unless a change is in progress: that does it when it is complete."""
+        while self._released and not self._changing.locked():
             with self._changing:
-                while self._returned:
-                    self._begin_change()
-                    self._free(self._returned[0])
-                    self._whole = True
-                    self._returned.popleft()  # not before: an interrupt must not lose it
+                while self._released:
+                    self._start_change()
+                    self._release(self._released[0])
+                    self._consistent = True
+                    self._released.popleft()  # not before: an interrupt must not lose it
 
-    def _enter(self, claim: Claim) -> bool:
-        """Take a claim in: seat it or let it wait. Return whether it would wait for ever, and is not taken in."""
+    def _add(self, claim: Claim) -> bool:
+        """Add a claim: grant it or let it wait. Return True for a deadlock; the claim is then not added."""
         self._claims[claim] = None
         if claim.loop is not None:
             self._loops.setdefault(claim.loop, {})[claim] = None
-        blocked = self._blocked(claim)
-        if blocked is not None and (freed := self._drop_closed()):
-            self._serve(freed)
-            blocked = self._blocked(claim)
+        blocked = self._find_blocking(claim)
+        if blocked is not None and (freed := self._remove_closed()):
+            self._grant_waiting(freed)
+            blocked = self._find_blocking(claim)
         if blocked is None:
-            self._seat(claim)
+            self._grant(claim)
             return False
-        claim.turn = Wakeup()
+        claim.wakeup = Wakeup()
         if claim.parent is None:
-            self._queue(claim, blocked)
+            self._enqueue(claim, blocked)
             return False
-        self._inner[claim] = None
-        if hopeless := self._hopeless(claim):
+        self._nested[claim] = None
+        if deadlocked := self._is_deadlocked(claim):
             self._remove(claim)
-        return hopeless
+        return deadlocked
 
-    def _drop_closed(self) -> list[Hashable]:
-        """Take out the calls of closed event loops, which can never go on; return what they held or waited for."""
+    def _remove_closed(self) -> list[Hashable]:
+        """Remove the calls of closed event loops, which can never continue; return what they held or waited for."""
         freed: list[Hashable] = []
         for claim in [claim for loop, claims in self._loops.items() if loop.is_closed() for claim in claims]:
             claim.left = True
-            if claim.over:  # else a thread works on for it
+            if claim.is_over:  # else a thread is still running for it
                 self._remove(claim)
                 freed += claim.names
         return freed
 
-    def _queue(self, claim: Claim, blocked: Hashable) -> None:
-        """Let a claim wait for all its names at once, and for the places one after the other."""
+    def _enqueue(self, claim: Claim, blocked: Hashable) -> None:
+        """Let a claim wait for all its resources at once, and for its slots one after the other."""
         for name in claim.names:
-            if name is blocked or not isinstance(name, Seats):
+            if name is blocked or not isinstance(name, Slots):
                 self._queues.setdefault(name, Queue()).add(claim)
 
-    def _free(self, claim: Claim) -> None:
-        if claim in self._claims and claim.over:
+    def _release(self, claim: Claim) -> None:
+        if claim in self._claims and claim.is_over:
             self._remove(claim)
-            if self._queues or self._inner:
-                self._serve([*claim.names, *self._drop_closed()])  # nobody is served who can never go on
+            if self._queues or self._nested:
+                self._grant_waiting(
+                    [*claim.names, *self._remove_closed()]
+                )  # not granted to a call that can never continue
 
     def _remove(self, claim: Claim) -> None:
-        for name, seat in claim.seats.items():
-            seat.remove(claim)
-            if not seat:
-                seats = self._held[name]
-                seats.remove(seat)
-                if not seats:
+        for name, slot in claim.slots.items():
+            slot.remove(claim)
+            if not slot:
+                slots = self._held[name]
+                slots.remove(slot)
+                if not slots:
                     del self._held[name]
-        if claim.turn is not None:
+        if claim.wakeup is not None:
             self._leave_queues(claim)
         if claim.loop is not None:
             claims = self._loops[claim.loop]
             del claims[claim]
             if not claims:
                 del self._loops[claim.loop]
-        claim.seats = {}
+        claim.slots = {}
         del self._claims[claim]
 
     def _repair(self) -> None:
-        """Make anew what follows from the claims, and serve whom nobody has served."""
-        self._held, self._queues, self._inner, self._loops = {}, {}, {}, {}
-        for claim in [claim for claim in self._claims if claim.over]:
-            claim.seats = {}
+        """Rebuild what is derived from the claims, and grant those that were missed."""
+        self._held, self._queues, self._nested, self._loops = {}, {}, {}, {}
+        for claim in [claim for claim in self._claims if claim.is_over]:
+            claim.slots = {}
             del self._claims[claim]
-        for claim in sorted(self._claims, key=lambda claim: claim.number):  # who sits above another came later
+        for claim in sorted(
+            self._claims, key=lambda claim: claim.number
+        ):  # a claim that shares a slot came later than its holder
             if claim.loop is not None:
                 self._loops.setdefault(claim.loop, {})[claim] = None
-            for name, seat in claim.seats.items():
-                self._reseat(claim, name, seat)
-            if claim.seats and claim.turn is not None:
-                claim.turn.ring()
-        self._requeue([claim for claim in self._claims if not claim.seats])
+            for name, slot in claim.slots.items():
+                self._restore_slot(claim, name, slot)
+            if claim.slots and claim.wakeup is not None:
+                claim.wakeup.ring()
+        self._requeue([claim for claim in self._claims if not claim.slots])
 
-    def _reseat(self, claim: Claim, name: Hashable, seat: Seat) -> None:
-        seats = self._held.setdefault(name, [])
-        if not any(each is seat for each in seats):
-            seats.append(seat)
-            seat.clear()
-        seat.append(claim)
+    def _restore_slot(self, claim: Claim, name: Hashable, slot: Slot) -> None:
+        slots = self._held.setdefault(name, [])
+        if not any(each is slot for each in slots):
+            slots.append(slot)
+            slot.clear()
+        slot.append(claim)
 
     def _requeue(self, waiting: list[Claim]) -> None:
         for claim in sorted(waiting, key=lambda claim: (claim.parent is None, claim.number)):
-            claim.turn = claim.turn or Wakeup()
-            blocked = self._blocked(claim)
+            claim.wakeup = claim.wakeup or Wakeup()
+            blocked = self._find_blocking(claim)
             if blocked is None:
-                self._seat(claim)
+                self._grant(claim)
             elif claim.parent is None:
-                self._queue(claim, blocked)
+                self._enqueue(claim, blocked)
             else:
-                self._inner[claim] = None
+                self._nested[claim] = None
 
-    def _serve(self, names: Iterable[Hashable]) -> None:
-        for claim in list(self._inner):
-            if self._blocked(claim) is None:
-                self._seat(claim)
-        due = deque(names)  # names come before places, so that whoever gets one stands in line for the other
+    def _grant_waiting(self, names: Iterable[Hashable]) -> None:
+        for claim in list(self._nested):
+            if self._find_blocking(claim) is None:
+                self._grant(claim)
+        due = deque(names)  # resources come before slots: a claim that gets one queues for the other
         while due:
             name = due.popleft()
             if name not in self._queues:
                 continue
             first = self._queues[name].first()
-            blocked = self._blocked(first)
+            blocked = self._find_blocking(first)
             if blocked is None:
-                self._seat(first)
-                due += first.names  # others are first now
+                self._grant(first)
+                due += first.names  # another claim is first now
             elif blocked is not name:
-                if isinstance(name, Seats):  # where it is not what it waits for, it is in the way
+                if isinstance(name, Slots):  # it waits for something else and must not block this queue
                     self._leave_queue(first, name)
                     due.append(name)
-                self._queue(first, blocked)
+                self._enqueue(first, blocked)
 
-    def _seat(self, claim: Claim) -> None:
-        if claim.turn is not None:
+    def _grant(self, claim: Claim) -> None:
+        if claim.wakeup is not None:
             self._leave_queues(claim)
-        claim.seats = {name: self._seat_for(claim, name) for name in claim.names}  # from here on it is served
-        for name, seat in claim.seats.items():
-            if not seat:
-                self._held.setdefault(name, []).append(seat)
-            seat.append(claim)
-        if claim.turn is not None:
-            claim.turn.ring()
+        claim.slots = {name: self._find_slot(claim, name) for name in claim.names}  # granted from here on
+        for name, slot in claim.slots.items():
+            if not slot:
+                self._held.setdefault(name, []).append(slot)
+            slot.append(claim)
+        if claim.wakeup is not None:
+            claim.wakeup.ring()
 
-    def _seat_for(self, claim: Claim, name: Hashable) -> Seat:
-        """Return the seat of a call around this one, or an empty one."""
+    def _find_slot(self, claim: Claim, name: Hashable) -> Slot:
+        """Return the slot of an enclosing call, or an empty one."""
         if claim.parent is not None:
-            for seat in self._held.get(name, ()):
-                if claim.inside(seat[-1]):
-                    return seat
+            for slot in self._held.get(name, ()):
+                if claim.is_inside(slot[-1]):
+                    return slot
         return []
 
     def _leave_queues(self, claim: Claim) -> None:
-        self._inner.pop(claim, None)
+        self._nested.pop(claim, None)
         for name in claim.names:
             self._leave_queue(claim, name)
 
@@ -271,38 +275,38 @@ class Table:
             if not queue.members:
                 del self._queues[name]
 
-    def _blocked(self, claim: Claim) -> Hashable | None:
-        """Return the first name or place that a claim has to wait for; None when there is none."""
+    def _find_blocking(self, claim: Claim) -> Hashable | None:
+        """Return the first resource or slots that a claim has to wait for; None when there is none."""
         for name in claim.names:
-            if not self._free_for(claim, name):
+            if not self._is_free(claim, name):
                 return name
         return None
 
-    def _free_for(self, claim: Claim, name: Hashable) -> bool:
-        seats = self._held.get(name, ())
-        if not seats and not self._queues:
-            return True  # as most are
+    def _is_free(self, claim: Claim, name: Hashable) -> bool:
+        slots = self._held.get(name, ())
+        if not slots and not self._queues:
+            return True  # the common case
         if claim.parent is not None:
-            return len(seats) < count_of(name) or any(claim.inside(seat[-1]) for seat in seats)
-        if len(seats) >= count_of(name):
+            return len(slots) < capacity_of(name) or any(claim.is_inside(slot[-1]) for slot in slots)
+        if len(slots) >= capacity_of(name):
             return False
         return name not in self._queues or self._queues[name].first().number >= claim.number
 
-    def _hopeless(self, claim: Claim) -> bool:
-        """Whether a claim would wait for ever: whatever it waits for waits, over some corners, for the claim."""
-        stuck = set(self._inner)
-        while loose := {each for each in stuck if self._has_hope(each, stuck)}:
+    def _is_deadlocked(self, claim: Claim) -> bool:
+        """Return whether a claim waits, directly or through other claims, for itself."""
+        stuck = set(self._nested)
+        while loose := {each for each in stuck if self._can_proceed(each, stuck)}:
             stuck -= loose
         return claim in stuck
 
-    def _has_hope(self, claim: Claim, stuck: set[Claim]) -> bool:
+    def _can_proceed(self, claim: Claim, stuck: set[Claim]) -> bool:
         def ends(holder: Claim) -> bool:
-            return not any(each.inside(holder) for each in stuck)
+            return not any(each.is_inside(holder) for each in stuck)
 
         def opens(name: Hashable) -> bool:
-            seats = self._held.get(name, ())
-            return len(seats) < count_of(name) or any(
-                all(claim.inside(holder) or ends(holder) for holder in seat) for seat in seats
+            slots = self._held.get(name, ())
+            return len(slots) < capacity_of(name) or any(
+                all(claim.is_inside(holder) or ends(holder) for holder in slot) for slot in slots
             )
 
         return all(map(opens, claim.names))

@@ -1,1 +1,1 @@
-"""Secrets of a call, hidden wherever people, models and logs would see them."""
+"""Masking: the secrets of a call are hidden in everything that people, models and logs see."""

@@ -1,40 +1,40 @@
-"""What a tool itself writes to its log, without the secrets of its call."""
+"""A logging filter that masks the secrets of a call in what its tool logs."""
 
 from __future__ import annotations
 
 import logging
 
-from toolsemble.masking.secrets import masked, masked_error, secrets
+from toolsemble.masking.secrets import mask_error, mask_text, secrets
 
 
 class Redaction(logging.Filter):
-    """Hides in lines of a log what is known to be secret where they are written; lets every line pass.
+    """A filter that masks the known secrets of the current context in log records; it drops no record.
 
-    >>> from toolsemble.masking.secrets import know, unveil, veil
+    >>> from toolsemble.masking.secrets import add_secrets, start_masking, stop_masking
     >>> record = logging.makeLogRecord({"msg": "signed in with %s", "args": ("hunter2",)})
-    >>> token = veil()
-    >>> know(["hunter2"])
+    >>> token = start_masking()
+    >>> add_secrets(["hunter2"])
     >>> Redaction().filter(record), record.getMessage()
     (True, 'signed in with **********')
-    >>> unveil(token)
+    >>> stop_masking(token)
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the line, its traceback and its stack, where one of them has a secret."""
+        """Mask the message, the traceback and the stack of a record, if a secret is known; always return True."""
         if secrets():
-            record.msg, record.args = masked(_written(record)), ()
-            if record.exc_info and (error := masked_error(record.exc_info[1])) is not None:
+            record.msg, record.args = mask_text(_format_message(record)), ()
+            if record.exc_info and (error := mask_error(record.exc_info[1])) is not None:
                 record.exc_info = type(error), error, error.__traceback__
-            record.stack_info = record.stack_info and masked(record.stack_info)
+            record.stack_info = record.stack_info and mask_text(record.stack_info)
         return True
 
 
 REDACTION = Redaction()
-"""The one for the loggers of all tools."""
+"""The filter of the loggers of all tools."""
 
 
-def _written(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - a line that is written wrongly fails no call, and is shown without its secrets
+    except Exception:  # noqa: BLE001 - wrong format arguments must not fail a call
         return f"{record.msg} {record.args!r}"

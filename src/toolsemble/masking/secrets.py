@@ -1,4 +1,4 @@
-"""What is known to be secret while a call is executed, and how texts and values are shown without it."""
+"""The secrets known while a call runs, and functions that mask them in texts, values, results and exceptions."""
 
 from __future__ import annotations
 
@@ -20,209 +20,211 @@ from toolsemble.schema.display import HIDDEN, DisplayError, to_display
 from toolsemble.schema.secret import parameters, property_names
 from toolsemble.shape import described
 
-_SHORT = 4  # a text of fewer characters is hidden only where it stands alone
+_SHORT = 4  # a shorter secret is masked only where it is a whole word
 
 Names: TypeAlias = Callable[[], Collection[str]]
-"""Gives the names of fields, which are keys and no secrets; asked only where there are keys."""
+"""Returns the names of fields, which are keys and not secrets; called only where there are keys."""
 
-Veil: TypeAlias = Token[list[str] | None]
+MaskingToken: TypeAlias = Token[list[str] | None]
 
-# Grows while the call is read, and has the longest first; calls inside the call see it, in whatever thread they run.
+# Grows while the arguments are read, longest secret first; nested calls see it in whatever thread they run.
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
 
 
 secrets: Callable[[], list[str] | None] = _known.get
-"""Gives what is known to be secret here; nothing for most calls."""
+"""Return the secrets known in this context; None for most calls."""
 
 
-reveal: Callable[[list[str] | None], object] = _known.set
-"""Has only that known to be secret here which is given: that of before, for a call that has ended."""
+restore_secrets: Callable[[list[str] | None], object] = _known.set
+"""Replace the secrets known in this context: when a call ends, by those from before it."""
 
 
-class Secretive(Protocol):
-    """The definition of a tool that takes secrets."""
+class TakesSecrets(Protocol):
+    """The part of a tool definition that masking needs."""
 
     @property
     def present(self) -> Callable[..., Any]:
-        """From the body's input to what people are shown."""
+        """Turn the input of the body into what people are shown."""
         ...
 
     @property
     def arguments(self) -> Arguments | None:
-        """How named parameters are checked."""
+        """The parameters and their schema; None for a tool without named parameters."""
         ...
 
 
-def veil() -> Veil:
-    """Begin to take down what is secret, beside what is known already, until :func:`unveil`.
+def start_masking() -> MaskingToken:
+    """Start to collect secrets, in addition to those already known, until :func:`stop_masking`.
 
-    >>> token = veil()
-    >>> know(["hunter2"])
-    >>> masked("no user has the password hunter2")
+    >>> token = start_masking()
+    >>> add_secrets(["hunter2"])
+    >>> mask_text("no user has the password hunter2")
     'no user has the password **********'
-    >>> unveil(token)
+    >>> stop_masking(token)
     """
     return _known.set(list(_known.get() or ()))
 
 
-def unveil(token: Veil) -> None:
-    """Forget what was taken down."""
-    try:  # noqa: SIM105 - as where contexts are left: suppress() costs more than the rest
+def stop_masking(token: MaskingToken) -> None:
+    """Forget the secrets collected since :func:`start_masking`."""
+    try:  # noqa: SIM105 - suppress() costs more than the reset
         _known.reset(token)
     except ValueError:
-        pass  # closed by the collector, it may stand in another context, where there is nothing to undo
+        pass  # a generator closed by the garbage collector may run in another context, with nothing to undo
 
 
-def know(texts: Iterable[str]) -> None:
-    """Take down texts that must not be shown; without a veil nobody needs to know."""
+def add_secrets(texts: Iterable[str]) -> None:
+    """Add texts that must be masked; do nothing outside of :func:`start_masking`."""
     known = _known.get()
     if known is not None:
         forms = {form for text in texts if text for form in _forms(text)}
-        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be a part of another
+        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be part of another
 
 
-def known() -> tuple[str, ...]:
-    """Give the texts that must not be shown here.
+def known_secrets() -> tuple[str, ...]:
+    """Return the texts that are masked in this context.
 
-    >>> known()
+    >>> known_secrets()
     ()
     """
     return tuple(_known.get() or ())
 
 
-def masked(text: str) -> str:
-    """Give a text in which everything that is known to be secret is hidden."""
+def mask_text(text: str) -> str:
+    """Return a text with all known secrets masked."""
     for form in _known.get() or ():
-        # Not by a regular expression: those are kept for later, with the secret in them.
+        # Not a regular expression: re caches patterns, and the secret with them.
         if form in text:
-            text = text.replace(form, HIDDEN) if len(form) >= _SHORT else _without_word(text, form)
+            text = text.replace(form, HIDDEN) if len(form) >= _SHORT else _mask_word(text, form)
     return text
 
 
-def masked_value(value: Any) -> Any:
-    """Return a JSON value in which everything that is known to be secret is hidden, keys among it.
+def mask_value(value: Any) -> Any:
+    """Return a JSON value with all known secrets masked, also in keys.
 
-    Keys that would be the same when they are masked are numbered, so that every entry is shown.
+    Keys that are equal once they are masked are numbered, so that no entry is lost.
 
-    >>> masked_value({"user": "ada", "keys": ["k1"]})
+    >>> mask_value({"user": "ada", "keys": ["k1"]})
     {'user': 'ada', 'keys': ['k1']}
     """
     if not _known.get():
         return value
     if isinstance(value, str):
-        return masked(value)
+        return mask_text(value)
     if isinstance(value, Mapping):
-        return {key: masked_value(each) for key, each in zip(_masked_keys(value), value.values(), strict=True)}
+        return {key: mask_value(each) for key, each in zip(_mask_keys(value), value.values(), strict=True)}
     if isinstance(value, (list, tuple)):
-        return [masked_value(each) for each in value]
-    if isinstance(value, (int, float)) and masked(str(value)) == HIDDEN:
+        return [mask_value(each) for each in value]
+    if isinstance(value, (int, float)) and mask_text(str(value)) == HIDDEN:
         return HIDDEN
     return value
 
 
-def masked_result(result: ToolResult) -> ToolResult:
-    """Give a result that can be shown; the same one where nothing is to be hidden.
+def mask_result(result: ToolResult) -> ToolResult:
+    """Return a result with all known secrets masked; the same object when there are none.
 
-    >>> masked_result(ToolResult.success("sunny"))
+    >>> mask_result(ToolResult.success("sunny"))
     ToolResult.success('sunny')
     """
     if not _known.get():
         return result
     return replace(
         result,
-        output=masked(result.output),
-        error_message=result.error_message and masked(result.error_message),
-        structured_output=masked_object(result.structured_output),
-        contents=tuple(map(_masked_content, result.contents)),
+        output=mask_text(result.output),
+        error_message=result.error_message and mask_text(result.error_message),
+        structured_output=mask_object(result.structured_output),
+        contents=tuple(map(_mask_content, result.contents)),
         attributes=MappingProxyType(
-            dict(zip(_masked_keys(result.attributes), map(masked_object, result.attributes.values()), strict=True))
+            dict(zip(_mask_keys(result.attributes), map(mask_object, result.attributes.values()), strict=True))
         ),
     )
 
 
-def masked_object(value: Any) -> Any:
-    """Return an object as it is, or as JSON with its secrets hidden when its JSON form or its repr has some.
+def mask_object(value: Any) -> Any:
+    """Return an object unchanged, or its JSON form with secrets masked if that or its repr contains any.
 
-    >>> masked_object({"at": (1, 2)})
+    >>> mask_object({"at": (1, 2)})
     {'at': (1, 2)}
     """
     if not _known.get():
         return value
     try:
         shown = to_display(value)
-        hidden = masked_value(shown)
+        hidden = mask_value(shown)
         quoted = repr(value)
-    except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be looked into is not shown at all
+    except Exception:  # noqa: BLE001 - an object that cannot be inspected is not shown at all
         return HIDDEN
-    # A sink may print the object itself, and its repr can tell more than its JSON form.
-    return value if hidden == shown and masked(quoted) == quoted else hidden
+    # A sink may print the object itself, and its repr can contain more than its JSON form.
+    return value if hidden == shown and mask_text(quoted) == quoted else hidden
 
 
-def masked_error(error: BaseException | None) -> BaseException | None:
-    """Give an exception that can be logged with its traceback; the same one where nothing is to be hidden.
+def mask_error(error: BaseException | None) -> BaseException | None:
+    """Return an exception to be logged with its traceback; the same object if it contains no secret.
 
-    >>> masked_error(None) is None
+    >>> mask_error(None) is None
     True
     """
-    if error is None or not _known.get() or not _tells(error):
+    if error is None or not _known.get() or not _contains_secret(error):
         return error
     kind = type(error)
-    double: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(masked(described(error)))
-    double.with_traceback(error.__traceback__)
-    return double.with_traceback(None) if _tells(double) else double  # the code itself may spell it out
+    masked: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(
+        mask_text(described(error))
+    )
+    masked.with_traceback(error.__traceback__)
+    return masked.with_traceback(None) if _contains_secret(masked) else masked  # the source lines may contain it
 
 
-def read_secretly(
-    definition: Secretive, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
+def read_with_secrets(
+    definition: TakesSecrets, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
 ) -> Decoded:
-    """Give what a tool that takes secrets gets; take down what of it is secret, also when it does not fit."""
+    """Return the decoded input of a tool that takes secrets; add its secrets, even when decoding fails."""
     try:
         value, repairs = read(given, steps)
     except Exception:
-        know(_texts_sent(definition, given))
+        add_secrets(_find_sent_texts(definition, given))
         raise
     try:
         shown, exact = definition.present(value), definition.present(value, reveal=True)
-        know(differing(shown, exact, _names(definition)))
-    except DisplayError:  # nobody is shown it, but its secrets may be in what the body tells
-        know(_texts_sent(definition, given))
-    return value, _masked_repairs(definition, repairs)
+        add_secrets(find_hidden_texts(shown, exact, _field_names(definition)))
+    except DisplayError:  # it is shown to nobody, but the body may return its secrets
+        add_secrets(_find_sent_texts(definition, given))
+    return value, _mask_repairs(definition, repairs)
 
 
-def know_sent(definition: Secretive, sent: Any) -> None:
-    """Take down what may be secret in arguments that somebody wrote for a tool that takes secrets."""
-    know(_texts_sent(definition, sent))
+def add_sent_secrets(definition: TakesSecrets, sent: Any) -> None:
+    """Add what may be secret in undecoded arguments of a tool that takes secrets."""
+    add_secrets(_find_sent_texts(definition, sent))
 
 
-def differing(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
-    """Give the texts that are in a value and not in what is shown of it, but for keys that are names of fields.
+def find_hidden_texts(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
+    """Yield the texts of a value that are missing in its shown form, except keys that are names of fields.
 
-    >>> list(differing({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
+    >>> list(find_hidden_texts({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
     ['k1']
     """
     if isinstance(shown, dict) and isinstance(exact, dict):
-        yield from _differing_entries(shown, exact, names)
+        yield from _find_hidden_entries(shown, exact, names)
     elif isinstance(shown, list) and isinstance(exact, list) and len(shown) == len(exact):
         for one, other in zip(shown, exact, strict=True):
-            yield from differing(one, other, names)
+            yield from find_hidden_texts(one, other, names)
     elif shown != exact:
-        yield from _texts(exact, names)
+        yield from _iter_texts(exact, names)
 
 
-def _differing_entries(shown: dict[str, Any], exact: dict[str, Any], names: Names) -> Iterator[str]:
-    """Return the texts that are in some entries, keys among them, and not in those that are shown, in their order."""
+def _find_hidden_entries(shown: dict[str, Any], exact: dict[str, Any], names: Names) -> Iterator[str]:
+    """Yield the texts of entries, keys included, that are missing in the shown entries, in order."""
     if len(shown) != len(exact):
-        yield from _texts(exact, names)
+        yield from _iter_texts(exact, names)
         return
     for (key, each), (name, its) in zip(shown.items(), exact.items(), strict=True):
         if key != name:
-            yield from _texts(name)
-        yield from differing(each, its, names)
+            yield from _iter_texts(name)
+        yield from find_hidden_texts(each, its, names)
 
 
-def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
-    """Return the keys of a mapping with secrets hidden; a number tells those apart that would be the same."""
-    keys = {key: _masked_key(key) for key in values}
+def _mask_keys(values: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys of a mapping with secrets masked; keys that become equal are numbered."""
+    keys = {key: _mask_key(key) for key in values}
     taken = {key for key, shown in keys.items() if key == shown}
     numbers: dict[str, Iterator[int]] = {}
     for key, shown in keys.items():
@@ -235,63 +237,65 @@ def _masked_keys(values: Mapping[Any, Any]) -> list[Any]:
     return list(keys.values())
 
 
-def _masked_key(key: Any) -> Any:
+def _mask_key(key: Any) -> Any:
     if isinstance(key, str):
-        return masked(key)
+        return mask_text(key)
     written = str(key)
-    hidden = masked(written)
-    partly = isinstance(key, (int, float)) and hidden != HIDDEN  # a number that only has the digits of a secret in it
+    hidden = mask_text(written)
+    partly = isinstance(key, (int, float)) and hidden != HIDDEN  # a number that merely contains the digits of a secret
     return key if hidden == written or partly else hidden
 
 
-def _masked_content(content: Content) -> Content:
-    """Return a content without secrets; bytes that hold one are not shown at all."""
+def _mask_content(content: Content) -> Content:
+    """Return a content with secrets masked; bytes that contain one are replaced as a whole."""
     if isinstance(content, TextContent):
-        return TextContent(masked(content.text))
-    telling = any(len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known())
-    shown = replace(content, data=HIDDEN.encode()) if telling else content
-    return replace(shown, name=masked(shown.name)) if isinstance(shown, FileContent) else shown
+        return TextContent(mask_text(content.text))
+    contains_secret = any(
+        len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known_secrets()
+    )
+    shown = replace(content, data=HIDDEN.encode()) if contains_secret else content
+    return replace(shown, name=mask_text(shown.name)) if isinstance(shown, FileContent) else shown
 
 
-def _texts_sent(definition: Secretive, sent: Any) -> Iterator[str]:
-    """Give every text under a name that is not known to be harmless: a model may have misspelled it."""
+def _find_sent_texts(definition: TakesSecrets, sent: Any) -> Iterator[str]:
+    """Yield every text that is not under the name of a parameter without secrets: a model may misspell names."""
     if isinstance(sent, str):
         try:
             sent = json.loads(sent)
         except (ValueError, RecursionError):
-            yield sent  # nobody knows what is what in it
+            yield sent  # not JSON: all of it may be secret
             return
     values = sent if isinstance(sent, dict) else {"": to_display(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()
-    names = _names(definition)
+    names = _field_names(definition)
     for key, each in values.items():
         if key not in harmless:
-            yield from _texts(each, names)
+            yield from _iter_texts(each, names)
 
 
-def _names(definition: Secretive) -> Names:
+def _field_names(definition: TakesSecrets) -> Names:
     arguments = definition.arguments
     return frozenset if arguments is None else cache(lambda: property_names(arguments.schema))
 
 
-def _masked_repairs(definition: Secretive, repairs: Sequence[Repair]) -> Sequence[Repair]:
+def _mask_repairs(definition: TakesSecrets, repairs: Sequence[Repair]) -> Sequence[Repair]:
     for repair in repairs:
         if repair["step"] == "keys":
-            continue  # the names of parameters, and nothing that was sent under them
+            continue  # only names of parameters, no values
         top = re.split(r"[.\[]", str(repair["path"]))[0]
         for each in (repair["from"], repair["to"]):
-            know_sent(definition, each if top == "$" else {top: each})
-    return [masked_value(repair) for repair in repairs]
+            add_sent_secrets(definition, each if top == "$" else {top: each})
+    return [mask_value(repair) for repair in repairs]
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Return every text in a JSON value, the keys of objects among them.
+def find_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON value, including the keys of objects.
 
-    >>> list(texts_in({"user": ["ada", 17]}))
+    >>> list(find_texts({"user": ["ada", 17]}))
     ['user', '17', 'ada']
     """
-    left = [value]  # not by recursion: a model decides how deep it is
+    left = [value]  # not recursive: a model controls the depth
     while left:
         each = left.pop()
         if isinstance(each, dict):
@@ -300,27 +304,27 @@ def texts_in(value: Any) -> Iterator[str]:
         elif isinstance(each, list):
             left += each
         else:
-            yield from _texts(each)
+            yield from _iter_texts(each)
 
 
-def _texts(value: Any, names: Names = frozenset) -> Iterator[str]:
-    """Return the texts in a JSON value, and its keys but for those that are names of fields."""
+def _iter_texts(value: Any, names: Names = frozenset) -> Iterator[str]:
+    """Yield the texts in a JSON value and its keys, except keys that are names of fields."""
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from () if key in names() else _texts(key)
-            yield from _texts(each, names)
+            yield from () if key in names() else _iter_texts(key)
+            yield from _iter_texts(each, names)
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _texts(each, names)
+            yield from _iter_texts(each, names)
     elif isinstance(value, str):
         yield value
-        yield from _decoded(value)
+        yield from _decode_base64(value)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
 
-def _decoded(text: str) -> Iterator[str]:
-    """Give what a text stands for when it is bytes, which are shown as base64."""
+def _decode_base64(text: str) -> Iterator[str]:
+    """Yield the decoded text of base64, the form in which bytes are shown."""
     try:
         inner = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):
@@ -329,22 +333,22 @@ def _decoded(text: str) -> Iterator[str]:
         yield inner
 
 
-def _without_word(text: str, word: str) -> str:
-    """Give a text in which a word is hidden where it stands alone."""
+def _mask_word(text: str, word: str) -> str:
+    """Return a text in which a secret is masked where it is a whole word."""
     shown, *rest = text.split(word)
     for part in rest:
-        alone = not (_in_word(shown[-1:]) or _in_word(part[:1]))
+        alone = not (_is_word_character(shown[-1:]) or _is_word_character(part[:1]))
         shown += (HIDDEN if alone else word) + part
     return shown
 
 
-def _in_word(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Give a text in the forms in which a message may quote it."""
-    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - calls without secrets never pay for it
+    """Yield a text in the forms in which a message may quote it."""
+    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - loaded only by calls with secrets
 
     yield text
     yield repr(text)[1:-1]
@@ -357,11 +361,11 @@ def _forms(text: str) -> Iterator[str]:
         yield base64.b64encode(text.encode(errors="replace")).decode()  # bytes are shown as base64
 
 
-def _tells(error: BaseException) -> bool:
+def _contains_secret(error: BaseException) -> bool:
     import traceback  # noqa: PLC0415 - as above
 
     try:
-        told = "".join([*traceback.format_exception(error), repr(error)])
-    except Exception:  # noqa: BLE001 - an exception of somebody's own that cannot be looked into
+        text = "".join([*traceback.format_exception(error), repr(error)])
+    except Exception:  # noqa: BLE001 - an exception that cannot be formatted may contain anything
         return True
-    return masked(told) != told
+    return mask_text(text) != text

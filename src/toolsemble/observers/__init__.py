@@ -1,1 +1,1 @@
-"""Who is told of events: watchers inside of a call, and sinks."""
+"""Delivery of events to watchers and sinks."""

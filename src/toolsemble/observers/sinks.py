@@ -1,4 +1,4 @@
-"""Those who are told of events, each served so that it can neither hold up calls nor fail them."""
+"""Sinks: receivers of events, isolated so that they can neither delay calls nor make them fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkab
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
-from toolsemble.observers.watchers import Companion, rewatch, unheard, unwatch, watch, watchers
+from toolsemble.observers.watchers import ScopedWatcher, mute, set_watchers, unwatch, watch, watchers
 from toolsemble.runtime.concurrency import JobFuture, awaitable, finish, is_async, start_thread, wait_for
 
 LOGGER = logging.getLogger("toolsemble.sink")
@@ -24,20 +24,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CAPACITY = 10_000
-"""How many events wait for a sink that is slow; those that come then are lost, and counted."""
+"""The number of events queued for a slow sink; further ones are dropped, and counted."""
 PATIENCE = 0.25
-"""How many seconds the end of a call waits for sinks to have seen what was told."""
-_IDLE = 0.25  # how many seconds a thread waits for the next event before it ends
-_QUIET = 60.0  # how many seconds pass until the next complaint about the same sink
+"""Seconds that the end of a call waits for sinks to process its events."""
+_IDLE = 0.25  # seconds that a thread waits for the next event before it ends
+_QUIET = 60.0  # seconds until the next warning about the same sink
 
 
 @runtime_checkable
 class Emits(Protocol):
-    """A sink that is an object; the other kind is any function that takes an event.
+    """A sink that is an object; any function that takes an event is a sink, too.
 
-    A sink is told in a thread of its own, one event after the other. With an attribute ``inline`` that is true it is
-    told at once, in the thread and the context of the call, so that it must never wait. If it also has a method
-    ``begin``, it goes along with each call: ``begin(context)`` gives a function, which is told the
+    A sink receives events in a thread of its own, one after the other. With a true attribute ``inline`` it receives
+    them immediately, in the thread and the context of the call, so that it must never block. If it also has a method
+    ``begin``, that is called for each call: ``begin(context)`` returns a function that takes the
     :class:`~toolsemble.execution.outcome.FinishedCall` in the same context, and what it makes current in between, such
     as a span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls.
 
@@ -49,12 +49,12 @@ class Emits(Protocol):
     """
 
     def emit(self, event: Any) -> Any:
-        """Take an event; may be ``async def``."""
+        """Receive an event; may be ``async def``."""
         ...
 
 
 Sink: TypeAlias = Emits | Callable[[Any], Any]
-"""Who is told of events: a function that takes one, or an object with a method ``emit`` that does."""
+"""A receiver of events: a function that takes one, or an object with a method ``emit``."""
 
 
 class Sinks:
@@ -68,32 +68,32 @@ class Sinks:
     """
 
     def __init__(self, owner: str, sinks: object) -> None:
-        """Take down the sinks; refuse what is none."""
+        """Raise ToolDefinitionError for anything that is not a sink."""
         if isinstance(sinks, (str, bytes)) or not isinstance(sinks, Iterable):
             raise ToolDefinitionError(f"{owner} sinks must be a list of sinks, not {sinks!r:.80}")
-        made = [_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
+        made = [_wrap_sink(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
         self.outlets = tuple(dict.fromkeys(made))
-        """Who is told of each event, in whatever way its sink wants it."""
-        self._wait = any(isinstance(each, _Served) for each in self.outlets)  # those that are told at once never lag
+        """The watchers that deliver events to the sinks."""
+        self._wait = any(isinstance(each, _ThreadedSink) for each in self.outlets)  # inline sinks never lag
 
     @property
     def some(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any sinks."""
         return bool(self.outlets)
 
     def do(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Do the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
+        """Call a function and send its events to the sinks; fast sinks have processed them when this returns."""
         added, before = self._added(), watchers()
         try:
             watch(*added)
             return work(*given, **named)
         finally:
-            rewatch(before)
+            set_watchers(before)
             if self._wait:
-                _settle([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
+                _wait_until_seen([mark for each in added if (mark := each.mark()) is not None], PATIENCE)
 
     async def ado(self, work: Awaitable[T]) -> T:
-        """Await the work, and tell the sinks what happens; those that are quick have seen it all when this ends."""
+        """Await an awaitable and send its events to the sinks; fast sinks have processed them when this returns."""
         added = self._added()
         token = watch(*added)
         try:
@@ -101,138 +101,140 @@ class Sinks:
         finally:
             unwatch(token)
             if self._wait:
-                await _asettle([mark for each in added if (mark := each.mark()) is not None])
+                await _await_until_seen([mark for each in added if (mark := each.mark()) is not None])
 
-    def enter(self, operation: str, facts: Mapping[str, Any]) -> Entered:
-        """Let those sinks that go along go along with something that is no call.
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> OperationScope:
+        """Return a context manager that lets scoped sinks observe an operation that is not a call.
 
-        >>> with Sinks("Agent", [print]).enter("chat", {}) as told:
-        ...     told["gen_ai.usage.output_tokens"] = 3
+        >>> with Sinks("Agent", [print]).enter("chat", {}) as results:
+        ...     results["gen_ai.usage.output_tokens"] = 3
         """
-        return Entered(self.outlets, operation, facts)
+        return OperationScope(self.outlets, operation, facts)
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until every sink has seen what was told; whether all have in time."""
-        return _settle([mark for each in self.outlets if (mark := each.mark(even_late=True)) is not None], timeout)
+        """Wait until every sink has processed all events; return whether all did in time."""
+        return _wait_until_seen(
+            [mark for each in self.outlets if (mark := each.mark(even_late=True)) is not None], timeout
+        )
 
     @property
     def lost(self) -> int:
-        """How many events were lost, because a sink was too slow."""
+        """The number of events that were dropped because a sink was too slow."""
         return sum(each.lost for each in self.outlets)
 
-    def _added(self) -> Sequence[_Outlet]:
-        """Give those sinks that nobody around has told already."""
+    def _added(self) -> Sequence[_InlineSink]:
+        """Return the sinks that do not receive the events of this context yet."""
         around = watchers()
         return self.outlets if not around else [each for each in self.outlets if each not in around]
 
 
-def sinks_of(owner: str, sinks: object) -> Sinks | None:
-    """Give the sinks of a toolbox or an agent, None when there are none; refuse what is none.
+def build_sinks(owner: str, sinks: object) -> Sinks | None:
+    """Return the sinks of a toolbox or an agent, None for none; raise ToolDefinitionError for anything else.
 
-    >>> sinks_of("Toolbox", []) is None
+    >>> build_sinks("Toolbox", []) is None
     True
     """
     made = Sinks(owner, sinks)
     return made if made.some else None
 
 
-class _Outlet:
-    """One sink, told at once in the thread of the call."""
+class _InlineSink:
+    """A sink that receives events immediately, in the thread of the call."""
 
     lost = 0
 
     def __init__(self, sink: Any) -> None:
-        self._sink = sink  # kept, so that no other object gets its id
+        self._sink = sink  # a reference, so that no other object gets its id
         self._emit: Callable[[Any], Any] = sink.emit if callable(getattr(sink, "emit", None)) else sink
         self._quiet_until = 0.0
         owner = getattr(sink, "__self__", None)
-        # The methods of one object are new objects each time they are asked for.
+        # A bound method is a new object at each access.
         self._key = (id(sink), "") if owner is None else (id(owner), getattr(sink, "__name__", ""))
 
     def __call__(self, event: object) -> None:
-        """Tell the sink; what it does about it, it is not told of."""
-        token = unheard()
+        """Send an event to the sink; events of what it does itself are dropped."""
+        token = mute()
         try:
             self._emit(event)
-        except Exception:  # noqa: BLE001 - a sink disturbs nothing
-            self._complain("A sink failed: %r", self._sink, exc_info=True)
+        except Exception:  # noqa: BLE001 - a sink must not fail a call
+            self._warn("A sink failed: %r", self._sink, exc_info=True)
         finally:
             unwatch(token)
 
     def mark(self, *, even_late: bool = False) -> Future[None] | None:  # noqa: ARG002 - it is never late
-        """Give None: it has seen everything."""
+        """Return None: it has processed everything."""
         return None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Outlet) and self._key == other._key
+        return isinstance(other, _InlineSink) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def _complain(self, *line: Any, exc_info: bool = False) -> None:
+    def _warn(self, *line: Any, exc_info: bool = False) -> None:
         now = time.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET
             LOGGER.warning(*line, exc_info=exc_info)
 
 
-class _Along(_Outlet, Companion):
-    """One sink that goes along with calls; what goes wrong in it disturbs nothing."""
+class _ScopedSink(_InlineSink, ScopedWatcher):
+    """An inline sink that observes the start and the end of calls; its exceptions are logged, not raised."""
 
     def __init__(self, sink: Any) -> None:
         super().__init__(sink)
         metrics = getattr(sink, "metrics", None)
         self.metrics = metrics if isinstance(metrics, ToolMetrics) else None
         self._begin: Callable[[Any], Any] = sink.begin
-        self._enter: Callable[..., Any] = getattr(sink, "enter", _nothing)
+        self._enter: Callable[..., Any] = getattr(sink, "enter", _do_nothing)
 
     def begin(self, context: Any) -> Callable[[Any], object] | None:
-        """Let the sink begin; give how it is told the end."""
-        end = self._guarded(self._begin, context)
-        return None if end is None else partial(self._guarded, end)
+        """Start the sink for a call; return a function that takes the outcome."""
+        end = self._call_safely(self._begin, context)
+        return None if end is None else partial(self._call_safely, end)
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
-        """Let the sink go along with something that is no call, if it wants to."""
-        end = self._guarded(self._enter, operation, facts)
-        return None if end is None else partial(self._guarded, end)
+        """Start the sink for an operation that is not a call, if it supports that."""
+        end = self._call_safely(self._enter, operation, facts)
+        return None if end is None else partial(self._call_safely, end)
 
     def pack(self) -> Callable[[], object] | None:
-        """Give what the sink sends to a worker process, if it does."""
-        packed: Callable[[], object] | None = self._guarded(getattr(self._sink, "pack", _nothing))
+        """Return what the sink sends to a worker process; None for nothing."""
+        packed: Callable[[], object] | None = self._call_safely(getattr(self._sink, "pack", _do_nothing))
         return packed
 
-    def _guarded(self, work: Callable[..., Any], *given: Any) -> Any:
+    def _call_safely(self, work: Callable[..., Any], *given: Any) -> Any:
         try:
             return work(*given)
         except Exception:  # noqa: BLE001 - as above
-            self._complain("A sink failed: %r", self._sink, exc_info=True)
+            self._warn("A sink failed: %r", self._sink, exc_info=True)
             return None
 
 
-def _nothing(*_: Any) -> None:
-    """Go along with nothing."""
+def _do_nothing(*_: Any) -> None:
+    """Do nothing."""
 
 
-class Entered:
-    """Something that sinks go along with, from its beginning to its end; what is put into it is told at the end."""
+class OperationScope:
+    """An operation that scoped sinks observe; they get the entries of its dict at the end."""
 
     def __init__(self, outlets: Iterable[object], operation: str, facts: Mapping[str, Any]) -> None:
         self._outlets = outlets
         self._begun = operation, facts
-        self._told: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
 
     def __enter__(self) -> dict[str, Any]:
-        ends = [each.enter(*self._begun) for each in self._outlets if isinstance(each, Companion)]
+        ends = [each.enter(*self._begun) for each in self._outlets if isinstance(each, ScopedWatcher)]
         self._ends = [end for end in ends if end is not None]
-        return self._told
+        return self._results
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for end in reversed(self._ends):
-            end(error, self._told)
+            end(error, self._results)
 
 
-class _Served(_Outlet):
-    """One sink, told in order by a thread of its own, which is there while there is something to tell."""
+class _ThreadedSink(_InlineSink):
+    """A sink that receives events in order in a thread of its own, which runs while there are events."""
 
     def __init__(self, sink: Any) -> None:
         super().__init__(sink)
@@ -241,25 +243,25 @@ class _Served(_Outlet):
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.RLock()
-        # The collector may close a dropped call, which tells its end, at any place here: this queue can take that.
+        # The garbage collector may close a dropped call, which emits events, anywhere here: this queue is reentrant.
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        self._serving = False
-        self._alone = threading.Lock()  # taken by the one thread that serves
+        self._running = False
+        self._alone = threading.Lock()  # held by the one thread that delivers
         self._late = False
         self.lost = 0
 
     def __call__(self, event: object) -> None:
-        """Put the event into the line; it is lost when that is too long."""
+        """Queue an event; drop it when the queue is full."""
         self._check_process()
         if self._queue.qsize() < CAPACITY:
             self._put(event)
             return
         with self._lock:
             self.lost += 1
-        self._complain("A sink is too slow, events are lost: %r", self._sink)
+        self._warn("A sink is too slow, events are lost: %r", self._sink)
 
     def mark(self, *, even_late: bool = False) -> Future[None] | None:
-        """Give what is done when the sink has seen everything until now; None when it is known to be late."""
+        """Return a future that is done when all events so far are processed; None when the sink is known to be late."""
         self._check_process()
         if self._late and not even_late:
             return None
@@ -268,50 +270,50 @@ class _Served(_Outlet):
         return seen
 
     def late(self) -> None:
-        """Take down that it is not to be waited for until it has caught up."""
+        """Mark the sink as late: it is not waited for until it has caught up."""
         self._late = True
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
-            self._begin()  # a fork: the thread is the parent's, and so is what waits
+            self._begin()  # forked: the thread and the queued events belong to the parent
 
     def _put(self, item: object) -> None:
         self._queue.put(item)
         try:
             with self._lock:
-                first, self._serving = not self._serving, True
+                first, self._running = not self._running, True
             if first:
-                start_thread(self._serve_alone, "toolsemble-sink", daemon=True)
+                start_thread(self._deliver_alone, "toolsemble-sink", daemon=True)
         except RuntimeError:
-            self._serving = False  # the program ends, or has too many threads: the next event tries again
+            self._running = False  # the interpreter ends, or there are too many threads: the next event tries again
         except BaseException:
-            self._serving = False  # an interrupt: nobody knows whether there is a thread; another one may be started
+            self._running = False  # an interrupt: the thread may not run; another one may be started
             raise
 
-    def _serve_alone(self) -> None:
+    def _deliver_alone(self) -> None:
         with self._alone:
-            self._serve()
+            self._deliver()
 
-    def _serve(self) -> None:
-        unheard()
+    def _deliver(self) -> None:
+        mute()
         while (items := self._next()) is not None:
             for item in items:
-                self._take(item)
-            del items[:]  # or the last event would be kept until the next one
+                self._handle(item)
+            del items[:]  # else the last event would be referenced until the next one
             if self._late and self._queue.empty():
                 self._late = False
 
     def _next(self) -> list[Any] | None:
-        """Give the next item, if there is one soon; None when the thread is to end."""
+        """Return the next item in a list, an empty list to try again, or None to end the thread."""
         try:
             return [self._queue.get(timeout=_IDLE)]
         except Empty:
             with self._lock:
-                # Something may have come in the last moment, from somebody who saw us serve.
-                self._serving = not self._queue.empty()
-                return [] if self._serving else None
+                # An event may have been queued by a thread that still saw this one running.
+                self._running = not self._queue.empty()
+                return [] if self._running else None
 
-    def _take(self, item: Any) -> None:
+    def _handle(self, item: Any) -> None:
         if isinstance(item, _Seen):
             if item.set_running_or_notify_cancel():
                 item.set_result(None)
@@ -320,20 +322,20 @@ class _Served(_Outlet):
             made = self._emit(item)
             if awaitable(made):
                 finish(made)
-        except BaseException:  # noqa: BLE001 - a sink disturbs nothing, and a thread that ends would lose the rest
-            self._complain("A sink failed: %r", self._sink, exc_info=True)
+        except BaseException:  # noqa: BLE001 - a sink must not fail a call, and the thread has more to deliver
+            self._warn("A sink failed: %r", self._sink, exc_info=True)
 
 
 class _Seen(JobFuture[None]):
-    """Done when a sink has come to this place in its line."""
+    """A future that is done when a sink has reached this place in its queue."""
 
-    def __init__(self, outlet: _Served) -> None:
+    def __init__(self, outlet: _ThreadedSink) -> None:
         super().__init__()
         self.outlet = outlet
 
 
-def _settle(marks: list[Any], timeout: float | None) -> bool:
-    """Wait for sinks, for as long as one may wait for all of them; whether they have seen everything."""
+def _wait_until_seen(marks: list[Any], timeout: float | None) -> bool:
+    """Wait for all sinks together, at most `timeout` seconds; return whether they have processed everything."""
     if not marks:
         return True
     ends = None if timeout is None else time.monotonic() + timeout
@@ -344,10 +346,10 @@ def _settle(marks: list[Any], timeout: float | None) -> bool:
     return all(mark.done() for mark in marks)
 
 
-async def _asettle(marks: list[Any]) -> None:
+async def _await_until_seen(marks: list[Any]) -> None:
     if not marks:
         return
-    import asyncio  # noqa: PLC0415 - sync programs never pay for it
+    import asyncio  # noqa: PLC0415 - sync programs do not need it
 
     waiting = [asyncio.wrap_future(mark) for mark in marks]
     try:
@@ -359,15 +361,15 @@ async def _asettle(marks: list[Any]) -> None:
                 mark.outlet.late()
 
 
-def _outlet(place: str, sink: Any) -> _Outlet:
-    """Give how a sink is served; refuse what is none."""
+def _wrap_sink(place: str, sink: Any) -> _InlineSink:
+    """Return the watcher that delivers to a sink; raise ToolDefinitionError for anything that is not a sink."""
     if isinstance(sink, type):
         raise ToolDefinitionError(f"{place} ({sink.__name__}) is a class; pass an instance: {sink.__name__}(...)")
     emit = getattr(sink, "emit", None)
     if not callable(emit) and not callable(sink):
         raise ToolDefinitionError(f"{place} must be a function of an event, or have emit(event), not {sink!r:.80}")
     if getattr(sink, "inline", False) is not True:
-        return _Served(sink)
+        return _ThreadedSink(sink)
     if is_async(emit if callable(emit) else sink):
-        raise ToolDefinitionError(f"{place} cannot be inline, for it is async: leave inline out")
-    return _Along(sink) if callable(getattr(sink, "begin", None)) else _Outlet(sink)
+        raise ToolDefinitionError(f"{place} is async and cannot be inline; remove the attribute inline")
+    return _ScopedSink(sink) if callable(getattr(sink, "begin", None)) else _InlineSink(sink)

@@ -1,4 +1,4 @@
-"""Who is told what happens inside of calls, while it happens."""
+"""Watchers: functions that receive the events of calls in the current context."""
 
 from __future__ import annotations
 
@@ -9,89 +9,89 @@ from typing import Any, TypeAlias
 from toolsemble.metrics import ToolMetrics
 
 Watcher: TypeAlias = Callable[[Any], object]
-"""A function that takes an event, in any thread; it must neither wait nor raise."""
+"""A function that takes an event, in any thread; it must neither block nor raise."""
 
 
-class Companion:
-    """A watcher that goes along with what it watches, in the same thread and context, from its beginning to its end.
+class ScopedWatcher:
+    """A watcher that is also called at the start and the end of calls and operations, in their thread and context.
 
-    Like any watcher it must neither wait nor raise. What it makes current, such as a span, is current in the body. The
-    beginning and the end of calls may be left out of the events that it is told. This one does nothing.
+    Like any watcher it must neither block nor raise. What it makes current, such as a span, is current in the body. It
+    may not receive the events for the start and the end of calls. This base class does nothing.
     """
 
     __slots__ = ()
     metrics: ToolMetrics | None = None
-    """Where the calls are counted, beside where they are counted anyway."""
+    """Additional metrics that count the calls; None for none."""
 
     def __call__(self, event: Any) -> object:
-        """Take an event of the time between."""
+        """Receive an event between start and end."""
 
-    def begin(self, context: Any) -> Callable[[Any], object] | None:  # noqa: ARG002 - as the others
-        """Go along with a call in its :class:`~toolsemble.ToolContext`; give who takes its ``FinishedCall``."""
+    def begin(self, context: Any) -> Callable[[Any], object] | None:  # noqa: ARG002 - for subclasses
+        """Start to observe a call in its :class:`~toolsemble.ToolContext`; return a function that takes its outcome."""
         return None
 
-    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:  # noqa: ARG002 - as the others
-        """Go along with something else; give who takes what was raised, if anything was, and what came of it."""
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:  # noqa: ARG002 - for subclasses
+        """Start to observe another operation; return a function that takes the exception or None, and the results."""
         return None
 
     def pack(self) -> Callable[[], object] | None:
-        """Give what can be sent to a worker process, to be called there before the body; None for nothing."""
+        """Return a function that can be pickled and is called in a worker process before the body; None for none."""
         return None
 
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("toolsemble.watchers", default=())
-_NOBODY: tuple[Watcher, ...] = (lambda _: None,)
+_MUTED: tuple[Watcher, ...] = (lambda _: None,)
 
 watchers: Callable[[], tuple[Watcher, ...]] = _watchers.get
-"""Gives those who watch the calls of this context; most calls pay for this, and for nothing more."""
+"""Return the watchers of this context; the only cost for most calls."""
 
 
-rewatch: Callable[[tuple[Watcher, ...]], object] = _watchers.set
-"""Has only those told who are given: those of before, read before others were added. An interrupt cannot come between
-that and :func:`watch`, as it can before the token of that is known."""
+set_watchers: Callable[[tuple[Watcher, ...]], object] = _watchers.set
+"""Replace the watchers of this context by those read before others were added: an interrupt can lose a token of
+:func:`watch`, but not these."""
 
 
 def tell(event: object) -> None:
-    """Tell whoever watches the calls of this context, from any thread; nobody may.
+    """Send an event to the watchers of this context, if there are any.
 
     >>> seen = []
     >>> token = watch(seen.append)
-    >>> tell("half of it is done")
+    >>> tell("half done")
     >>> unwatch(token)
-    >>> tell("nobody hears this")
+    >>> tell("not received")
     >>> seen
-    ['half of it is done']
+    ['half done']
     """
     for watcher in _watchers.get():
         watcher(event)
 
 
 def watch(*added: Watcher) -> Token[tuple[Watcher, ...]]:
-    """Have some more told, beside those who are told already, until :func:`unwatch`; each of them once."""
+    """Add watchers to this context until :func:`unwatch`; each of them once."""
     known = _watchers.get()
     if not known and len(added) == 1:
-        return _watchers.set(added)  # what most calls with sinks do
-    new = () if known is _NOBODY else tuple(each for each in dict.fromkeys(added) if each not in known)
+        return _watchers.set(added)  # the common case for calls with sinks
+    new = () if known is _MUTED else tuple(each for each in dict.fromkeys(added) if each not in known)
     return _watchers.set((*known, *new) if new else known)
 
 
 def unwatch(token: Token[tuple[Watcher, ...]]) -> None:
-    """Have only those told who were told before."""
-    try:  # noqa: SIM105 - as where contexts are left: suppress() costs more than the rest
+    """Remove the watchers that were added with a token."""
+    try:  # noqa: SIM105 - suppress() costs more than the reset
         _watchers.reset(token)
     except ValueError:
-        pass  # closed by the collector, it may stand in another context, where there is nothing to undo
+        pass  # a generator closed by the garbage collector may run in another context, with nothing to undo
 
 
-def unheard() -> Token[tuple[Watcher, ...]]:
-    """Have nobody told of the calls that are made here until :func:`unwatch`, whoever else begins to watch.
+def mute() -> Token[tuple[Watcher, ...]]:
+    """Drop the events of this context until :func:`unwatch`, even when watchers are added.
 
-    That is for those who are told: what they do about it would be told to them once more.
+    Sinks run like this: they must not receive the events of calls that they make themselves.
 
-    >>> token = unheard()
+    >>> token = mute()
     >>> inner = watch(print)
-    >>> tell("nobody hears this")
+    >>> tell("not received")
     >>> unwatch(inner), unwatch(token)
     (None, None)
     """
-    return _watchers.set(_NOBODY)
+    return _watchers.set(_MUTED)

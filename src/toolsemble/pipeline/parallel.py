@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
-from toolsemble.review.question import asked_together
+from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import finish
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RunParallel:
         import asyncio  # noqa: PLC0415 - slow to import, and sync programs do not need it
 
         workers = _Workers(self._starts, fail_fast=self._fail_fast)
-        with asked_together():
+        with batch_requests():
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._limit, len(self._starts))):
                     workers.tasks.append(group.create_task(workers.run()))

@@ -19,7 +19,7 @@ from toolsemble.pipeline.sequence import StepSequence
 from toolsemble.pipeline.step import Part, Step, build_part, check_generated_name, get_definition
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
-from toolsemble.review.gate import gate_of
+from toolsemble.review.gate import build_gate
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
 
@@ -153,7 +153,9 @@ class ToolPipeline(Tool):
         if not self.approve_plan:
             return made
         wait, silence, role = self.approval_timeout, self.approval_on_timeout, self.approval_role
-        terms = gate_of(f"Pipeline '{self.name}'", requires_approval=True, timeout=wait, on_timeout=silence, role=role)
+        terms = build_gate(
+            f"Pipeline '{self.name}'", requires_approval=True, timeout=wait, on_timeout=silence, role=role
+        )
         assert terms is not None  # noqa: S101 - requires_approval is true
         return require_plan_approval(made, terms)
 

@@ -14,7 +14,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed
 from toolsemble.execution.path import Trace, Walk
-from toolsemble.masking.secrets import masked, masked_error
+from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
@@ -120,9 +120,9 @@ class Undo(NamedTuple):
         try:
             result = yield from self._work(walk)
         except Exception as error:  # noqa: BLE001 - the other steps must be undone in any case
-            result, raised = failed(error, context), masked_error(error)
+            result, raised = failed(error, context), mask_error(error)
         if result.error_message is not None:
-            message = masked(result.error_message)
+            message = mask_text(result.error_message)
             context.logger.warning("The undo of step '%s' failed: %s", self.step, message, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 

@@ -1,4 +1,4 @@
-"""People who decide about calls: what they are asked, what they can answer, and the ways to reach them."""
+"""Human approval of calls: requests, decisions, reviewers and stores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
     "WebhookReview",
 ]
 
-# A terminal, a database and a web server are loaded by those who use them.
+# Loaded on first use: most programs need no terminal, database or web server.
 __getattr__ = loader(
     globals(),
     {

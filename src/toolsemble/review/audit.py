@@ -1,4 +1,4 @@
-"""What happened to a request for approval."""
+"""Audit events of review requests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn"]
 
 LOGGER = logging.getLogger("toolsemble.review")
-LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+LOGGER.addHandler(logging.NullHandler())  # prints nothing in a program without logging setup
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvent:
-    """One line of a store's audit: who did what to which request, and when.
+    """One event in the audit log of a store: who did what to which request, and when.
 
     >>> event = ReviewEvent("answered", "4f1c", "delete", 1700000000.0, person="ada", detail="continue")
     >>> event.kind, event.person
@@ -22,16 +22,16 @@ class ReviewEvent:
     """
 
     kind: EventKind
-    """What happened: it was asked, answered, its answer used, something refused, or it expired or was withdrawn."""
+    """What happened: the request was asked, answered, used, refused, expired or withdrawn."""
     request_id: str
-    """The request that it happened to."""
+    """The id of the request."""
     tool_name: str
-    """The tool that the request is about."""
+    """The tool of the request."""
     at: float
     """When, in seconds since the epoch."""
     person: str = ""
-    """Who did it, where somebody said who it was."""
+    """Who did it, if known."""
     role: str = ""
-    """The role in which it was done."""
+    """The role of the person."""
     detail: str = ""
-    """What exactly: the arguments that were asked about, the decision, or why something was refused."""
+    """The arguments, the decision, or the reason of a refusal."""

@@ -1,4 +1,4 @@
-"""Reviewers that are programs: they always agree, never agree, or ask a function."""
+"""Reviewers without a person: approve all, reject all, or call a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsemble.review.request import ReviewRequest
 
 @dataclass(frozen=True, slots=True)
 class AutoApprove:
-    """Agrees to every call, at once or after a delay; for tests, and for places where nothing can be broken.
+    """A reviewer that approves every call, optionally after a delay; for tests and sandboxes.
 
     >>> from toolsemble.runtime.concurrency import finish
     >>> finish(AutoApprove().review(ReviewRequest("Deletes a file", "delete", "old.log")))
@@ -21,16 +21,16 @@ class AutoApprove:
     """
 
     delay: float | None = None
-    """How many seconds pass before the answer, as with a person; None for none."""
+    """Seconds before the answer; None: no delay."""
 
     def __post_init__(self) -> None:
         if self.delay is not None and not (self.delay >= 0 and math.isfinite(self.delay)):
-            raise ToolDefinitionError(f"AutoApprove: delay must be a number of seconds from 0, not {self.delay}")
+            raise ToolDefinitionError(f"AutoApprove: delay must be seconds >= 0, not {self.delay}")
 
-    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - every request gets the same
-        """Give the approval, without holding a thread while it waits."""
+    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - the answer is always the same
+        """Return the approval; the delay blocks no thread."""
         if self.delay:
-            import asyncio  # noqa: PLC0415 - who does not wait does not pay for it
+            import asyncio  # noqa: PLC0415 - only needed for a delay
 
             await asyncio.sleep(self.delay)
         return Continue()
@@ -38,7 +38,7 @@ class AutoApprove:
 
 @dataclass(frozen=True, slots=True)
 class AutoReject:
-    """Refuses every call.
+    """A reviewer that rejects every call.
 
     >>> from toolsemble.runtime.concurrency import finish
     >>> finish(AutoReject("read only").review(ReviewRequest("Deletes a file", "delete", "old.log")))
@@ -46,18 +46,18 @@ class AutoReject:
     """
 
     reason: str = ""
-    """Why not, for the model."""
+    """The reason, for the model."""
 
-    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - every request gets the same
-        """Give the refusal."""
+    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - the answer is always the same
+        """Return the rejection."""
         return ExitEarly(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackReview:
-    """Asks a function, sync or async, that is given the request and gives the decision.
+    """A reviewer that calls a function, sync or async, with the request; it returns the decision.
 
-    What is no decision refuses the call, and so does an exception.
+    An exception, or a return value that is not a decision, rejects the call.
 
     >>> def decide(request):
     ...     return Continue() if request.arguments["amount"] < 10 else ExitEarly("too much")
@@ -66,13 +66,13 @@ class CallbackReview:
     """
 
     function: Callable[[ReviewRequest], ReviewDecision | Awaitable[ReviewDecision]]
-    """Who decides."""
+    """The function that decides."""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(f"CallbackReview needs a function, not {type(self.function).__name__}")
 
-    # Not async: a function that blocks is then put into a thread, and what it gives is awaited where it has to be.
+    # Not async: a blocking function then runs in a thread, and its return value is awaited if necessary.
     def review(self, request: ReviewRequest) -> ReviewDecision | Awaitable[ReviewDecision]:
-        """Give what the function gives."""
+        """Return what the function returns."""
         return self.function(request)

@@ -1,4 +1,4 @@
-"""An answer that came as a message: read strictly, or refused in words."""
+"""A strict parser for answers that are posted to a webhook."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 
-LARGEST = 1_000_000
-"""How many bytes an answer can have."""
+MAX_BYTES = 1_000_000
+"""The maximum size of an answer in bytes."""
 _KEYS = {"request_id", "decision", "arguments_digest", "revised", "reason", "always", "person", "role"}
 
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The answer of a message.
+    """A parsed answer.
 
     >>> Callback.read(b'{"request_id": "4f1c", "decision": "continue", "arguments_digest": "9e0a", "person": "ada"}')
     Callback(request_id='4f1c', arguments_digest='9e0a', decision=Continue(always=None), person='ada', role='')
     """
 
     request_id: str
-    """The request that it is for."""
+    """The id of the request."""
     arguments_digest: str
     """The digest of the arguments that the person saw."""
     decision: ReviewDecision
-    """What was decided."""
+    """The decision."""
     person: str
     """Who decided."""
     role: str
-    """In which role."""
+    """The role of the person."""
 
     @classmethod
     def read(cls, body: bytes) -> Callback:
-        """Give the answer in a body; raise ``ValueError`` for all that is not exactly one."""
+        """Return the answer in a body; raise ``ValueError`` for anything else."""
         values = _read(body)
         if not isinstance(values, dict):
             raise ValueError("the body is not a JSON object")  # noqa: TRY004 - one kind of error for all bad bodies
@@ -73,9 +73,9 @@ def _text(values: dict[str, Any], key: str, default: str | None = None) -> str:
 
 
 def _read(body: bytes) -> Any:
-    """Give the value of a JSON text that can be read in one way only."""
+    """Return the value of a JSON text; raise ``ValueError`` if it is ambiguous."""
     try:
-        return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the body is not JSON: {error}") from None
 
@@ -83,9 +83,9 @@ def _read(body: bytes) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("duplicate key")
     return values
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")

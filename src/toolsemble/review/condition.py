@@ -1,4 +1,4 @@
-"""Conditions that rules put on the arguments of a call."""
+"""Conditions of rules on the arguments of a call."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _BOUNDS = ("max", "min")
 _DECIMAL = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 
 
-def fault(condition: object) -> str:
-    """Give what is wrong with a condition, or nothing.
+def find_fault(condition: object) -> str:
+    """Return what is wrong with a condition, or "".
 
-    >>> fault({"mni": 3})
+    >>> find_fault({"mni": 3})
     "unknown key 'mni' of a range; known are max, min; nested arguments are written as one key: 'outer.mni'"
     """
     if not isinstance(condition, (list, tuple)):
-        return _single_fault(condition)
+        return _find_single_fault(condition)
     if not condition:
-        return "an empty list never matches; give at least one value"
-    return next((found for each in condition if (found := _single_fault(each))), "")
+        return "an empty list never matches; pass at least one value"
+    return next((found for each in condition if (found := _find_single_fault(each))), "")
 
 
-def holds(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, every: bool) -> bool:
-    """Whether the arguments of a call meet all conditions: in every reading of them, or in at least one.
+def meets_conditions(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, every: bool) -> bool:
+    """Return whether the arguments of a call meet all conditions, in every possible reading or in at least one.
 
-    >>> holds({"path": "/tmp/a", "options": {"force": True}}, {"options.force": True}, every=True)
+    >>> meets_conditions({"path": "/tmp/a", "options": {"force": True}}, {"options.force": True}, every=True)
     True
     """
     if conditions is None:
@@ -40,19 +40,19 @@ def holds(arguments: Any, conditions: Mapping[str, Condition] | str | None, *, e
     if isinstance(conditions, str):
         return isinstance(arguments, str) and _fits(arguments, conditions, every=every)
     given = {"input": arguments} if isinstance(arguments, str) else arguments
-    return all(_met(given, key.split("."), condition, every=every) for key, condition in conditions.items())
+    return all(_path_meets(given, key.split("."), condition, every=every) for key, condition in conditions.items())
 
 
-def _single_fault(condition: object) -> str:
+def _find_single_fault(condition: object) -> str:
     if isinstance(condition, Mapping):
-        return _range_fault(condition)
+        return _find_range_fault(condition)
     if isinstance(condition, (str, bool)) or _is_number(condition):
         return ""
     expected = "a pattern, a number, true, false, a range with min and max, or a list of these"
     return f"expected {expected}, not {condition!r:.80}"
 
 
-def _range_fault(condition: Mapping[Any, Any]) -> str:
+def _find_range_fault(condition: Mapping[Any, Any]) -> str:
     for key, bound in condition.items():
         if key not in _BOUNDS:
             hint = f"nested arguments are written as one key: 'outer.{key}'"
@@ -67,23 +67,24 @@ def _range_fault(condition: Mapping[Any, Any]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    # What is not equal to itself is no number.
+    # NaN is not equal to itself.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - above
 
 
-def _met(value: Any, path: list[str], condition: Condition, *, every: bool) -> bool:
-    """Whether what stands at a path meets a condition; a list stands for its items.
+def _path_meets(value: Any, path: list[str], condition: Condition, *, every: bool) -> bool:
+    """Return whether the values at a path meet a condition; of a list, its items are checked.
 
-    A key may itself have a dot in it, so a path can lead to several values: a model could add the one that the rule
-    looks at.
+    A key may itself contain a dot, so a path can lead to several values: a model could add the one that a rule checks.
     """
     if isinstance(value, (list, tuple)):
-        found = [_met(item, path, condition, every=every) for item in value]
+        found = [_path_meets(item, path, condition, every=every) for item in value]
     elif not path:
         return _fits(value, condition, every=every)
     elif isinstance(value, Mapping):
         keys = {count: ".".join(path[:count]) for count in range(1, len(path) + 1)}
-        found = [_met(value[key], path[count:], condition, every=every) for count, key in keys.items() if key in value]
+        found = [
+            _path_meets(value[key], path[count:], condition, every=every) for count, key in keys.items() if key in value
+        ]
     else:
         return False
     return bool(found) and (all if every else any)(found)
@@ -99,7 +100,7 @@ def _fits(value: Any, condition: Any, *, every: bool) -> bool:
     number = _number(value, every=every)
     if number is None:
         return False
-    if number != number:  # noqa: PLR0124 - what is not equal to itself is no number: nobody can say where it stands
+    if number != number:  # noqa: PLR0124 - NaN: it cannot be compared
         return not every
     if isinstance(condition, Mapping):
         return condition.get("min", number) <= number <= condition.get("max", number)  # type: ignore[no-any-return]  # numbers only
@@ -107,7 +108,7 @@ def _fits(value: Any, condition: Any, *, every: bool) -> bool:
 
 
 def _number(value: Any, *, every: bool) -> Any:
-    """Give the number that a value is, also where JSON can write it as text only: a decimal, or no finite one."""
+    """Return the number of a value, also of a text: JSON has no decimals, infinity or NaN."""
     if isinstance(value, (int, float)):
         return None if isinstance(value, bool) else value
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The open connections of a small server: few enough at a time, and none for long."""
+"""The open connections of the callback server, limited in number and in time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import suppress
 from toolsemble.runtime.fork_locks import lock_of
 
 PATIENCE = 10.0
-"""How many seconds a client has to send a whole message, and again to take the reply."""
+"""Seconds for a client to send a whole message, and again to read the reply."""
 
 
 class Connections:
-    """Connections, oldest first, each with the time at which it is closed.
+    """Open connections, oldest first, each with the time at which it is closed.
 
-    A connection whose message is being answered is held: nobody closes it.
+    A connection whose message is being processed is held and not closed.
 
     >>> import time
     >>> ours, theirs = socket.socketpair()
@@ -33,52 +33,52 @@ class Connections:
         self._most = most
         self._clock = clock
         self._lock = lock_of(self)
-        self._until: dict[socket.socket, float] = {}
+        self._deadlines: dict[socket.socket, float] = {}
         self._held: set[socket.socket] = set()
 
     def admit(self, connection: socket.socket) -> bool:
-        """Return whether there is room for a new connection, if need be in the place of the oldest."""
+        """Add a new connection, closing the oldest one if necessary; return whether there was room."""
         with self._lock:
-            if len(self._until) + len(self._held) >= self._most:
-                if not self._until:
+            if len(self._deadlines) + len(self._held) >= self._most:
+                if not self._deadlines:
                     return False
-                self._close([next(iter(self._until))])
-            self._until[connection] = self._clock() + PATIENCE
+                self._close([next(iter(self._deadlines))])
+            self._deadlines[connection] = self._clock() + PATIENCE
         return True
 
     def hold(self, connection: socket.socket) -> bool:
-        """Keep a connection from being closed; return whether it is still open."""
+        """Protect a connection from being closed; return whether it is still open."""
         with self._lock:
-            if self._until.pop(connection, None) is None:
+            if self._deadlines.pop(connection, None) is None:
                 return False
             self._held.add(connection)
         return True
 
     def release(self, connection: socket.socket) -> None:
-        """Let a connection be closed again, when its client has had the time to take the reply."""
+        """Allow a connection to be closed, after its client had time to read the reply."""
         with self._lock:
             self._held.discard(connection)
-            self._until[connection] = self._clock() + PATIENCE
+            self._deadlines[connection] = self._clock() + PATIENCE
 
     def forget(self, connection: socket.socket) -> None:
-        """Make room for another connection: this one has ended."""
+        """Remove a connection that has ended."""
         with self._lock:
             self._held.discard(connection)
-            self._until.pop(connection, None)
+            self._deadlines.pop(connection, None)
 
     def close_late(self) -> None:
-        """Close the connections whose time is up."""
+        """Close the connections that have timed out."""
         with self._lock:
             now = self._clock()
-            self._close([connection for connection, until in self._until.items() if until <= now])
+            self._close([connection for connection, deadline in self._deadlines.items() if deadline <= now])
 
     def close_all(self) -> None:
         """Close all connections that are not held."""
         with self._lock:
-            self._close(list(self._until))
+            self._close(list(self._deadlines))
 
     def _close(self, connections: Iterable[socket.socket]) -> None:
         for connection in connections:
-            del self._until[connection]
-            with suppress(OSError):  # the client was faster
-                connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
+            del self._deadlines[connection]
+            with suppress(OSError):  # the client has closed it already
+                connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it

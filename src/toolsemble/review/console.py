@@ -1,4 +1,4 @@
-"""A reviewer at the terminal."""
+"""A reviewer that asks at the terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TextIO
 
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review.editor import edited, editor
-from toolsemble.review.question import nobody_waits
+from toolsemble.review.editor import edit_text, find_editor
+from toolsemble.review.question import is_abandoned
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.request_view import Sheet, block, margined, safe
-from toolsemble.review.terminal import TURNS, NobodyWaitsError, Terminal, terminal_of
+from toolsemble.review.request_view import RequestView, add_margin, escape_lines, escape_text
+from toolsemble.review.terminal import TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble.runtime.text import preview
 
 _EMPTY_LINES = 5
@@ -23,14 +23,14 @@ _LATE = 1.0
 
 
 class ConsoleReview:
-    """Asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early``.
+    """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early``.
 
-    One question at a time is on the terminal, however many calls, toolboxes and handlers ask. What is typed before a
-    question appears answers nothing. Where nobody sits at a terminal, every call is refused at once.
+    Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
+    appears is discarded. Without a terminal, every call is rejected at once.
 
-    :param input: where the person types; standard input by default
-    :param output: where the question is shown; standard output or standard error by default, whichever is a terminal
-    :param colors: whether it is shown in colors; by default where the terminal has some and ``NO_COLOR`` is not set
+    :param input: the input stream; standard input by default
+    :param output: the output stream; standard output or standard error by default, whichever is a terminal
+    :param colors: whether to use colors; by default if the terminal has them and ``NO_COLOR`` is not set
 
     >>> import io
     >>> reviewer = ConsoleReview(input=io.StringIO("c"), output=io.StringIO())
@@ -46,22 +46,22 @@ class ConsoleReview:
         self._colors = colors
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the person's decision; everything unclear is an :class:`ExitEarly`."""
+        """Return the decision of the person; anything unclear is an :class:`ExitEarly`."""
         source = sys.stdin if self._input is None else self._input
         target = self._target()
-        if terminal_of(source) is None:
-            return self._refused(request, "standard input is not a terminal, so nobody can be asked")
+        if find_terminal(source) is None:
+            return self._refuse(request, "standard input is not a terminal, so nobody can be asked")
         if target is None:
-            return self._refused(request, "there is no output to show the question on, so nobody can be asked")
+            return self._refuse(request, "there is no output to show the question on, so nobody can be asked")
 
         def abandoned() -> bool:
-            return nobody_waits() or (request.deadline is not None and time.time() > request.deadline + _LATE)
+            return is_abandoned() or (request.deadline is not None and time.time() > request.deadline + _LATE)
 
         try:
-            with TURNS.turn(abandoned):
+            with TERMINAL_LOCK.acquire(abandoned):
                 terminal = Terminal(source, target, abandoned, colors=self._colors)
-                return _Dialog(terminal, request).held(len(TURNS) - 1)
-        except NobodyWaitsError:
+                return _Dialog(terminal, request).run(len(TERMINAL_LOCK) - 1)
+        except AbandonedError:
             return ExitEarly("no answer in time", timed_out=True)
         except EOFError:
             return ExitEarly("the input ended")
@@ -71,34 +71,33 @@ class ConsoleReview:
     def _target(self) -> TextIO | None:
         if self._output is not None:
             return self._output
-        return sys.stderr if terminal_of(sys.stdout) is None else sys.stdout
+        return sys.stderr if find_terminal(sys.stdout) is None else sys.stdout
 
-    def _refused(self, request: ReviewRequest, reason: str) -> ReviewDecision:
-        told = (
-            f"'{safe(request.tool_name)}' is refused: {reason}; run the program in a terminal, or use another handler"
-        )
-        LOGGER.warning("%s", told)
+    def _refuse(self, request: ReviewRequest, reason: str) -> ReviewDecision:
+        tool = escape_text(request.tool_name)
+        message = f"'{tool}' is refused: {reason}; run the program in a terminal, or use another handler"
+        LOGGER.warning("%s", message)
         target = sys.stderr if self._output is None else self._output
-        with suppress(AttributeError, OSError, ValueError):  # there may be nowhere to say it
-            target.write(f"toolsemble: {told}\n")
+        with suppress(AttributeError, OSError, ValueError):  # there may be no usable stream
+            target.write(f"toolsemble: {message}\n")
         return ExitEarly(reason)
 
 
 class _Dialog:
-    """The conversation about one request, with whoever sits at the terminal."""
+    """The dialog about one request."""
 
     def __init__(self, terminal: Terminal, request: ReviewRequest) -> None:
         self._terminal = terminal
         self._request = request
 
-    def held(self, others: int) -> ReviewDecision:
-        """Give the decision that the person comes to; leave the cursor on a line of its own."""
-        sheet = Sheet(self._request)
+    def run(self, others: int) -> ReviewDecision:
+        """Return the decision; leave the cursor on a line of its own."""
+        view = RequestView(self._request)
         self._terminal.discard()
-        self._show(sheet, f"  ({others} more waiting)" if others else "")
+        self._show(view, f"  ({others} more waiting)" if others else "")
         try:
-            return self._decision(self._choices(cut=sheet.cut))
-        except NobodyWaitsError:
+            return self._decision(self._choices(cut=view.cut))
+        except AbandonedError:
             self._terminal.write("\nNobody waits for this answer any more.\n")
             raise
         except (EOFError, KeyboardInterrupt):
@@ -109,14 +108,14 @@ class _Dialog:
         empty = 0
         while empty < _EMPTY_LINES:
             self._terminal.write(choices)
-            answer = self._terminal.line(lambda: f"{self._clock()}> ", live=True).strip()
+            answer = self._terminal.read_line(lambda: f"{self._remaining_time()}> ", live=True).strip()
             empty += not answer
-            if answer and (decision := self._meant(answer)) is not None:
+            if answer and (decision := self._read_answer(answer)) is not None:
                 return decision
         return ExitEarly("no answer was given")
 
-    def _meant(self, answer: str) -> ReviewDecision | None:
-        """Give the decision that an answer stands for; None to ask again."""
+    def _read_answer(self, answer: str) -> ReviewDecision | None:
+        """Return the decision that an answer means; None to ask again."""
         match answer.lower():
             case "c" | "continue":
                 return Continue()
@@ -125,29 +124,31 @@ class _Dialog:
             case "x" | "exit" | "exit early":
                 return ExitEarly(self._reason())
             case "v" | "view" | "view all":
-                self._show(Sheet(self._request, whole=True))
+                self._show(RequestView(self._request, whole=True))
                 return None
             case "a" | "always" if "tool" in self._request.scopes:
                 return Continue(always="tool")
-        return ExitEarly(f"the answer '{safe(preview(answer, _ANSWER_SHOWN))}' was not understood")
+        return ExitEarly(f"the answer '{escape_text(preview(answer, _ANSWER_SHOWN))}' was not understood")
 
     def _reason(self) -> str:
-        # Whoever has said no has answered: running out of time over the reason must not make it a matter of timeouts.
+        # The person has rejected the call: a timeout while the reason is typed must not override that.
         self._terminal.abandoned = self._nearly_over
         try:
-            return safe(self._terminal.line(lambda: f"{self._clock()}Reason (may be empty): ").strip())
-        except (EOFError, NobodyWaitsError):
+            return escape_text(
+                self._terminal.read_line(lambda: f"{self._remaining_time()}Reason (may be empty): ").strip()
+            )
+        except (EOFError, AbandonedError):
             self._terminal.write("\n")
             return ""
 
     def _nearly_over(self) -> bool:
         deadline = self._request.deadline
-        return nobody_waits() or (deadline is not None and time.time() > deadline - _LATE)
+        return is_abandoned() or (deadline is not None and time.time() > deadline - _LATE)
 
     def _edit(self) -> Edit | None:
-        command, text = editor(), self._request.editable_text
+        command, text = find_editor(), self._request.editable_text
         try:
-            revised = edited(command, text, self._file, self._terminal) if command else self._inline(text)
+            revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_inline(text)
         except (OSError, ValueError) as problem:
             self._say(f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
             return None
@@ -162,20 +163,20 @@ class _Dialog:
         is_json = request.editable_text == request.arguments_text and not isinstance(request.arguments, str)
         return "edit.json" if is_json else "edit.txt"
 
-    def _inline(self, text: str) -> str:
-        """Give the line that is to replace the text; the text itself where there is none that can."""
-        self._terminal.write(margined(block(text), self._terminal.width, self._terminal.paint))
-        line = self._terminal.line(lambda: f"{self._clock()}Instead, in one line (empty for no change): ")
-        if not line or self._terminal.whole(line):
+    def _edit_inline(self, text: str) -> str:
+        """Return the line that replaces the text; the text itself for no change."""
+        self._terminal.write(add_margin(escape_lines(text), self._terminal.width, self._terminal.paint))
+        line = self._terminal.read_line(lambda: f"{self._remaining_time()}Instead, in one line (empty for no change): ")
+        if not line or self._terminal.is_whole(line):
             return line or text
         self._say("That is more than one line can hold. Set EDITOR to edit longer texts.")
         return text
 
     def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.paint('note', safe(text))}\n")
+        self._terminal.write(f"{self._terminal.paint('note', escape_text(text))}\n")
 
-    def _show(self, sheet: Sheet, aside: str = "") -> None:
-        self._terminal.write(f"\n{sheet.text(self._terminal.width, self._terminal.paint, aside)}")
+    def _show(self, view: RequestView, aside: str = "") -> None:
+        self._terminal.write(f"\n{view.text(self._terminal.width, self._terminal.paint, aside)}")
 
     def _choices(self, *, cut: bool) -> str:
         choices = ["[c]ontinue", "[e]dit", "[x] exit early"]
@@ -185,16 +186,16 @@ class _Dialog:
             choices.append("[a]lways this tool")
         return f"{self._terminal.paint('choices', '  '.join(choices))}\n"
 
-    def _clock(self) -> str:
-        """Give the time that is left, always as wide as it was at first; nothing where there is no end."""
+    def _remaining_time(self) -> str:
+        """Return the remaining time, of constant width; "" without a deadline."""
         deadline, timeout = self._request.deadline, self._request.timeout
         if deadline is None or timeout is None or not math.isfinite(timeout):
             return ""
-        left = _minutes(max(0.0, deadline - time.time()))
-        return f"({left.rjust(len(_minutes(timeout)))}) "
+        left = _format_minutes(max(0.0, deadline - time.time()))
+        return f"({left.rjust(len(_format_minutes(timeout)))}) "
 
 
-def _minutes(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""The database that requests and answers are kept in."""
+"""The SQLite database of review requests and answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TABLES = """
 
 
 class Database(sqlite.Database):
-    """The tables in memory, or in the file at a path, which is made when it is missing.
+    """The tables, in memory or in a file, which is created if it is missing.
 
     >>> requests = Database(None)
     >>> with requests.writing() as rows:
@@ -39,5 +39,5 @@ class Database(sqlite.Database):
 
 
 def key_beside(path: Path) -> bytes:
-    """Give the key in the file beside a database; who can read it can sign answers."""
+    """Return the key from the file beside a database; anyone who can read it can sign answers."""
     return sqlite.key_beside(path, "review key", ", or pass a secret")

@@ -1,4 +1,4 @@
-"""What a reviewer can answer: one of these three, and no subclass of them."""
+"""The three decisions of a reviewer; subclasses of them are not accepted."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Run the call as it stands.
+    """The decision to run the call unchanged.
 
     >>> Continue()
     Continue(always=None)
     """
 
     always: Literal["tool", "arguments"] | None = None
-    """What the reviewer need not be asked about again in this run: the tool, or the tool with these arguments; it
-    takes a handler that remembers."""
+    """Approve later calls in this run, too: of the tool, or of the tool with these arguments; needs a handler that
+    remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Run the call with other arguments, which are validated again.
+    """The decision to run the call with other arguments, which are validated again.
 
     >>> Edit("rm old.log").revised
     'rm old.log'
     """
 
     revised: str
-    """The text for a string tool, or of the one field that a tool lets reviewers edit; for others, the JSON text of
-    all arguments."""
+    """The new text of a string tool, or of the one field that reviewers may edit; else the JSON text of all
+    arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitEarly:
-    """Do not run the call.
+    """The decision not to run the call.
 
     >>> ExitEarly("too risky").reason
     'too risky'
     """
 
     reason: str = ""
-    """Why not, for the model; empty when the reviewer gave none."""
+    """The reason, for the model; may be empty."""
     timed_out: bool = False
     """Whether nobody answered in time."""
 
 
 ReviewDecision: TypeAlias = Continue | Edit | ExitEarly
-"""What a reviewer can answer."""
+"""The decision of a reviewer."""

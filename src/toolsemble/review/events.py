@@ -1,4 +1,4 @@
-"""What those who watch a run are told of its reviews."""
+"""Events about reviews, for watchers of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from toolsemble.review.request import ReviewRequest
 
 
 @dataclass(frozen=True, slots=True)
-class _Notice:
-    """Something about a request, and so about the call that waits for the answer."""
+class _RequestEvent:
+    """An event about a request and the call that waits for the answer."""
 
     request: ReviewRequest
-    """What is asked."""
+    """The request."""
 
     @property
     def tool_name(self) -> str:
@@ -39,8 +39,8 @@ class _Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewRequested(_Notice):
-    """A reviewer is asked; the call waits.
+class ReviewRequested(_RequestEvent):
+    """The event that a reviewer is asked; the call waits.
 
     >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).tool_name
     'delete'
@@ -55,8 +55,8 @@ class ReviewRequested(_Notice):
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewDecided(_Notice):
-    """A reviewer has answered, or did not in time.
+class ReviewDecided(_RequestEvent):
+    """The event that a reviewer has answered, or did not in time.
 
     >>> from toolsemble import Continue
     >>> ReviewDecided(ReviewRequest("Deletes a file", "delete", "old.log"), Continue()).kind
@@ -64,7 +64,7 @@ class ReviewDecided(_Notice):
     """
 
     decision: ReviewDecision
-    """What came of it; the text of an edit is hidden where the arguments hold secrets."""
+    """The decision; the text of an edit is masked if the arguments contain secrets."""
     at: float = field(default_factory=time.time, kw_only=True, compare=False)
     """When, in seconds since the epoch."""
     kind: ClassVar[str] = "review_decided"

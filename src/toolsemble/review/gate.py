@@ -1,4 +1,4 @@
-"""Which calls of a tool wait for a reviewer, and how long."""
+"""Gates: which calls need approval, and on which terms."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from toolsemble.review.audit import LOGGER
 from toolsemble.review.request import TIMEOUT, OnTimeout, ReviewHandler
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
-"""Takes the arguments as a reviewer would see them, and the call's context; tells whether a reviewer must agree."""
+"""Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """When a reviewer must agree, and what becomes of a call that nobody answers about.
+    """The conditions and terms under which calls need approval.
 
     >>> Gate().predicates, Gate(timeout=60).timeout
     ((), 60)
     """
 
     predicates: tuple[Predicate, ...] = ()
-    """Any of these asks for approval; without one, every call needs it."""
+    """Approval is required if any of these returns true; without predicates, always."""
     timeout: float | None = TIMEOUT
-    """How many seconds there are for an answer; 0 or None for any number."""
+    """Seconds to wait for the reviewer; 0 or None waits forever."""
     on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
-    """What becomes of the call then."""
+    """What happens to the call on a timeout."""
     role: str | None = None
-    """The role that whoever answers must have; None for any."""
+    """The required role of the reviewer; None: any."""
     review: ReviewHandler | None = None
-    """Who is asked; None for the reviewer of the call."""
+    """The reviewer; None: that of the call."""
     further: tuple[Gate, ...] = ()
-    """Gates that ask other reviewers, who must agree as well."""
+    """Gates with other reviewers, who must approve as well."""
 
 
-def gate_of(
+def build_gate(
     owner: str,
     requires_approval: object,
     timeout: object = TIMEOUT,
     on_timeout: object = OnTimeout.EXIT_EARLY,
     role: object = None,
 ) -> Gate | None:
-    """Give the gate that a tool's or a toolbox's settings mean, None for no gate; refuse settings that are unclear.
+    """Return the gate for the settings of a tool or a toolbox, None for no gate; raise if they are not valid.
 
-    >>> gate_of("Tool 'delete'", requires_approval="no")
+    >>> build_gate("Tool 'delete'", requires_approval="no")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
@@ -59,28 +59,28 @@ def gate_of(
 
 
 def check_terms(place: str, timeout: object, on_timeout: object, role: object = None) -> None:
-    """Refuse terms of a review that are unclear.
+    """Raise ToolDefinitionError for terms that are not valid.
 
     >>> check_terms("deploy: ", -1, OnTimeout.CONTINUE)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: deploy: timeout must be a number of seconds or None, not -1
+    toolsemble.errors.ToolDefinitionError: deploy: timeout must be seconds >= 0 or None, not -1
     """
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
-        raise ToolDefinitionError(f"{place}timeout must be a number of seconds or None, not {timeout!r}")
+        raise ToolDefinitionError(f"{place}timeout must be seconds >= 0 or None, not {timeout!r}")
     if not isinstance(on_timeout, OnTimeout):
         raise ToolDefinitionError(f"{place}on_timeout must be an OnTimeout, not {on_timeout!r}")
     if role is not None and not isinstance(role, str):
         raise ToolDefinitionError(f"{place}role must be a str or None, not {role!r}")
 
 
-def outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
-    """Give the gate that a toolbox puts before tools which say nothing themselves; refuse settings that are unclear."""
+def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
+    """Return the gate for the settings of a toolbox, None for no gate; raise if they are not valid."""
     check_terms("Toolbox: approval_", timeout, on_timeout, role)
     if approve is None:
         return None
     patterns = None if callable(approve) else _patterns(approve)
-    gate = gate_of("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
+    gate = build_gate("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
     return None if gate is None else OuterGate(gate, patterns)
 
 
@@ -94,17 +94,17 @@ def _patterns(approve: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OuterGate:
-    """A gate for those tools of a box that its patterns name."""
+    """A gate for the tools of a toolbox that match its patterns."""
 
     gate: Gate
     """The gate itself."""
     patterns: tuple[str, ...] | None
-    """Names and patterns of names; None for every tool."""
+    """Names and patterns of names; None: every tool."""
 
     def check(self, names: Sequence[str], *, all_known: bool = True) -> None:
-        """Refuse a name that no tool has: a slip of the pen would leave a tool without its gate.
+        """Raise ToolDefinitionError for a name that no tool has: a typo would leave a tool without its gate.
 
-        :param all_known: whether these are all; where tools are looked up later, a name may be one of those
+        :param all_known: whether these are all tools; otherwise a name may be that of a tool which is added later
         """
         for pattern in self.patterns or ():
             if any(fnmatchcase(name, pattern) for name in names):
@@ -114,7 +114,7 @@ class OuterGate:
             LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
     def around(self, name: str, own: Gate | None) -> Gate | None:
-        """Give the gate of a tool of that name: it asks when either gate does, on the stricter terms."""
+        """Return the gate of a tool, combined with its own: approval if either requires it, on the stricter terms."""
         if self.patterns is not None and not any(fnmatchcase(name, pattern) for pattern in self.patterns):
             return own
         if own is None:
@@ -139,11 +139,11 @@ def _predicates(owner: str, requires_approval: object) -> tuple[Predicate, ...]:
         raise ToolDefinitionError(
             f"{owner}: requires_approval must be True, False or a predicate, not {requires_approval!r:.80}"
         )
-    return (checked_predicate(owner, requires_approval),)
+    return (check_predicate(owner, requires_approval),)
 
 
-def checked_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
-    """Give the predicate back, or refuse one that does not take a call's arguments and its context."""
+def check_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
+    """Return the predicate; raise ToolDefinitionError if it does not take the arguments and the context."""
     try:
         inspect.signature(predicate).bind(None, None)
     except TypeError as problem:
@@ -152,5 +152,5 @@ def checked_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
             f"{problem}"
         ) from None
     except ValueError:
-        pass  # a builtin does not tell its signature
+        pass  # a C function without a signature
     return predicate

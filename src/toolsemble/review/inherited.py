@@ -1,4 +1,4 @@
-"""Gates of a toolbox, for calls that other toolboxes make inside its calls, as those of agents do."""
+"""Gates that a toolbox passes on to nested calls of other toolboxes, such as those of agents."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from toolsemble.review.request import ReviewHandler
 
 @dataclass(frozen=True, slots=True)
 class InheritedGate:
-    """A gate of a toolbox, with the reviewer that it asks."""
+    """A gate of a toolbox and its reviewer."""
 
     outer: OuterGate
-    """The gate, and the tools that it stands before."""
+    """The gate and the patterns of its tools."""
     review: ReviewHandler | None
-    """Who is asked; None for the reviewer of the call."""
+    """The reviewer; None: that of the call."""
 
     def detached(self, review: ReviewHandler) -> InheritedGate:
-        """Return the gate as it can be sent to another process, where it asks another reviewer about every call."""
+        """Return a copy that can be pickled: without predicates, and with another reviewer."""
         gate = replace(self.outer.gate, predicates=())
         return InheritedGate(OuterGate(gate, self.outer.patterns), review)
 
 
-def extended(
+def extend_gates(
     around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: ReviewHandler | None
 ) -> tuple[InheritedGate, ...]:
-    """Return the gates around a call with those of the toolbox that makes it, each of them once.
+    """Return the gates of the enclosing calls and those of the toolbox that makes the call, each once.
 
-    :param review: who is asked by a gate of a toolbox that names nobody
+    :param review: the reviewer of gates that have none
     """
     known = {id(each.outer) for each in around}
     named = [InheritedGate(each.outer, review if each.review is None else each.review) for each in own]
     return (*around, *(each for each in named if id(each.outer) not in known))
 
 
-def gate_within(
+def combine_gates(
     gates: Iterable[InheritedGate], name: str, own: Gate | None, review: ReviewHandler | None
 ) -> Gate | None:
-    """Return the gate of a tool that is called inside calls of other toolboxes.
+    """Return the gate of a tool that is called inside of calls of other toolboxes.
 
-    Gates that ask the same reviewer become one gate, so nobody is asked twice about one call. One that asks another
-    reviewer stays a gate of its own, and all of them must let the call pass.
+    Gates with the same reviewer are merged, so that nobody is asked twice about one call. Gates with other reviewers
+    stay separate, and all of them must approve.
 
-    :param own: the gate that the tool has in its own toolbox
-    :param review: who is asked by that one
+    :param own: the gate of the tool in its own toolbox
+    :param review: the reviewer of that gate
     """
     merged: list[Gate] = [] if own is None else [own]
     for each in gates:

@@ -1,4 +1,4 @@
-"""The rules of approval: what is asked, answered and used, each at most once, and all of it on record."""
+"""The base class of review stores: requests are asked, answered and used at most once, with an audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolsemble.runtime.signing import sealed
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
 
-_MOST_SPENT = 10_000
+_MAX_SPENT = 10_000
 _CHANGED = "the request was changed in the store"
 _ENDS = {
     "used": ExitEarly("the approval was used already"),
@@ -35,7 +35,7 @@ _CLOSED = {
 
 
 class Ledger:
-    """Requests, answers and events in a database, under one secret.
+    """A store of requests, answers and events in a database, signed with one secret.
 
     >>> import time
     >>> with Ledger(Database(None), b"secret", 3600.0, time.time) as ledger:
@@ -46,30 +46,30 @@ class Ledger:
 
     def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
         if not valid_for > 0:
-            raise ToolDefinitionError(f"valid_for must be a number of seconds above 0, not {valid_for!r}")
+            raise ToolDefinitionError(f"valid_for must be seconds above 0, not {valid_for!r}")
         self._database = database
         self._secret = secret
         self._valid_for = valid_for
         self._clock = clock
-        # What this process has used, and until when it counts: somebody may put an older copy of the file back.
+        # Answers used by this process, until they expire: somebody may restore an older copy of the file.
         self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
             fingerprint = records.fingerprint()
         if not sealed(fingerprint, secret, "store", ""):
             database.close()
-            raise ToolConfigurationError("The review store was made with another secret; pass the same one")
+            raise ToolConfigurationError("The review store was created with another secret; pass the same one")
 
     def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
-        """Store requests, all or none; give the ids that they are stored under, in the same order.
+        """Store requests, all or none; return the ids that they are stored under, in the same order.
 
-        A request of a run's call that is stored already, and is open or has an answer that nobody used, is taken up
-        again: the process that asked it has died. Those in ``held`` are not, because somebody here waits for them.
+        A request of the same call and run that is stored already, and is open or has an unused answer, is reused: the
+        process that asked it has died. Those in ``held`` are not reused, because they are waited for here.
         """
         stored: list[str] = []
         with self._changing() as (records, now):
             taken = set(held)
             for request in requests:
-                found = records.left_over(request, taken, now)
+                found = records.find_orphan(request, taken, now)
                 if found is not None:
                     kept = replace(request, id=found.id)
                     records.renew(kept)
@@ -83,17 +83,17 @@ class Ledger:
         return stored
 
     def pending(self) -> list[ReviewRequest]:
-        """Give the requests that wait for an answer, oldest first, without those that somebody tampered with."""
+        """Return the requests that wait for an answer, oldest first, without those that were tampered with."""
         with self._database.reading() as connection:
             records = Records(connection, self._secret)
             found, overdue = records.open(), records.overdue(self._clock())
-        # Who only looks does not hold up those who write.
+        # Reading does not block writers; write only if necessary.
         if overdue or any(record.request is None for record in found):
-            found = self._cleared()
+            found = self._refuse_tampered()
         return [record.request for record in found if record.request is not None]
 
     def find(self, request_id: str) -> ReviewRequest | None:
-        """Give a stored request, whatever became of it; None when it is unknown, or somebody tampered with it."""
+        """Return a stored request in any state; None if it is unknown or was tampered with."""
         with self._database.reading() as connection:
             record = Records(connection, self._secret).get(request_id)
         return None if record is None else record.request
@@ -107,31 +107,31 @@ class Ledger:
         role: str = "",
         arguments_digest: str | None = None,
     ) -> Receipt:
-        """Store the answer to a request, as the person saw it, and give its receipt; refuse it with the reason.
+        """Store the answer to a request and return its receipt; raise ReviewRefusedError with the reason.
 
-        ``arguments_digest`` is that of the arguments which the person saw, where it came along with the answer.
+        ``arguments_digest`` is that of the arguments that the person saw, if it was sent with the answer.
         """
         seen = request.arguments_digest if arguments_digest is None else arguments_digest
         refusal = None
         with self._changing() as (records, now):
             event = ReviewEvent("answered", request.id, request.tool_name, now, f"{person}", f"{role}")
             try:
-                stored = _open(records.get(request.id), request, seen, person, role)
-                receipt = self._issued(stored, decision, event)
+                stored = _check_open(records.get(request.id), request, seen, person, role)
+                receipt = self._issue(stored, decision, event)
                 records.answer(receipt)
-                records.note(replace(event, detail=_told(stored, receipt)))
+                records.note(replace(event, detail=_describe(stored, receipt)))
             except ReviewRefusedError as error:
-                refusal = error  # raised when the event is stored
-                _refused(records, replace(event, kind="refused", detail=f"{error}"))
+                refusal = error  # raised once the event is stored
+                _record_refusal(records, replace(event, kind="refused", detail=f"{error}"))
         if refusal is not None:
             raise refusal
         LOGGER.info("answered: %s by '%s': %s", request.tool_name, preview(person), receipt.kind)
         return receipt
 
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
-        """Use the answers that are there, by the ids that the requests are stored under.
+        """Use the stored answers; the requests are passed by the ids that they are stored under.
 
-        An answer counts once, and for the request that is given here, whatever the database says was asked.
+        An answer can be used once, and only for the request passed here, whatever the database says was asked.
         """
         with self._database.reading() as connection:
             if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
@@ -144,27 +144,27 @@ class Ledger:
             for record in records.ended(requests):
                 if record.state == "answered":
                     request = replace(requests[record.id], id=record.id)
-                    decisions[record.id] = self._used(records, request, record, now, used)
+                    decisions[record.id] = self._use(records, request, record, now, used)
                 else:
                     decisions[record.id] = _ENDS.get(record.state, ExitEarly(_CHANGED))
         self._remember(used, now)
         return decisions
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests that nobody waits for any more; an answer that is there already will not be used."""
+        """Close requests that are no longer waited for; an answer that is stored already will not be used."""
         with self._changing() as (records, now):
-            left = records.live(ids)
-            records.move("withdrawn", left)
-            for record in left:
-                records.note(ReviewEvent("withdrawn", record.id, _tool(record), now))
+            live = records.live(ids)
+            records.move("withdrawn", live)
+            for record in live:
+                records.note(ReviewEvent("withdrawn", record.id, _tool_name(record), now))
 
     def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
-        """Give all that happened, or all that happened to one request, in order; no event is ever changed."""
+        """Return all events, or those of one request, in order; events are never changed."""
         with self._database.reading() as connection:
             return Records(connection, self._secret).events(request_id)
 
     def close(self) -> None:
-        """Close the store; whatever is asked of it from now on is refused."""
+        """Close the store; further use raises."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -177,26 +177,26 @@ class Ledger:
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Records, float]]:
-        """Give the records in a transaction, and the time; requests whose time is up have expired before."""
+        """Yield the records in a transaction, and the time; overdue requests are marked as expired first."""
         with self._database.writing() as connection:
             records, now = Records(connection, self._secret), self._clock()
             overdue = records.overdue(now)
             records.move("expired", overdue)
             for record in overdue:
-                records.note(ReviewEvent("expired", record.id, _tool(record), now))
+                records.note(ReviewEvent("expired", record.id, _tool_name(record), now))
             yield records, now
 
-    def _cleared(self) -> list[Record]:
+    def _refuse_tampered(self) -> list[Record]:
         with self._changing() as (records, now):
             found = records.open()
             changed = [record for record in found if record.request is None]
             records.move("refused", changed)
             for record in changed:
-                _refused(records, ReviewEvent("refused", record.id, "", now, detail=_CHANGED))
+                _record_refusal(records, ReviewEvent("refused", record.id, "", now, detail=_CHANGED))
         return found
 
-    def _issued(self, stored: ReviewRequest, decision: ReviewDecision, event: ReviewEvent) -> Receipt:
-        # The column that requests expire by is not sealed; the request is.
+    def _issue(self, stored: ReviewRequest, decision: ReviewDecision, event: ReviewEvent) -> Receipt:
+        # The deadline column is not signed; the request is.
         if stored.deadline is not None and event.at >= stored.deadline:
             raise ReviewRefusedError(_CLOSED["expired"])
         return Receipt.issue(
@@ -210,44 +210,44 @@ class Ledger:
         )
 
     def _remember(self, used: Mapping[str, float], now: float) -> None:
-        """Keep in mind what was used, as long as it counts."""
+        """Remember used answers until they expire."""
         self._spent.update(used)
         for id_, until in list(self._spent.items()) if used else ():
-            if until > now and len(self._spent) <= _MOST_SPENT:
+            if until > now and len(self._spent) <= _MAX_SPENT:
                 break  # the oldest come first
             self._spent.pop(id_, None)
 
-    def _used(
+    def _use(
         self, records: Records, request: ReviewRequest, record: Record, now: float, used: dict[str, float]
     ) -> ReviewDecision:
         records.move("used", [record])
         try:
             if record.id in self._spent:
-                raise ReviewRefusedError(USED)  # noqa: TRY301 - one way for all refusals
+                raise ReviewRefusedError(USED)  # noqa: TRY301 - one handler for all refusals
             records.check_unused(record.id)
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
         except ReviewRefusedError as error:
-            _refused(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
+            _record_refusal(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
             return ExitEarly(f"the approval is not valid: {error}")
         records.note(ReviewEvent("used", record.id, request.tool_name, now, receipt.person, receipt.role, receipt.kind))
         used[record.id] = receipt.expires_at
         return receipt.decision
 
 
-def _open(
+def _check_open(
     record: Record | None, request: ReviewRequest, arguments_digest: str, person: str, role: str
 ) -> ReviewRequest:
-    """Give the stored request that an answer is for; refuse the answer unless it is open and is what was seen."""
+    """Return the stored request; raise ReviewRefusedError unless it is open and is what the person saw."""
     if not all(isinstance(each, str) for each in (person, role)):
-        raise ReviewRefusedError("the person and the role must be text")
+        raise ReviewRefusedError("the person and the role must be strings")
     if record is None:
         raise ReviewRefusedError("the request is unknown")
     stored = record.request
     if stored is None:
         raise ReviewRefusedError(_CHANGED)
     if record.state != "open":
-        raise ReviewRefusedError(_closed(record))
+        raise ReviewRefusedError(_why_closed(record))
     for what, seen, kept in (
         ("another tool", request.tool_name, stored.tool_name),
         ("another schema", request.schema_digest, stored.schema_digest),
@@ -261,14 +261,14 @@ def _open(
     return stored
 
 
-def _told(request: ReviewRequest, receipt: Receipt) -> str:
-    """Return a decision for the audit; what a reviewer wrote in place of secrets is secret, too."""
+def _describe(request: ReviewRequest, receipt: Receipt) -> str:
+    """Return a decision as text for the audit; an edit of secret arguments is masked."""
     text = HIDDEN if receipt.kind == "edit" and request.hidden_digest else receipt.text
     return f"{receipt.kind} {text}".rstrip()
 
 
-def _closed(record: Record) -> str:
-    """Say why a request takes no answer any more."""
+def _why_closed(record: Record) -> str:
+    """Return why a request can no longer be answered."""
     if record.state != "answered":
         return _CLOSED.get(record.state, _CHANGED)
     try:
@@ -278,10 +278,10 @@ def _closed(record: Record) -> str:
     return f"it was answered already by '{preview(person)}'" if person else "it was answered already"
 
 
-def _refused(records: Records, event: ReviewEvent) -> None:
+def _record_refusal(records: Records, event: ReviewEvent) -> None:
     LOGGER.warning("refused: %s %s: %s", preview(event.tool_name), preview(event.request_id), event.detail)
     records.note(event)
 
 
-def _tool(record: Record) -> str:
+def _tool_name(record: Record) -> str:
     return record.request.tool_name if record.request is not None else ""

@@ -1,4 +1,4 @@
-"""A small HTTP server for callbacks."""
+"""A small HTTP server that receives callbacks."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from socketserver import BaseServer, ThreadingTCPServer
 from typing import Any, TypeAlias
 
 from toolsemble.review.audit import LOGGER
-from toolsemble.review.callback import LARGEST
+from toolsemble.review.callback import MAX_BYTES
 from toolsemble.review.connections import PATIENCE, Connections
 
 Receive: TypeAlias = Callable[[bytes, Mapping[str, str]], tuple[int, str]]
 
 
-# How many connections there are at a time.
-_MOST = 64
+_MAX_CONNECTIONS = 64
 
 
 @contextmanager
-def listening(
-    receive: Receive, host: str, port: int, *, most: int = _MOST, clock: Callable[[], float] = time.monotonic
+def listen(
+    receive: Receive, host: str, port: int, *, most: int = _MAX_CONNECTIONS, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Give the URL at which posted messages go to a function, while the block runs; port 0 is any free one.
+    """Run a server that passes posted messages to a function; yield its URL. Port 0 is any free port.
 
-    A client has ten seconds for its whole message. Where there are too many, the one goes that has taken longest.
+    A client has ten seconds for its whole message. When there are too many connections, the oldest one is closed.
 
-    :param most: how many connections, and so threads, there are at a time
-    :param clock: gives seconds that never go back
+    :param most: the maximum number of connections, and so of threads
+    :param clock: returns monotonic seconds
 
-    >>> with listening(lambda body, headers: (200, "taken"), "127.0.0.1", 0) as url:
+    >>> with listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0) as url:
     ...     url.startswith("http://127.0.0.1:")
     True
     """
@@ -49,7 +48,7 @@ def listening(
 
 
 class _Server(ThreadingTCPServer):
-    # Not http.server's own class, which asks the name service who it is before it listens.
+    # Not HTTPServer, which does a DNS lookup before it listens.
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128
@@ -61,55 +60,55 @@ class _Server(ThreadingTCPServer):
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; a connection that there is no room for is closed."""
+        """Process a request in a new thread; close the connection if there are too many."""
         if not self.connections.admit(request):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self.connections.forget(request)  # there is no thread that could
+            self.connections.forget(request)  # there is no thread to do it
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for another."""
+        """Process a request, then remove its connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.connections.forget(request)
 
     def service_actions(self) -> None:
-        """Close the connections whose time is up: the loop of the server calls this at every turn."""
+        """Close the connections that have timed out; called regularly by the server loop."""
         self.connections.close_late()
 
     def server_close(self) -> None:
-        """Close the server, and all connections that are not being answered."""
+        """Close the server and all connections that are not held."""
         super().server_close()
         self.connections.close_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class calls it
-        LOGGER.debug("A callback from %s broke off", client_address, exc_info=True)
+        LOGGER.debug("A callback from %s was interrupted", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE  # of a single read; the server sees to the whole
+    timeout = PATIENCE  # of a single read; the server limits the whole message
     server_version = "toolsemble"
     sys_version = ""
     server: BaseServer
 
     def do_POST(self) -> None:
-        """Hand the message over, and answer with what became of it."""
+        """Pass the message on, and send the outcome as the response."""
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= LARGEST):  # noqa: PLR2004 - digits
-            self._answer(400, f"the body needs a Content-Length of at most {LARGEST}")
+        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= MAX_BYTES):  # noqa: PLR2004 - digits
+            self._answer(400, f"the body needs a Content-Length of at most {MAX_BYTES}")
             return
         body = self.rfile.read(int(length))
         if len(body) < int(length) or not self.server.connections.hold(self.request):  # type: ignore[attr-defined]  # ours
-            return  # the client broke off, or took too long
+            return  # the client disconnected, or took too long
         try:
             status, text = self.server.receive(body, dict(self.headers.items()))  # type: ignore[attr-defined]  # ours
-        except Exception:  # noqa: BLE001 - the store failed; whoever answers may try again
-            LOGGER.exception("A callback could not be taken")
+        except Exception:  # noqa: BLE001 - the store failed; the client may try again
+            LOGGER.exception("A callback could not be processed")
             status, text = 500, "the answer could not be stored"
         self.server.connections.release(self.request)  # type: ignore[attr-defined]  # as above
         self._answer(status, text)

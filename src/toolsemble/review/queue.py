@@ -1,4 +1,4 @@
-"""Requests that wait in a store until somebody answers them, in this process or another one."""
+"""A reviewer that stores requests until they are answered, in this process or another one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
-from toolsemble.review.store_worker import Letter, Mailbox
+from toolsemble.review.store_worker import Pending, StoreWorker
 
-# How much longer than the request's own time: the call path decides what a timeout means, and comes first.
+# Seconds beyond the timeout of a request: the call path handles timeouts and must come first.
 _GRACE = 0.25
-# How long somebody who leaves waits for the store to take note.
-_PARTING = 2.0
+# Seconds to wait for a request to be withdrawn.
+_WITHDRAW_TIMEOUT = 2.0
 
 
 class QueueReview:
-    """A handler whose requests wait in a store: anyone who can reach the store answers, even hours later.
+    """A reviewer that puts requests into a store: anyone who can reach the store can answer, even hours later.
 
-    Each request waits for its own answer; those of concurrent calls share the store's transactions.
+    Each request waits for its own answer; those of concurrent calls share transactions.
 
-    :param store: where requests and answers meet
-    :param poll: how many seconds pass between looks at the store
+    :param store: the store of requests and answers
+    :param poll: seconds between checks of the store
 
     >>> from toolsemble.review import Continue, MemoryStore
     >>> async def approve(store, request):
@@ -40,49 +40,51 @@ class QueueReview:
 
     def __init__(self, store: ReviewStore, *, poll: float = 0.05) -> None:
         if not callable(getattr(store, "take", None)):
-            raise ToolDefinitionError(f"A queue takes a store, like SQLiteStore(path), not {type(store).__name__}")
+            raise ToolDefinitionError(
+                f"QueueReview needs a store, such as SQLiteStore(path), not {type(store).__name__}"
+            )
         if not poll > 0:
-            raise ToolDefinitionError(f"poll must be a number of seconds above 0, not {poll!r}")
+            raise ToolDefinitionError(f"poll must be seconds above 0, not {poll!r}")
         self.store = store
         self._poll = poll
-        self._mailboxes: dict[int, Mailbox] = {}
+        self._workers: dict[int, StoreWorker] = {}
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the decision that somebody puts into the store; the request is withdrawn when nobody waits any more."""
+        """Return the decision from the store; withdraw the request when the wait is cancelled."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
         _check(request)
-        mailbox = self._mailbox
-        letter = mailbox.post(request)
+        worker = self._worker
+        pending = worker.post(request)
         try:
-            await self.announce(replace(request, id=await asyncio.wrap_future(letter.stored)))
-            decision = await asyncio.wrap_future(letter.answer)
+            await self.announce(replace(request, id=await asyncio.wrap_future(pending.stored)))
+            decision = await asyncio.wrap_future(pending.answer)
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            mailbox.leave(letter)
-            if not isinstance(error, GeneratorExit):  # a coroutine that is thrown away cannot wait
-                await _gone(letter)
+            worker.leave(pending)
+            if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
+                await _wait_until_withdrawn(pending)
             raise
         return decision
 
     async def announce(self, request: ReviewRequest) -> None:
-        """Do what has to be done between the moment a request is stored and its answer; here, nothing.
+        """Announce a stored request to reviewers; does nothing here, for subclasses.
 
         The request has the id that it is stored under. An exception withdraws it.
         """
 
     @property
-    def _mailbox(self) -> Mailbox:
-        # A fork has neither its parent's thread nor those who wait in the parent; setdefault lets one thread win.
-        return self._mailboxes.setdefault(os.getpid(), Mailbox(self.store, self._poll))
+    def _worker(self) -> StoreWorker:
+        # A forked child has neither the thread nor the waiting calls of its parent; setdefault is atomic.
+        return self._workers.setdefault(os.getpid(), StoreWorker(self.store, self._poll))
 
 
-async def _gone(letter: Letter) -> None:
-    await asyncio.wait([asyncio.wrap_future(letter.gone)], timeout=_PARTING)
+async def _wait_until_withdrawn(pending: Pending) -> None:
+    await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
 
 
 def _check(request: ReviewRequest) -> None:
-    """Raise for a request that cannot be written, before it fails those that are stored together with it."""
+    """Raise for a request that cannot be serialized, before it fails those that are stored with it."""
     request.to_json().encode()
-    request.arguments_digest  # noqa: B018 - it is made to see that it can be
+    request.arguments_digest  # noqa: B018 - computed to see that it can be

@@ -1,4 +1,4 @@
-"""What different systems, and people, take a text for: decoded, in other forms of characters, as a path, as a URL."""
+"""The readings of a text by different systems and people: decoded, normalized, as a path, as a URL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-_LEVELS = 8  # a text that was percent-encoded more often than this is nobody's mistake
-# What Unicode's compatibility forms leave as it is, and people, browsers and older character sets take for ASCII.
+_LEVELS = 8  # a text that is percent-encoded more often than this is an attack
+# Not changed by NFKC, but read as ASCII by people, browsers or older character sets.
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2044\u2215\u2571\u27cb\u29f8\u3033", "/"),
@@ -37,16 +37,16 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]+):/*([^/?#]*)(.*)", re.IGNORECASE | re.DOT
 _PORT = re.compile(r":[0-9]*$")
 
 
-def decoded(text: str, *, wide: bool = False) -> list[str] | None:
-    """Return a text and what percent-decoding makes of it, again and again; None when that takes too many rounds.
+def decode_percent(text: str, *, wide: bool = False) -> list[str] | None:
+    """Return a text and its repeated percent-decodings; None if there are too many.
 
-    :param wide: whether to decode what only careless systems take for characters: ``%c0%ae`` and ``%u002e``
+    :param wide: whether to decode what only lenient systems decode: ``%c0%ae`` and ``%u002e``
 
-    >>> decoded("%252e"), decoded("%c0%ae", wide=True)
+    >>> decode_percent("%252e"), decode_percent("%c0%ae", wide=True)
     (['%252e', '%2e', '.'], ['%c0%ae', '.'])
     """
     found = [text]
-    while (inner := unquote(_narrowed(text) if wide else text)) != text:
+    while (inner := unquote(_decode_lenient(text) if wide else text)) != text:
         if len(found) > _LEVELS:
             return None
         found.append(inner)
@@ -54,19 +54,19 @@ def decoded(text: str, *, wide: bool = False) -> list[str] | None:
     return found
 
 
-def is_odd(text: str) -> bool:
-    """Return whether a text has escapes that only careless systems decode, which then see something else.
+def has_odd_escapes(text: str) -> bool:
+    """Return whether a text contains escapes that only lenient systems decode.
 
-    >>> is_odd("%c0%ae"), is_odd("%e4"), is_odd("100%")
+    >>> has_odd_escapes("%c0%ae"), has_odd_escapes("%e4"), has_odd_escapes("100%")
     (True, False, False)
     """
     return "%" in text and (_OVERLONG.search(text) is not None or _WIDE.search(text) is not None)
 
 
-def plain(text: str) -> str:
-    r"""Return a text with the ASCII characters that its signs look like, and slashes for backslashes.
+def to_ascii_signs(text: str) -> str:
+    r"""Return a text with look-alike signs replaced by ASCII ones, and backslashes by slashes.
 
-    >>> plain("\uff0e\u3002\\etc\uff1b")
+    >>> to_ascii_signs("\uff0e\u3002\\etc\uff1b")
     '../etc;'
     """
     if not text.isascii():
@@ -74,10 +74,10 @@ def plain(text: str) -> str:
     return text.replace("\\", "/")
 
 
-def latin(text: str) -> str:
-    r"""Return a text in lower case with the Latin letters that its letters look like.
+def to_latin(text: str) -> str:
+    r"""Return a text in lower case with look-alike letters replaced by Latin ones.
 
-    >>> latin("P\u0430ssword")
+    >>> to_latin("P\u0430ssword")
     'password'
     """
     text = text.casefold()
@@ -85,27 +85,27 @@ def latin(text: str) -> str:
 
 
 def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:
-    """Return what POSIX, a person, servers that take parameters of paths away, and Windows take a text for."""
+    """Yield the readings of a text by POSIX, a person, servers that strip path parameters, and Windows."""
     yield tidy(text)
-    shown = plain(text)
+    shown = to_ascii_signs(text)
     yield tidy(shown)
     yield tidy(_PARAMETERS.sub("", shown))
     yield tidy(_DOTS.sub(lambda found: "." * min(found[0].count("."), 2), shown))
 
 
-def trimmed(text: str) -> str:
-    """Return a path without the dots and spaces at the end of its names, which Windows leaves out.
+def trim_names(text: str) -> str:
+    """Return a path without the dots and spaces at the end of its names, which Windows ignores.
 
-    >>> trimmed("/etc. /passwd.")
+    >>> trim_names("/etc. /passwd.")
     '/etc/passwd'
     """
     return _TRAILING.sub("", text)
 
 
-def urls(text: str) -> Iterator[str]:
-    """Return a URL as a client reads it: without user, and with and without its port; nothing for another text.
+def read_url(text: str) -> Iterator[str]:
+    """Yield a URL as a client reads it: without user, and with and without its port; nothing for another text.
 
-    >>> list(urls("https://ada@evil.com.:443?x"))
+    >>> list(read_url("https://ada@evil.com.:443?x"))
     ['https:/evil.com:443/?x', 'https:/evil.com/?x']
     """
     found = _URL.fullmatch(text)
@@ -118,25 +118,27 @@ def urls(text: str) -> Iterator[str]:
             yield f"{scheme}:/{each}{path}"
 
 
-def resolved(text: str) -> str:
+def resolve_path(text: str) -> str:
     """Return a path without ``.``, ``..`` and doubled slashes.
 
-    >>> resolved("//etc/./a/../passwd")
+    >>> resolve_path("//etc/./a/../passwd")
     '/etc/passwd'
     """
     path = posixpath.normpath(text)
-    return path[1:] if path.startswith("//") else path  # POSIX lets two slashes be special; no system of today does
+    return (
+        path[1:] if path.startswith("//") else path
+    )  # POSIX allows two slashes to be special; no current system does that
 
 
-def _narrowed(text: str) -> str:
-    """Return a text in which characters are written as they should be, that were written longer than they are."""
-    text = _OVERLONG.sub(lambda found: _overlong(found[0]), text)
+def _decode_lenient(text: str) -> str:
+    """Return a text with overlong and wide escapes decoded."""
+    text = _OVERLONG.sub(lambda found: _decode_overlong(found[0]), text)
     return _WIDE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def _overlong(escapes: str) -> str:
+def _decode_overlong(escapes: str) -> str:
     first, *others = bytes.fromhex(escapes.replace("%", ""))
-    value = first & (0x1F if len(others) == 1 else 0x0F if len(others) == 2 else 0x07)  # noqa: PLR2004 - as UTF-8 says
+    value = first & (0x1F if len(others) == 1 else 0x0F if len(others) == 2 else 0x07)  # noqa: PLR2004 - as in UTF-8
     for each in others:
         value = value << 6 | each & 0x3F
     return chr(value)

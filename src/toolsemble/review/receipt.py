@@ -1,4 +1,4 @@
-"""The receipt of an answer: what exactly was approved, by whom, and until when."""
+"""Receipts: signed records of what was approved, by whom, and until when."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import canonical, seal, sealed
 from toolsemble.schema.display import HIDDEN
 
-CLOCKS_DIFFER = 300.0
-"""How many seconds the clocks of those who take part may differ."""
+MAX_CLOCK_SKEW = 300.0
+"""Seconds by which the clocks of the participants may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A signed answer to one request; for any other tool, schema, arguments, call or run it is worth nothing.
+    """A signed answer to one request; it is not valid for another tool, schema, arguments, call or run.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log")
     >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret="s")
@@ -29,33 +29,33 @@ class Receipt:
     """
 
     request_id: str
-    """The request that was answered."""
+    """The id of the request."""
     tool_name: str
-    """The tool that it was about."""
+    """The tool."""
     schema_digest: str
     """The digest of the tool's schema."""
     arguments_digest: str
     """The digest of the arguments that the person saw."""
     call_id: str
-    """The call that waits."""
+    """The id of the call."""
     run_id: str
-    """The run that the call belongs to."""
+    """The id of the run."""
     kind: Literal["continue", "edit", "exit_early"]
-    """What was decided."""
+    """The kind of decision."""
     text: str
     """The revised text of an edit, or the reason of a refusal."""
     always: Literal["tool", "arguments"] | None
-    """What the person need not be asked about again."""
+    """What is approved for the rest of the run."""
     person: str
-    """Who answered, where it was said."""
+    """Who answered, if known."""
     role: str
-    """The role of whoever answered."""
+    """The role of the person."""
     issued_at: float
     """When it was answered, in seconds since the epoch."""
     expires_at: float
-    """Until when it counts."""
+    """Until when it is valid, in seconds since the epoch."""
     signature: str = ""
-    """The seal of all the rest."""
+    """The signature of the other fields."""
 
     @classmethod
     def issue(
@@ -69,11 +69,11 @@ class Receipt:
         secret: str | bytes,
         issued_at: float | None = None,
     ) -> Receipt:
-        """Give the signed receipt of a decision; refuse what is none.
+        """Return the signed receipt of a decision; raise ReviewRefusedError for anything else.
 
-        That a decision is of somebody who came too late is not kept: who answers was in time.
+        ``timed_out`` of a decision is not kept: an answer that exists was in time.
         """
-        kind, text, always = _taken_apart(decision)
+        kind, text, always = _split_decision(decision)
         receipt = cls(
             request.id,
             request.tool_name,
@@ -93,13 +93,13 @@ class Receipt:
 
     @property
     def decision(self) -> ReviewDecision:
-        """What was decided."""
+        """The decision."""
         if self.kind == "continue":
             return Continue(self.always)
         return Edit(self.text) if self.kind == "edit" else ExitEarly(self.text)
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
-        """Refuse, with the reason, unless this is the signed answer to exactly this request, and still counts."""
+        """Raise ReviewRefusedError unless this is the signed answer to exactly this request, and still valid."""
         if not self._sealed("receipt", secret):
             spent = self._sealed("spent", secret)
             raise ReviewRefusedError("it counts no more" if spent else "the signature does not fit")
@@ -115,16 +115,16 @@ class Receipt:
                 raise ReviewRefusedError(f"it is for {what}")
         if now >= self.expires_at:
             raise ReviewRefusedError("it has expired")
-        # A clock that was put back would let every old approval live again.
-        if now < self.issued_at - CLOCKS_DIFFER:
+        # A clock that was set back would make every old approval valid again.
+        if now < self.issued_at - MAX_CLOCK_SKEW:
             raise ReviewRefusedError("it was given in the future; check the clock")
 
     def spent(self, secret: str | bytes, *, hidden: bool) -> Receipt | None:
-        """Return the receipt under a seal that says that it counts no more; None for one that never counted.
+        """Return the receipt with a signature that marks it as used; None if it was never valid.
 
-        Whoever has no secret cannot make it count again, unless with a copy from before.
+        Without the secret nobody can make it valid again, except with an older copy.
 
-        :param hidden: whether the text of an edit is left out, because there may be secrets in it
+        :param hidden: whether to mask the text of an edit, because it may contain secrets
         """
         if not self._sealed("receipt", secret):
             return None
@@ -135,12 +135,12 @@ class Receipt:
         return sealed(self.signature, secret, kind, asdict(replace(self, signature="")))
 
     def to_json(self) -> str:
-        """Give the receipt as JSON text, from which :meth:`from_json` makes an equal one."""
+        """Return the receipt as JSON text; :meth:`from_json` reads it."""
         return canonical(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
-        """Give the receipt that :meth:`to_json` wrote; refuse any other text, even where it means the same.
+        """Return the receipt from the text of :meth:`to_json`; refuse any other text, even an equivalent one.
 
         >>> Receipt.from_json("{}")
         Traceback (most recent call last):
@@ -158,14 +158,14 @@ class Receipt:
         return receipt
 
 
-def _taken_apart(
+def _split_decision(
     decision: ReviewDecision,
 ) -> tuple[Literal["continue", "edit", "exit_early"], str, Literal["tool", "arguments"] | None]:
-    """Give a decision as JSON values; refuse everything unclear."""
+    """Return a decision as JSON values; raise ReviewRefusedError for anything else."""
     if type(decision) is Continue and decision.always in (None, "tool", "arguments"):
         return "continue", "", decision.always
     if type(decision) is Edit and issubclass(type(decision.revised), str):
         return "edit", str.__str__(decision.revised), None
     if type(decision) is ExitEarly and issubclass(type(decision.reason), str):
         return "exit_early", str.__str__(decision.reason), None
-    raise ReviewRefusedError("the answer is not a decision; give Continue, Edit or ExitEarly")
+    raise ReviewRefusedError("the answer is not a decision; pass Continue, Edit or ExitEarly")

@@ -1,4 +1,4 @@
-"""The rows of a review database, inside one transaction: read with their seals checked, written sealed."""
+"""The rows of a review database within one transaction; requests are signed, and verified when they are read."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from toolsemble.runtime.signing import seal, sealed
 from toolsemble.runtime.text import preview
 
 USED = "it was used already"
-"""Why an answer is refused that was used before."""
+"""The reason for refusing an answer that was used before."""
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 _RECORD = "SELECT id, state, request, seal, receipt, expires FROM requests WHERE "
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request as it stands in the database."""
+    """One row of the table of requests."""
 
     id: str
     """The id that it is stored under."""
     state: str
-    """What became of it: open, answered, or one of the ends."""
+    """The state: open, answered, or one of the final states."""
     request: ReviewRequest | None
-    """The request; None when somebody without the secret changed it."""
+    """The request; None if it was changed without the secret."""
     receipt: str | None
-    """The text of the receipt, to be checked by whoever uses it."""
+    """The text of the receipt, not yet verified."""
     expires: float | None
-    """When the answer ceases to count."""
+    """When the answer expires."""
 
 
 class Records:
-    """What the tables hold, and what can be done to it.
+    """The tables of a review database.
 
     >>> from toolsemble.review.database import Database
     >>> with Database(None).writing() as connection:
@@ -55,62 +55,62 @@ class Records:
         """Store a new request."""
         self._connection.execute(
             "INSERT INTO requests (id, state, bound, deadline, request, seal) VALUES (?, 'open', ?, ?, ?, ?)",
-            (request.id, binding(request), *self._written(request)),
+            (request.id, binding(request), *self._serialize(request)),
         )
 
     def renew(self, request: ReviewRequest) -> None:
-        """Store a request in place of the one of the same id and binding."""
+        """Replace the stored request of the same id and binding."""
         self._connection.execute(
             "UPDATE requests SET deadline = ?, request = ?, seal = ? WHERE id = ?",
-            (*self._written(request), request.id),
+            (*self._serialize(request), request.id),
         )
 
     def get(self, id: str) -> Record | None:
-        """Give the record of an id, if there is one."""
-        return next(self._read("id = ?", whole(id)), None)
+        """Return the record of an id, or None."""
+        return next(self._read("id = ?", replace_surrogates(id)), None)
 
     def open(self) -> list[Record]:
-        """Give the records that wait for an answer, oldest first."""
+        """Return the open records, oldest first."""
         return list(self._read("state = 'open' ORDER BY number"))
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Give those of some ids that are stored."""
+        """Return which of the ids are stored."""
         query = f"SELECT id FROM requests WHERE {_AMONG}"  # noqa: S608 - a constant
         return {known for (known,) in self._connection.execute(query, (json.dumps(list(ids)),))}
 
     def ended(self, ids: Iterable[str]) -> list[Record]:
-        """Give the records of some ids that wait no longer."""
+        """Return the records of the ids that are not open."""
         return list(self._read(f"{_AMONG} AND state <> 'open'", json.dumps(list(ids))))
 
     def live(self, ids: Iterable[str]) -> list[Record]:
-        """Give the records of some ids that are not at their end."""
+        """Return the records of the ids that are open or answered."""
         return list(self._read(f"{_AMONG} AND state IN ('open', 'answered')", json.dumps(list(ids))))
 
-    def left_over(self, request: ReviewRequest, held: Collection[str], now: float) -> Record | None:
-        """Give the record of the same question about the same call of a run, which a process that died has left."""
+    def find_orphan(self, request: ReviewRequest, held: Collection[str], now: float) -> Record | None:
+        """Return the record of the same question about the same call that a process which died has left; else None."""
         if not request.call_id or not request.run_id:
             return None
         bound = binding(request)
         for record in self._read("bound = ? AND state IN ('open', 'answered') ORDER BY number", bound):
-            # An answer that has expired would be refused; the person is asked again instead.
+            # An expired answer would be refused; the person is asked again instead.
             alive = record.state == "open" or (record.expires or 0) > now
             if alive and record.id not in held and record.request is not None and binding(record.request) == bound:
                 return record
         return None
 
     def count_waiting(self, ids: Iterable[str], now: float) -> int:
-        """Give how many of some ids wait for an answer and have time left."""
+        """Return how many of the ids are open and not overdue."""
         query = f"SELECT count(*) FROM requests WHERE {_AMONG} AND state = 'open' AND coalesce(deadline > ?, 1)"  # noqa: S608 - a constant
         (count,) = self._connection.execute(query, (json.dumps(list(ids)), now)).fetchone()
         return int(count)
 
     def overdue(self, now: float) -> list[Record]:
-        """Give the open records whose deadline has passed."""
+        """Return the open records whose deadline has passed."""
         return list(self._read("state = 'open' AND deadline <= ?", now))
 
     def move(self, state: str, records: Iterable[Record]) -> None:
-        """Bring records to an end: no answer to them counts any more, whatever becomes of the row."""
-        moved = [(state, self._spent(record), record.id) for record in records]
+        """Move records to a final state and invalidate their answers."""
+        moved = [(state, self._invalidate(record), record.id) for record in records]
         self._connection.executemany("UPDATE requests SET state = ?, receipt = ? WHERE id = ?", moved)
 
     def answer(self, receipt: Receipt) -> None:
@@ -121,37 +121,39 @@ class Records:
         )
 
     def note(self, event: ReviewEvent) -> None:
-        """Add an event to the audit, in text that is safe to show."""
+        """Add an event to the audit log, with text that is safe to show."""
         shown = [preview(text) for text in (event.tool_name, event.person, event.role, event.detail)]
         self._connection.execute(
             "INSERT INTO events (kind, request_id, at, tool_name, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (event.kind, whole(event.request_id), event.at, *shown),
+            (event.kind, replace_surrogates(event.request_id), event.at, *shown),
         )
 
     def events(self, request_id: str | None) -> list[ReviewEvent]:
-        """Give the events of one request or of all, in the order in which they happened."""
+        """Return the events of one request, or all, in order."""
         query = "SELECT kind, request_id, tool_name, at, person, role, detail FROM events"
         if request_id is None:
             return [ReviewEvent(*row) for row in self._connection.execute(f"{query} ORDER BY number")]
-        found = self._connection.execute(f"{query} WHERE request_id = ? ORDER BY number", (whole(request_id),))
+        found = self._connection.execute(
+            f"{query} WHERE request_id = ? ORDER BY number", (replace_surrogates(request_id),)
+        )
         return [ReviewEvent(*row) for row in found]
 
     def check_unused(self, id: str) -> None:
-        """Refuse an answer that is on record as used, whatever its row says."""
+        """Raise ReviewRefusedError if the audit log says that the answer was used, whatever its row says."""
         query = "SELECT 1 FROM events WHERE request_id = ? AND kind = 'used'"
         if self._connection.execute(query, (id,)).fetchone() is not None:
             raise ReviewRefusedError(USED)
 
     def fingerprint(self) -> str:
-        """Give the seal that the store's first user left, which shows whether another has the same secret."""
+        """Return the fingerprint of the secret that the store was created with; write it if there is none."""
         found = self._connection.execute("SELECT fingerprint FROM secret").fetchone()
         if found is None:
             found = (seal(self._secret, "store", ""),)
             self._connection.execute("INSERT INTO secret (fingerprint) VALUES (?)", found)
         return str(found[0])
 
-    def _spent(self, record: Record) -> str | None:
-        """Return what is kept of a receipt that counts no more; None for nothing."""
+    def _invalidate(self, record: Record) -> str | None:
+        """Return the text of an invalidated receipt; None for none."""
         try:
             receipt = Receipt.from_json(f"{record.receipt}")
         except ReviewRefusedError:
@@ -160,23 +162,23 @@ class Records:
         spent = receipt.spent(self._secret, hidden=hidden)
         return None if spent is None else spent.to_json()
 
-    def _written(self, request: ReviewRequest) -> tuple[float | None, str, str]:
+    def _serialize(self, request: ReviewRequest) -> tuple[float | None, str, str]:
         text = request.to_json()
         return request.deadline, text, seal(self._secret, "request", text)
 
     def _read(self, where: str, *values: object) -> Iterator[Record]:
         for key, state, text, given, receipt, expires in self._connection.execute(_RECORD + where, values).fetchall():
-            yield Record(key, state, self._unsealed(key, text, given), receipt, expires)
+            yield Record(key, state, self._verify(key, text, given), receipt, expires)
 
-    def _unsealed(self, id: str, text: object, given: object) -> ReviewRequest | None:
+    def _verify(self, id: str, text: object, given: object) -> ReviewRequest | None:
         if not isinstance(text, str) or not sealed(f"{given}", self._secret, "request", text):
             return None
         request = ReviewRequest.from_json(text)
-        return request if request.id == id else None  # a row that was copied over another one
+        return request if request.id == id else None  # else a row was copied over another one
 
 
 def binding(request: ReviewRequest) -> str:
-    """Give a digest of all that makes two requests the same question."""
+    """Return a digest of all that makes two requests the same question."""
     return digest(
         [
             request.tool_name,
@@ -193,6 +195,6 @@ def binding(request: ReviewRequest) -> str:
     )
 
 
-def whole(text: str) -> str:
-    """Give a text that a database can hold: halves of surrogate pairs are replaced."""
+def replace_surrogates(text: str) -> str:
+    """Return a text that a database can store: lone surrogates are replaced."""
     return text.encode(errors="replace").decode()

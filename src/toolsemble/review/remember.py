@@ -1,4 +1,4 @@
-"""Approvals that hold for the rest of a run."""
+"""A reviewer that remembers approvals for the rest of a run."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from toolsemble.runtime.fork_locks import lock_of
 Scope: TypeAlias = Literal["arguments", "tool"]
 
 _SCOPES = ("tool", "arguments")
-_MOST_RUNS = 1024
-_MOST_APPROVALS = 1024  # in one run
+_MAX_RUNS = 1024
+_MAX_APPROVALS = 1024  # in one run
 
 
 @dataclass(frozen=True, slots=True)
 class _Approval:
-    """What was approved: what a reviewer was shown of a call, and so what a later one must be equal in."""
+    """The properties of an approved call that a later call must share."""
 
     tool_name: str
     """The tool."""
     schema_digest: str
-    """The form of the tool."""
+    """The digest of its schema."""
     required_role: str | None
-    """The role that whoever approved had to have."""
+    """The role that the reviewer had to have."""
     agent_role: str
-    """The role of the agent that called."""
+    """The role of the calling agent."""
     timing: ReviewTiming
     """When it was asked."""
     description: str
-    """What the tool said of itself, or asked."""
+    """The description or question of the tool."""
     arguments_digest: str | None
-    """The arguments; None for any."""
+    """The digest of the arguments; None: any."""
 
 
 class RememberReview:
-    """Asks another handler once, and lets what it approved pass for the rest of the run.
+    """A reviewer that asks another handler once, and repeats its approval for the rest of the run.
 
-    Only a plain approval is remembered, never an edit or a refusal, and only for calls of the same run. The scope says
-    for what: for the tool with the same arguments, or for the tool. Whoever answers can say it, too, with
-    ``Continue(always="arguments")`` or ``Continue(always="tool")``. A tool whose schema or description has changed, an
-    agent or a required role that is another, and a request with something new to know in its prompt are asked again.
+    Only approvals are remembered, never edits or rejections, and only for calls of the same run. The scope is the tool
+    with the same arguments, or the tool. The reviewer can choose it, too, with ``Continue(always="arguments")`` or
+    ``Continue(always="tool")``. The handler is asked again if the schema or description of the tool, the agent or the
+    required role differs, or if the request has a prompt.
 
     >>> from toolsemble.review.automatic import CallbackReview
     >>> from toolsemble.runtime.concurrency import finish
@@ -58,10 +58,10 @@ class RememberReview:
     """
 
     def __init__(self, handler: ReviewHandler, scope: Scope = "arguments") -> None:
-        """Begin with nothing remembered.
+        """Create a reviewer that remembers nothing yet.
 
-        :param handler: who is asked
-        :param scope: what an approval that does not say it itself is remembered for
+        :param handler: the reviewer that is asked
+        :param scope: the scope of approvals without one
         """
         if not callable(getattr(handler, "review", None)):
             raise TypeError(f"RememberReview needs an object with a method 'review'; {type(handler).__name__} has none")
@@ -73,7 +73,7 @@ class RememberReview:
         self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
 
     def forget(self, run_id: str) -> None:
-        """Forget what was approved in a run; nothing happens when that is nothing.
+        """Forget the approvals of a run, if there are any.
 
         >>> from toolsemble.review.automatic import AutoApprove
         >>> RememberReview(AutoApprove()).forget("r1")
@@ -82,17 +82,17 @@ class RememberReview:
             self._runs.pop(run_id, None)
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the decision about one call; what the handler answers is passed on as it came."""
-        # Taken down before anybody is asked: what is remembered is what was shown, whatever becomes of the objects.
+        """Return the decision about one call; the answer of the handler is not changed."""
+        # Computed before the handler is asked: the objects may change in the meantime.
         approvals = _by_scope(request)
-        if not request.prompt and self._knows(request, approvals):
+        if not request.prompt and self._is_approved(request, approvals):
             return Continue()
-        answer: ReviewDecision = await ask(self._handler, _offering(request))
+        answer: ReviewDecision = await ask(self._handler, _with_scopes(request))
         if _by_scope(request) == approvals:
             self._remember(request, approvals, answer)
         return answer
 
-    def _knows(self, request: ReviewRequest, approvals: dict[str, _Approval]) -> bool:
+    def _is_approved(self, request: ReviewRequest, approvals: dict[str, _Approval]) -> bool:
         with self._lock:
             run = self._runs.get(request.run_id, ())
             known = next((approval for approval in approvals.values() if approval in run), None)
@@ -103,26 +103,26 @@ class RememberReview:
     def _remember(self, request: ReviewRequest, approvals: dict[str, _Approval], answer: Any) -> None:
         if type(answer) is not Continue or not request.run_id:
             return
-        # A question in the middle of the work does not show all of its call; only an explicit word holds for others.
+        # A question during execution does not show the whole call: only an explicit scope is remembered.
         scope = answer.always or (self._scope if request.timing is ReviewTiming.BEFORE_EXECUTION else "")
         if (approval := approvals.get(scope)) is not None:
             with self._lock:
                 self._touch(request.run_id, approval)
 
     def _touch(self, run_id: str, approval: _Approval) -> None:
-        """Make an approval and its run the ones used last, and forget those that were not used for longest."""
+        """Mark an approval and its run as most recently used; evict the least recently used."""
         run = self._runs.setdefault(run_id, OrderedDict())
         self._runs.move_to_end(run_id)
         run[approval] = None
         run.move_to_end(approval)
-        if len(self._runs) > _MOST_RUNS:
+        if len(self._runs) > _MAX_RUNS:
             self._runs.popitem(last=False)
-        if len(run) > _MOST_APPROVALS:
+        if len(run) > _MAX_APPROVALS:
             run.popitem(last=False)
 
 
 def _by_scope(request: ReviewRequest) -> dict[str, _Approval]:
-    """Give what an approval of the request would be, by scope."""
+    """Return the approval of a request, by scope."""
     shown = _Approval(
         request.tool_name,
         request.schema_digest,
@@ -135,6 +135,6 @@ def _by_scope(request: ReviewRequest) -> dict[str, _Approval]:
     return {"tool": replace(shown, arguments_digest=None), "arguments": shown}
 
 
-def _offering(request: ReviewRequest) -> ReviewRequest:
-    """Give the request with what can be remembered; without a run there is nothing."""
+def _with_scopes(request: ReviewRequest) -> ReviewRequest:
+    """Return the request with the scopes that can be remembered; none without a run."""
     return replace(request, scopes=_SCOPES) if request.run_id else request

@@ -1,4 +1,4 @@
-"""What a reviewer is asked, and who can be one."""
+"""Review requests, and the protocol of reviewers."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from toolsemble.call import new_id
 from toolsemble.review.decision import ReviewDecision
 
 TIMEOUT = 300.0
-"""How many seconds a reviewer has, unless the request says otherwise."""
+"""The default number of seconds to wait for a reviewer."""
 
 
 class OnTimeout(Enum):
-    """What becomes of a request that nobody answered in time.
+    """The outcome of a request that nobody answered in time.
 
     >>> OnTimeout.EXIT_EARLY.name
     'EXIT_EARLY'
     """
 
     CONTINUE = "continue"
-    """As if a reviewer had agreed."""
+    """The call is approved."""
     EXIT_EARLY = "exit_early"
-    """As if a reviewer had refused."""
+    """The call is rejected."""
     FAIL = "fail"
-    """:class:`~toolsemble.ReviewTimeoutError`."""
+    """Raise :class:`~toolsemble.ReviewTimeoutError`."""
 
 
 class ReviewTiming(Enum):
-    """When a reviewer is asked.
+    """The time at which a reviewer is asked.
 
     >>> ReviewTiming.BEFORE_EXECUTION.name
     'BEFORE_EXECUTION'
     """
 
     BEFORE_EXECUTION = "before_execution"
-    """Before the tool's body runs: the question is whether it may."""
+    """Before the body runs: whether it may run."""
     DURING_EXECUTION = "during_execution"
-    """In the middle of its work, because the tool asks."""
+    """While the body runs: the tool itself asks."""
     AFTER_EXECUTION = "after_execution"
-    """When it has run, because a program asks about what came of it."""
+    """After the body has run: a program asks about its result."""
 
 
 class ReviewTerms(TypedDict, total=False):
-    """How a tool that asks in the middle of its work wants to be answered."""
+    """The terms of a request that a tool makes while it runs."""
 
     arguments: Any
-    """What the reviewer is shown beside the description, a dict or a text; nothing by default."""
+    """Shown to the reviewer with the description, a dict or a str; nothing by default."""
     timeout: float | None
-    """How many seconds the reviewer has; 0 or None for any number."""
+    """Seconds to wait for the reviewer; 0 or None waits forever."""
     on_timeout: OnTimeout
-    """What becomes of the call when nobody answers in time."""
+    """What happens to the call on a timeout."""
     required_role: str | None
-    """The role that the reviewer must have; None for any."""
+    """The required role of the reviewer; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequest:
-    """One question to a reviewer: whether this call may run, with these arguments.
+    """A question to a reviewer: whether a call may run, with these arguments.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log", timeout=60)
     >>> request.tool_name, request.on_timeout.name, request.deadline - request.asked_at
@@ -70,52 +70,52 @@ class ReviewRequest:
     """
 
     description: str
-    """What the tool says of itself, or what it asks in the middle of its work."""
+    """The description of the tool, or the question that it asks while it runs."""
     tool_name: str
     """The tool that is called."""
     arguments: Any
-    """The final, validated arguments, as the tool will get them, under the names that the model knows; for a string
-    tool, the string."""
+    """The final, validated arguments that the tool will get, under the names that the model uses; for a string tool,
+    the str."""
     timing: ReviewTiming = ReviewTiming.BEFORE_EXECUTION
     """When it is asked."""
     timeout: float | None = TIMEOUT
-    """How many seconds there are for an answer; 0 or None for any number."""
+    """Seconds to wait for the reviewer; 0 or None waits forever."""
     on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
-    """What becomes of it when nobody answers in time."""
+    """The outcome if nobody answers in time."""
     prompt: str = ""
-    """What else the reviewer has to know: why an edit did not fit, for example."""
+    """More information for the reviewer: why an edit was not valid, for example."""
     required_role: str | None = None
-    """The role that whoever answers must have; None for any."""
+    """The required role of the reviewer; None: any."""
     call_id: str = ""
-    """The call that waits for the answer."""
+    """The id of the call that waits for the answer."""
     run_id: str = ""
-    """The run that the call belongs to."""
+    """The id of the run of the call."""
     id: str = field(default_factory=new_id)
-    """The id of this request, by which an answer finds its way back."""
+    """The id of this request."""
     agent_role: str = "unknown"
-    """The role of the agent that calls."""
+    """The role of the calling agent."""
     repairs: tuple[Mapping[str, Any], ...] = ()
-    """What was repaired in the model's arguments: the step, the path, what it was from and what it became, to."""
+    """The repairs of the model's arguments, each with step, path, from and to."""
     editable: str = ""
-    """The one field whose plain text an edit replaces; empty when an edit replaces all arguments."""
+    """The one field whose text an edit replaces; "" if an edit replaces all arguments."""
     scopes: tuple[str, ...] = ()
-    """What an approval can be remembered for: "tool", "arguments", or nothing."""
+    """The scopes for which an approval can be remembered: "tool", "arguments", or none."""
     schema_digest: str = ""
-    """A digest of the tool's schema: an approval is for this form of the tool only."""
+    """A digest of the tool's schema: an approval is valid for this schema only."""
     hidden_digest: str = ""
-    """A digest of the arguments with their secrets, which nobody is shown; empty for a tool that takes no secrets.
-    Where there is one, the text of an edit is not shown either."""
+    """A digest of the arguments with their secrets, which are not shown; "" for a tool without secrets. If there is
+    one, the text of an edit is not shown either."""
     asked_at: float = field(default_factory=time.time)
     """When it was asked, in seconds since the epoch."""
 
     @property
     def deadline(self) -> float | None:
-        """When the answer must be there, in seconds since the epoch; None for never."""
+        """The deadline of the answer, in seconds since the epoch; None: no deadline."""
         return self.asked_at + self.timeout if self.timeout else None
 
     @property
     def arguments_digest(self) -> str:
-        """A digest of the arguments in canonical form: it changes with every byte of them, shown or hidden."""
+        """A digest of the arguments in canonical form, including masked ones."""
         return digest([self.arguments, self.hidden_digest] if self.hidden_digest else self.arguments)
 
     @property
@@ -125,13 +125,13 @@ class ReviewRequest:
 
     @property
     def editable_text(self) -> str:
-        """What an edit replaces: the editable field or all arguments as text; nothing where an answer is asked for."""
+        """The text that an edit replaces: the editable field or all arguments; "" for a question during execution."""
         if self.timing is ReviewTiming.DURING_EXECUTION:
             return ""
         return str(self.arguments[self.editable]) if self.editable else self.arguments_text
 
     def to_json(self) -> str:
-        """Give the request as JSON text, from which :meth:`from_json` makes an equal one.
+        """Return the request as JSON text; :meth:`from_json` reads it.
 
         >>> request = ReviewRequest("Deletes a file", "delete", {"path": "old.log"})
         >>> ReviewRequest.from_json(request.to_json()) == request
@@ -142,7 +142,7 @@ class ReviewRequest:
 
     @classmethod
     def from_json(cls, text: str) -> ReviewRequest:
-        """Give the request that :meth:`to_json` wrote."""
+        """Return the request from the text of :meth:`to_json`."""
         values = json.loads(text)
         values["timing"] = ReviewTiming(values["timing"])
         values["on_timeout"] = OnTimeout(values["on_timeout"])
@@ -150,7 +150,7 @@ class ReviewRequest:
 
 
 def digest(value: Any) -> str:
-    """Give a digest of a JSON value: the same for the same value, however its keys are ordered.
+    """Return a digest of a JSON value, independent of the order of keys.
 
     >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
     True
@@ -159,18 +159,18 @@ def digest(value: Any) -> str:
 
 
 def _json(value: Any, **settings: Any) -> str:
-    # A program may put anything into a request; what a call path puts there is JSON already.
+    # A program may put any object into a request; the call path puts only JSON there.
     separators = None if "indent" in settings else (",", ":")
     return json.dumps(value, ensure_ascii=False, default=str, separators=separators, **settings)
 
 
 class ReviewHandler(Protocol):
-    """Whoever answers: any object with this one method, sync or async.
+    """A reviewer: any object with this one method, sync or async.
 
     Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, also one of a subclass of these, and so is an
-    exception. A handler that can take several requests at once has a method ``review_all``, sync or async, too: it is
-    given a list of requests, and gives a mapping from the requests' ids to decisions, or to awaitables of them where
-    one call need not wait for another.
+    exception. A reviewer that can handle several requests at once may have a method ``review_all``, sync or async: it
+    takes a list of requests, and returns a mapping from the ids of the requests to decisions, or to awaitables of
+    decisions.
 
     >>> class Cautious:
     ...     def review(self, request):
@@ -181,5 +181,5 @@ class ReviewHandler(Protocol):
     """
 
     def review(self, request: ReviewRequest) -> ReviewDecision | Awaitable[ReviewDecision]:
-        """Give the decision about one call."""
+        """Return the decision about one call."""
         ...

@@ -1,4 +1,4 @@
-"""What a reviewer reads on a terminal: one request as lines, safe to show whatever a model wrote."""
+"""A review request as lines of a terminal, safe to show whatever a model wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsemble.review.request import ReviewRequest, ReviewTiming
 from toolsemble.runtime.text import SHOWN, escape_invisible, preview
 
 Paint = Callable[[str, str], str]
-"""Gives a text, the second argument, in a style, the first."""
+"""Takes a style and a text; returns the styled text."""
 
 _NAME_SHOWN = 40
 _ROWS = 20
@@ -30,31 +30,31 @@ _PLAIN = re.compile(r"[\w.$-]+")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that a reviewer is told, ready to be shown."""
+    """One row of a request, ready to be shown."""
 
     label: str
-    """What it is; empty when the text says it."""
+    """The label; may be empty."""
     text: str
-    """What there is to know; only line breaks that were put there by us are left in it."""
+    """The text, escaped; its line breaks are ours."""
     style: str = ""
-    """How it stands out: the name of a style, or empty."""
+    """The name of a style; "" for none."""
 
     def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
-        """Give the row in lines of a width, the text beside the label or, for a long label, below it."""
+        """Yield the row in lines of a width, the text beside the label or, for a long label, below it."""
         label = self.label
-        if _cells(label) > column:
-            yield from (paint("label", f"  {piece}") for piece in _pieces(label.lstrip(), width - 2))
+        if _count_cells(label) > column:
+            yield from (paint("label", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
             label = ""
-        for piece in _pieces(self.text, width - column - 2):
-            yield f"{paint('label', label + ' ' * (column - _cells(label) + 2))}{paint(self.style, piece)}"
+        for piece in _wrap_lines(self.text, width - column - 2):
+            yield f"{paint('label', label + ' ' * (column - _count_cells(label) + 2))}{paint(self.style, piece)}"
             label = ""
 
 
-class Sheet:
-    r"""One request as rows: texts cut at 200 characters each, or whole.
+class RequestView:
+    r"""A request as rows, with texts truncated to 200 characters each or in full.
 
-    >>> sheet = Sheet(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
-    >>> print(sheet.text(40, lambda style, text: text), end="")
+    >>> view = RequestView(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
+    >>> print(view.text(40, lambda style, text: text), end="")
     | May this call run?
     | Tool       delete
     | About      Deletes a file
@@ -67,21 +67,21 @@ class Sheet:
     def __init__(self, request: ReviewRequest, *, whole: bool = False) -> None:
         self._whole = whole
         self.cut = False
-        """Whether there is more to see than is shown."""
+        """Whether something was truncated."""
         self._title = _TITLES[request.timing]
         self._rows = [
-            Row("Tool", self._told(request.tool_name), "tool"),
+            Row("Tool", self._one_line(request.tool_name), "tool"),
             *self._facts(request),
             *self._arguments(request.arguments),
             *self._repairs(request.repairs),
         ]
         if request.prompt:
-            self._rows.append(Row("Note", self._told(request.prompt), "note"))
+            self._rows.append(Row("Note", self._one_line(request.prompt), "note"))
 
     def text(self, width: int, paint: Paint, aside: str = "") -> str:
-        """Give all lines, each with a margin that nothing in a row can reach over."""
+        """Return all lines, each with a margin that no text can overwrite."""
         inner = width - len(_MARGIN)
-        column = min(max(_cells(row.label) for row in self._rows), _LABELS)
+        column = min(max(_count_cells(row.label) for row in self._rows), _LABELS)
         lines = [paint("title", self._title) + aside]
         for row in self._rows:
             lines += row.lines(column, inner, paint)
@@ -98,7 +98,7 @@ class Sheet:
             if "arguments" in request.scopes
             else "",
         }
-        return (Row(label, self._told(text)) for label, text in facts.items() if text)
+        return (Row(label, self._one_line(text)) for label, text in facts.items() if text)
 
     def _arguments(self, arguments: Any) -> Iterator[Row]:
         if not isinstance(arguments, Mapping):
@@ -106,83 +106,83 @@ class Sheet:
             return
         yield Row("Arguments", "" if arguments else "none")
         for number, (name, value) in enumerate(arguments.items()):
-            if self._full(number):
+            if self._is_full(number):
                 yield Row("", f"... and {len(arguments) - number:,} more", "note")
                 return
-            # A name of many words could look like a name with a value.
+            # A name with spaces could look like a name with a value.
             form = str if _PLAIN.fullmatch(name := str(name)) else _json
             yield Row(f"  {self._cut(name, _NAME_SHOWN, form)}", self._argument(value))
 
     def _repairs(self, repairs: tuple[Mapping[str, Any], ...]) -> Iterator[Row]:
         for number, repair in enumerate(repairs):
-            if self._full(number):
+            if self._is_full(number):
                 yield Row("", f"... and {len(repairs) - number:,} more repairs", "note")
                 return
             place = self._cut(f"{repair.get('step')} at {repair.get('path')}")
             change = f"{self._value(repair.get('from'))} -> {self._value(repair.get('to'))}"
             yield Row("repaired:", f"{place}: {change}", "repair")
 
-    def _full(self, number: int) -> bool:
+    def _is_full(self, number: int) -> bool:
         full = not self._whole and number == _ROWS
         self.cut = self.cut or full
         return full
 
-    def _told(self, text: str) -> str:
+    def _one_line(self, text: str) -> str:
         return self._cut(" ".join(text.split()))
 
     def _argument(self, value: Any) -> str:
         if self._whole and isinstance(value, str) and "\n" in value:
-            return block(value)
+            return escape_lines(value)
         return self._value(value)
 
     def _value(self, value: Any) -> str:
-        """Give a value as JSON, in which a backslash of the model's cannot pass for one of ours."""
+        """Return a value as JSON, so that a backslash of the model is not mistaken for an escape."""
         return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
 
     def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
         if self._whole or len(text) <= limit:
-            return safe(form(text))
+            return escape_text(form(text))
         self.cut = True
-        return f"{safe(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
+        return f"{escape_text(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
 
 
-def safe(text: str) -> str:
-    r"""Give a text on one line in which everything can be seen that is in it.
+def escape_text(text: str) -> str:
+    r"""Return a text on one line, with invisible characters escaped.
 
-    >>> print(safe("\x1b[2J\u061cfree\xa0of\ncharge"))
+    >>> print(escape_text("\x1b[2J\u061cfree\xa0of\ncharge"))
     \x1b[2J\u061cfree\xa0of\ncharge
     """
     return escape_invisible(preview(text, len(text)))
 
 
-def block(text: str) -> str:
-    r"""Give a text with its own line breaks, in which everything else can be seen that is in it.
+def escape_lines(text: str) -> str:
+    r"""Return a text with its line breaks, and other invisible characters escaped.
 
-    >>> print(block("first\n\x1b[2Jsecond"))
+    >>> print(escape_lines("first\n\x1b[2Jsecond"))
     first
     \x1b[2Jsecond
     """
-    return "\n".join(safe(line) for line in text.split("\n"))
+    return "\n".join(escape_text(line) for line in text.split("\n"))
 
 
-def margined(text: str, width: int, paint: Paint) -> str:
-    """Give a block as lines with a margin, so that none of them can pass for one of ours.
+def add_margin(text: str, width: int, paint: Paint) -> str:
+    """Return a text as lines with a margin, so that they cannot be mistaken for our own.
 
-    >>> print(margined("first", 80, lambda style, text: text), end="")
+    >>> print(add_margin("first", 80, lambda style, text: text), end="")
     | first
     """
-    return "".join(f"{paint('label', _MARGIN)}{piece}\n" for piece in _pieces(text, width - len(_MARGIN)))
+    return "".join(f"{paint('label', _MARGIN)}{piece}\n" for piece in _wrap_lines(text, width - len(_MARGIN)))
 
 
-def wrapped(text: str, width: int) -> Iterator[str]:
-    """Give a text in pieces that fit a width, at least one; a terminal would go on at its edge, where our lines begin.
+def wrap_text(text: str, width: int) -> Iterator[str]:
+    """Yield a text in pieces that fit a width, at least one; a terminal would wrap it over the margin.
 
-    >>> list(wrapped("to be or not", 6))
+    >>> list(wrap_text("to be or not", 6))
     ['to be ', 'or not']
     """
     start = 0
     while True:
-        end = _reach(text, start, width)
+        end = _find_end(text, start, width)
         if end < len(text):
             end = text.rfind(" ", (start + end) // 2, end) + 1 or end
         yield text[start:end]
@@ -191,23 +191,23 @@ def wrapped(text: str, width: int) -> Iterator[str]:
             return
 
 
-def _pieces(text: str, width: int) -> Iterator[str]:
+def _wrap_lines(text: str, width: int) -> Iterator[str]:
     for line in text.split("\n"):
-        yield from wrapped(line, max(width, _NARROW))
+        yield from wrap_text(line, max(width, _NARROW))
 
 
-def _reach(text: str, start: int, width: int) -> int:
-    """Give the end of what fits a width."""
+def _find_end(text: str, start: int, width: int) -> int:
+    """Return the end of the part of a text that fits a width."""
     if (piece := text[start : start + width]).isascii():
         return start + len(piece)
     end = start
-    while end < len(text) and (width := width - _cells(text[end])) >= 0:
+    while end < len(text) and (width := width - _count_cells(text[end])) >= 0:
         end += 1
     return end
 
 
-def _cells(text: str) -> int:
-    """Give how many places a text takes on a terminal, at most: some terminals show ambiguous characters wide."""
+def _count_cells(text: str) -> int:
+    """Return the maximum number of terminal cells of a text: some terminals show ambiguous characters wide."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)

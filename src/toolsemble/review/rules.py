@@ -1,4 +1,4 @@
-"""Rules that decide about calls before a person is asked: allow, ask or deny, by tool and arguments."""
+"""Rules that allow, ask about or deny calls, by tool and arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.review.condition import Condition, fault, holds
+from toolsemble.review.condition import Condition, find_fault, meets_conditions
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
 from toolsemble.review.question import ask as put
 from toolsemble.review.request import ReviewHandler, ReviewRequest
@@ -23,7 +23,7 @@ _ACTIONS = ("allow", "ask", "deny")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    r"""What is done with calls of some tools, with some arguments; a bad rule is refused when it is made.
+    r"""A rule for the calls of some tools with some arguments; raises ToolDefinitionError if it is not valid.
 
     A condition is a pattern for a text; a number, ``True`` or ``False`` for one that is equal; ``{"min": 1, "max": 9}``
     for a number in this range; or a list of these, of which one must hold. All conditions must hold, and an argument
@@ -63,32 +63,32 @@ class Rule:
     """
 
     action: Action
-    """Whether calls that match run, are put to a person, or are refused."""
+    """Whether matching calls run, are put to the reviewer, or are rejected."""
     tool: str = "*"
-    """The tool's name, or a pattern for it."""
+    """The name of the tool, or a pattern."""
     arguments: Mapping[str, Condition] | str | None = field(default=None, hash=False)
-    """Conditions by the arguments' names; a pattern for the text of a string tool; None for any arguments."""
+    """Conditions by argument name; a pattern for the text of a string tool; None: any arguments."""
     reason: str = ""
-    """Why calls are refused, for the model."""
+    """The reason of a rejection, for the model."""
 
     def __post_init__(self) -> None:
-        if found := _rule_fault(self):
+        if found := _find_rule_fault(self):
             raise ToolDefinitionError(f"Rule: {found}")
         if isinstance(self.arguments, Mapping):
-            # A rule that was checked must not change with the objects that it was made from.
+            # A copy: the rule must not change after it was checked.
             object.__setattr__(self, "arguments", deepcopy(dict(self.arguments)))
 
     def matches(self, request: ReviewRequest) -> bool:
-        """Whether the rule decides about a request."""
+        """Return whether the rule applies to a request."""
         named = fnmatchcase(request.tool_name, self.tool)
-        return named and holds(request.arguments, self.arguments, every=self.action == "allow")
+        return named and meets_conditions(request.arguments, self.arguments, every=self.action == "allow")
 
 
 class RulesReview:
-    """Decides by the first rule that matches, and asks another handler where a rule says so.
+    """A reviewer that decides by the first matching rule, or asks another handler.
 
-    Allow runs the call, deny refuses it, ask puts it to the handler; a call that no rule matches gets the default. With
-    no handler to ask, what would be asked is refused.
+    Allow runs the call, deny rejects it, ask passes it to the handler; a call that no rule matches gets the default.
+    Without a handler, what would be asked is rejected.
 
     >>> from toolsemble.runtime.concurrency import finish
     >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
@@ -99,18 +99,18 @@ class RulesReview:
     """
 
     def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
-        """Take down the rules, in order; refuse what is none.
+        """Raise ToolDefinitionError for anything that is not a rule.
 
         :param rules: the first that matches decides
-        :param ask: who is asked
-        :param default: what is done with a call that no rule matches
+        :param ask: the reviewer that is asked
+        :param default: the action for a call that no rule matches
         """
         self._rules = tuple(rules)
         for place, rule in enumerate(self._rules, 1):
             if not isinstance(rule, Rule):
                 raise ToolDefinitionError(f"Rule {place}: expected a Rule, not {type(rule).__name__}")
         if default not in _ACTIONS:
-            raise ToolDefinitionError(f"RulesReview: default: {_unknown('action', default, _ACTIONS)}")
+            raise ToolDefinitionError(f"RulesReview: default: {_describe_unknown('action', default, _ACTIONS)}")
         if ask is not None and not callable(getattr(ask, "review", None)):
             raise TypeError(f"RulesReview: ask must have a method 'review'; {type(ask).__name__} has none")
         self._ask = ask
@@ -118,7 +118,7 @@ class RulesReview:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], ask: ReviewHandler | None = None) -> RulesReview:
-        r"""Give the rules of a TOML file: ``default``, and a table ``[[rule]]`` for each with the fields of a rule.
+        r"""Return a reviewer with the rules of a TOML file: ``default``, and a table ``[[rule]]`` for each rule.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -126,21 +126,21 @@ class RulesReview:
         ...     _ = file.write_text('default = "deny"\n[[rule]]\naction = "allow"\ntool = "read_*"\n')
         ...     review = RulesReview.from_toml(file)
         """
-        settings = _toml(path)
+        settings = _read_toml(path)
         try:
-            return cls(_rules(settings), ask, default=settings.get("default", "ask"))
+            return cls(_read_rules(settings), ask, default=settings.get("default", "ask"))
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the decision about one call; what the handler answers is passed on as it came."""
-        decision = self._decision(request)
+        """Return the decision about one call; the answer of the handler is not changed."""
+        decision = self._apply_rules(request)
         if decision is None:
             decision = await put(self._ask, request)
         return decision
 
-    def _decision(self, request: ReviewRequest) -> ReviewDecision | None:
-        """Give what the rules say; None to ask."""
+    def _apply_rules(self, request: ReviewRequest) -> ReviewDecision | None:
+        """Return the decision of the rules; None to ask."""
         matching = ((place, rule) for place, rule in enumerate(self._rules, 1) if rule.matches(request))
         place, rule = next(matching, (0, Rule(self._default, reason=f"no rule allows '{request.tool_name}'")))
         if rule.action == "allow":
@@ -150,10 +150,10 @@ class RulesReview:
         return ExitEarly("nobody can be asked") if self._ask is None else None
 
 
-def _rule_fault(rule: Any) -> str:
-    """Give what is wrong with a rule, whatever its fields hold; or nothing."""
+def _find_rule_fault(rule: Any) -> str:
+    """Return what is wrong with a rule, or ""."""
     if rule.action not in _ACTIONS:
-        return _unknown("action", rule.action, _ACTIONS)
+        return _describe_unknown("action", rule.action, _ACTIONS)
     if not isinstance(rule.tool, str) or not rule.tool:
         return f"tool must be a name or a pattern, not {rule.tool!r:.80}"
     if not isinstance(rule.reason, str):
@@ -165,28 +165,28 @@ def _rule_fault(rule: Any) -> str:
     for key, condition in rule.arguments.items():
         if not isinstance(key, str):
             return f"arguments: a name must be a str, not {key!r:.80}"
-        if found := fault(condition):
+        if found := find_fault(condition):
             return f"arguments: {key!r}: {found}"
     return ""
 
 
-def _rules(settings: Mapping[str, Any]) -> list[Rule]:
-    """Give the rules that a file describes; refuse what it must not hold."""
-    if strange := sorted(settings.keys() - {"default", "rule"}):
-        raise ToolDefinitionError(_unknown("key", strange[0], ("default", "rule")))
+def _read_rules(settings: Mapping[str, Any]) -> list[Rule]:
+    """Return the rules of a file; raise ToolDefinitionError if they are not valid."""
+    if unknown := sorted(settings.keys() - {"default", "rule"}):
+        raise ToolDefinitionError(_describe_unknown("key", unknown[0], ("default", "rule")))
     tables = settings.get("rule", [])
     if not isinstance(tables, list):
         raise ToolDefinitionError("'rule' must be a list of tables; begin each with [[rule]]")
-    return [_rule(place, table) for place, table in enumerate(tables, 1)]
+    return [_read_rule(place, table) for place, table in enumerate(tables, 1)]
 
 
-def _rule(place: int, table: Any) -> Rule:
-    """Give the rule that a table of a file describes; refuse a bad one by its place."""
+def _read_rule(place: int, table: Any) -> Rule:
+    """Return the rule of a table; raise ToolDefinitionError with its position if it is not valid."""
     known = sorted(each.name for each in fields(Rule))
     if not isinstance(table, dict):
         raise ToolDefinitionError(f"Rule {place}: expected a table, not {table!r:.80}")
-    if strange := sorted(table.keys() - set(known)):
-        raise ToolDefinitionError(f"Rule {place}: {_unknown('key', strange[0], known)}")
+    if unknown := sorted(table.keys() - set(known)):
+        raise ToolDefinitionError(f"Rule {place}: {_describe_unknown('key', unknown[0], known)}")
     if "action" not in table:
         raise ToolDefinitionError(f"Rule {place}: action is missing; known are {', '.join(_ACTIONS)}")
     try:
@@ -195,9 +195,9 @@ def _rule(place: int, table: Any) -> Rule:
         raise ToolDefinitionError(f"Rule {place}{str(problem).removeprefix('Rule')}") from None
 
 
-def _toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - takes every kind of path as it is
+        with open(path, "rb") as file:  # noqa: PTH123 - takes every kind of path
             return tomllib.load(file)
     except OSError as problem:
         raise ToolDefinitionError(f"{os.fspath(path)}: the rules cannot be read: {problem.strerror}") from None
@@ -205,5 +205,5 @@ def _toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ToolDefinitionError(f"{os.fspath(path)}: the rules are not valid TOML: {problem}") from None
 
 
-def _unknown(what: str, found: object, known: Iterable[str]) -> str:
+def _describe_unknown(what: str, found: object, known: Iterable[str]) -> str:
     return f"unknown {what} {found!r:.80}; known are {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Signed messages by HTTP, in the form of the Standard Webhooks specification."""
+"""Signatures of HTTP messages, as in the Standard Webhooks specification."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping
 
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
-from toolsemble.review.receipt import CLOCKS_DIFFER
+from toolsemble.review.receipt import MAX_CLOCK_SKEW
 from toolsemble.runtime.signing import secret_bytes
 
 _PREFIX = "whsec_"
 
 
 def webhook_key(secret: str | bytes) -> bytes:
-    """Give the key of a secret: behind ``whsec_`` it is base64, as the specification has it, else the text itself.
+    """Return the key of a secret: base64 after ``whsec_``, as in the specification, else the text itself.
 
     >>> webhook_key("whsec_c2VjcmV0"), webhook_key("secret")
     (b'secret', b'secret')
@@ -27,13 +27,13 @@ def webhook_key(secret: str | bytes) -> bytes:
     try:
         return secret_bytes(base64.b64decode(secret.removeprefix(_PREFIX), validate=True))
     except binascii.Error as error:
-        raise ToolDefinitionError(f"A webhook secret must be base64 behind '{_PREFIX}': {error}") from None
+        raise ToolDefinitionError(f"A webhook secret must be base64 after '{_PREFIX}': {error}") from None
 
 
-def signed_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, str]:
-    """Give the headers that show who a message is from, and when it was sent.
+def sign_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, str]:
+    """Return the headers with the id, the time and the signature of a message.
 
-    >>> signed_headers(b"secret", "msg_1", b"{}", 1700000000.0)["webhook-timestamp"]
+    >>> sign_headers(b"secret", "msg_1", b"{}", 1700000000.0)["webhook-timestamp"]
     '1700000000'
     """
     timestamp = f"{now:.0f}"
@@ -45,20 +45,20 @@ def signed_headers(key: bytes, id: str, body: bytes, now: float) -> dict[str, st
 
 
 def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: float) -> None:
-    """Refuse, with the reason, a message that is not signed with the key, or is not of this time.
+    """Raise ReviewRefusedError for a message that is not signed with the key, or is too old or too new.
 
-    >>> check_signature(b"secret", b"{}", signed_headers(b"secret", "msg_1", b"{}", 1700000000.0), 1700000000.0)
+    >>> check_signature(b"secret", b"{}", sign_headers(b"secret", "msg_1", b"{}", 1700000000.0), 1700000000.0)
     """
     given = {f"{name}".lower(): f"{value}" for name, value in headers.items()}
     id_, timestamp = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
-    # With a dot in it, the end of an id could pass for a timestamp.
+    # With a dot, the end of an id could be read as a timestamp.
     if not re.fullmatch(r"[^.]+", id_) or not re.fullmatch(r"[0-9]{1,12}", timestamp):
         raise ReviewRefusedError("the message has no webhook-id or no webhook-timestamp")
     expected = _signature(key, id_, timestamp, body)
     signatures = given.get("webhook-signature", "").split(" ")
     if not any(hmac.compare_digest(expected, each.encode(errors="replace")) for each in signatures):
         raise ReviewRefusedError("the signature does not fit")
-    if abs(now - int(timestamp)) > CLOCKS_DIFFER:
+    if abs(now - int(timestamp)) > MAX_CLOCK_SKEW:
         raise ReviewRefusedError("the message is too old, or from the future; check the clock")
 
 

@@ -1,4 +1,4 @@
-"""Where requests and answers wait for each other: in memory, or in a file that any process can open."""
+"""Stores of requests and answers: in memory, or in a SQLite file that any process can open."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import secret_bytes
 
 VALID_FOR = 3600.0
-"""How many seconds an approval counts, from when it was given."""
+"""Seconds for which an approval is valid."""
 
 
 class ReviewStore(Protocol):
-    """What a store must do: for those who ask, for those who answer, and for those who look at what happened.
+    """A store of requests and answers, with an audit log.
 
     >>> from toolsemble.review import Continue
     >>> def approve_all(store: ReviewStore) -> None:
@@ -31,15 +31,15 @@ class ReviewStore(Protocol):
     """
 
     def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
-        """Store requests, and give the ids that they are stored under, in the same order."""
+        """Store requests; return the ids that they are stored under, in the same order."""
         ...
 
     def pending(self) -> list[ReviewRequest]:
-        """Give the requests that wait for an answer, oldest first."""
+        """Return the requests that wait for an answer, oldest first."""
         ...
 
     def find(self, request_id: str) -> ReviewRequest | None:
-        """Give a stored request, whatever became of it."""
+        """Return a stored request in any state, or None."""
         ...
 
     def answer(
@@ -51,28 +51,28 @@ class ReviewStore(Protocol):
         role: str = "",
         arguments_digest: str | None = None,
     ) -> Receipt:
-        """Store the answer to a request as the person saw it, or refuse it with the reason."""
+        """Store the answer to a request and return its receipt; raise ReviewRefusedError with the reason."""
         ...
 
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
-        """Use the answers that are there, each once."""
+        """Use the stored answers, each once."""
         ...
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests that nobody waits for any more."""
+        """Close requests that are no longer waited for."""
         ...
 
     def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
-        """Give what happened, in order."""
+        """Return the events of one request, or all, in order."""
         ...
 
 
 class MemoryStore(Ledger):
-    """A store inside this process; a fork begins with an empty one.
+    """A store in memory; a forked child starts with an empty one.
 
-    :param secret: what answers are signed with; a random one when None
-    :param valid_for: how many seconds an approval counts, from when it was given
-    :param clock: gives the seconds since the epoch
+    :param secret: the secret that answers are signed with; None: a random one
+    :param valid_for: seconds for which an approval is valid
+    :param clock: returns the seconds since the epoch
 
     >>> from toolsemble.review import Continue
     >>> with MemoryStore() as store:
@@ -93,18 +93,18 @@ class MemoryStore(Ledger):
         super().__init__(Database(None), key, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("A MemoryStore cannot leave its process; use a SQLiteStore")
+        raise TypeError("A MemoryStore cannot be pickled; use a SQLiteStore")
 
 
 class SQLiteStore(Ledger):
-    """A store in a file, for any number of processes; what it has taken down survives their sudden end.
+    """A store in a SQLite file that any number of processes share and that survives crashes.
 
-    Files are made for their owner only. Who can read the secret can sign answers.
+    Files are readable for their owner only. Anyone who can read the secret can sign answers.
 
-    :param path: the file; it is made when it is missing
-    :param secret: what requests and answers are signed with; when None, a random one in the file ``<path>.key``
-    :param valid_for: how many seconds an approval counts, from when it was given
-    :param clock: gives the seconds since the epoch
+    :param path: the file; created if it is missing
+    :param secret: the secret that requests and answers are signed with; None: a random one in ``<path>.key``
+    :param valid_for: seconds for which an approval is valid
+    :param clock: returns the seconds since the epoch
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -123,17 +123,17 @@ class SQLiteStore(Ledger):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if os.fspath(path) in {"", ":memory:"}:
-            raise ToolDefinitionError("A SQLiteStore needs the path of a file; for a store in memory use MemoryStore()")
-        # A program may change its folder before it opens the file again.
+            raise ToolDefinitionError("A SQLiteStore needs a file path; for a store in memory use MemoryStore()")
+        # The working directory may change before the file is opened again.
         place = Path(path).absolute()
-        self._made_of = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
+        self._settings = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
         given = None if secret is None else secret_bytes(secret)
-        database = Database(place)  # first: beside a path that cannot be used, no key is made
+        database = Database(place)  # first: no key file for a path that cannot be used
         super().__init__(database, key_beside(place) if given is None else given, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self._made_of,)
+        return _restore, (self._settings,)
 
 
-def _opened(made_of: Mapping[str, Any]) -> SQLiteStore:
-    return SQLiteStore(**made_of)
+def _restore(settings: Mapping[str, Any]) -> SQLiteStore:
+    return SQLiteStore(**settings)

@@ -1,4 +1,4 @@
-"""The terminal of a process: whose turn it is to use it, and how to read from it without being stuck."""
+"""The terminal of a process: a fair lock for it, and reading that can be abandoned."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any, TextIO
 
 _POLL = 0.1
 _WIDTH = 80
-# A terminal drops what goes beyond a full line, without a word.
+# A terminal silently drops what exceeds a line of this length.
 _FULL_LINE = 4095 if sys.platform == "linux" else 1023
 _STYLES = {"label": "2", "title": "1;36", "tool": "1", "repair": "33", "note": "1;33", "choices": "1"}
 
 
-class NobodyWaitsError(Exception):
-    """Whoever asked has gone, so there is no use in waiting for a person."""
+class AbandonedError(Exception):
+    """The request is abandoned: nobody waits for the answer any more."""
 
 
-class Turns:
-    """One place, taken first come first served, for as long as somebody waits; its length is how many want it.
+class FairLock:
+    """A lock that is granted first come, first served; its length is the number of holders and waiters.
 
-    >>> turns = Turns()
-    >>> with turns.turn(lambda: False):
-    ...     len(turns)
+    >>> lock = FairLock()
+    >>> with lock.acquire(lambda: False):
+    ...     len(lock)
     1
     """
 
@@ -35,7 +35,7 @@ class Turns:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everybody: in a forked process, none of the threads exist that had or awaited a turn."""
+        """Drop all holders and waiters: in a forked child, their threads do not exist."""
         self._changed = threading.Condition()
         self._queue: dict[object, None] = {}
 
@@ -43,8 +43,8 @@ class Turns:
         return len(self._queue)
 
     @contextmanager
-    def turn(self, abandoned: Callable[[], bool]) -> Iterator[None]:
-        """Wait for a turn and hold it; raise :class:`NobodyWaitsError` when it is not wanted any more."""
+    def acquire(self, abandoned: Callable[[], bool]) -> Iterator[None]:
+        """Wait for the lock and hold it; raise :class:`AbandonedError` when the request is abandoned."""
         me = object()
         try:
             self._wait(me, abandoned)
@@ -61,51 +61,51 @@ class Turns:
                 if next(iter(self._queue)) is me:
                     return
                 self._changed.wait(_POLL)
-        raise NobodyWaitsError
+        raise AbandonedError
 
 
-TURNS = Turns()
-"""Whose turn it is to use the terminal: one for the process, however many ask."""
-with suppress(AttributeError):  # not every system can fork
-    os.register_at_fork(after_in_child=TURNS.reset)
+TERMINAL_LOCK = FairLock()
+"""The lock of the terminal, one for the process."""
+with suppress(AttributeError):  # not every system has fork
+    os.register_at_fork(after_in_child=TERMINAL_LOCK.reset)
 
 
 class Terminal:
-    """A person at a terminal, who is shown texts and types lines for as long as somebody waits for them."""
+    """A terminal that shows texts and reads lines until the request is abandoned."""
 
     def __init__(
         self, input: TextIO, output: TextIO, abandoned: Callable[[], bool], *, colors: bool | None = None
     ) -> None:
-        source = terminal_of(input)
+        source = find_terminal(input)
         if source is None:
-            raise EOFError("the input is no terminal any more")
+            raise EOFError("the input is no longer a terminal")
         self.abandoned = abandoned
-        """Whether nobody waits for the person any more."""
-        self.streams = source, terminal_of(output)
+        """Returns whether the request is abandoned."""
+        self.streams = source, find_terminal(output)
         """The file descriptors of the input and, if it is a terminal too, of the output."""
         self._input, self._output = input, output
         self._typed = b""
-        self._termios = _termios()
+        self._termios = _import_termios()
         self._failures = (OSError, ValueError, getattr(self._termios, "error", OSError))
         self._moves = self.streams[1] is not None and os.environ.get("TERM", "dumb") != "dumb"
         self._colors = self._moves and not os.environ.get("NO_COLOR") if colors is None else colors
 
     @property
     def width(self) -> int:
-        """How many characters fit in a line."""
+        """The number of characters per line."""
         target = self.streams[1]
         if target is None:
             return _WIDTH
-        with self._ending():
+        with self._errors_as_eof():
             return os.get_terminal_size(target).columns or _WIDTH
 
     def paint(self, style: str, text: str) -> str:
-        """Give the text in a style, where the terminal has colors."""
+        """Return the text in a style, if the terminal has colors."""
         code = _STYLES.get(style) if self._colors else None
         return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
     def write(self, text: str) -> None:
-        """Show a text; raise EOFError when there is nothing left to show it on."""
+        """Write a text; raise EOFError if the output is closed."""
         encoding = getattr(self._output, "encoding", None) or "utf-8"
         try:
             self._output.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -113,17 +113,17 @@ class Terminal:
         except (OSError, ValueError) as error:
             raise EOFError("the output is closed") from error
 
-    def line(self, prompt: Callable[[], str], *, live: bool = False) -> str:
-        """Give the next line; raise EOFError at the end of the input, NobodyWaitsError when that is so.
+    def read_line(self, prompt: Callable[[], str], *, live: bool = False) -> str:
+        """Return the next line; raise EOFError at the end of the input, AbandonedError when the request is abandoned.
 
-        While it waits, a live prompt is kept up to date. What is being typed stays as it is, if it stays on one line.
+        A live prompt is updated during the wait. What is being typed stays as it is, if it fits on one line.
         """
         self.write(shown := prompt())
         if self._termios is None:
-            return self._whole_line()
+            return self._read_plain_line()
         while b"\n" not in self._typed:
             if self.abandoned():
-                raise NobodyWaitsError
+                raise AbandonedError
             if live and self._moves and (now := prompt()) != shown:
                 self.write(f"\x1b7\r{now}\x1b8")
                 shown = now
@@ -131,31 +131,31 @@ class Terminal:
         line, _, self._typed = self._typed.partition(b"\n")
         return line.decode(self._encoding, "surrogateescape")
 
-    def whole(self, line: str) -> bool:
-        """Whether a line is all that was typed or pasted; what there is besides is discarded."""
+    def is_whole(self, line: str) -> bool:
+        """Return whether a line is all that was typed or pasted; discard the rest."""
         if self._termios is None:
             return True
-        with self.lent() as settings:
-            # The last line of a paste may have no end, and would not be seen in the mode that gives lines.
+        with self.lend() as settings:
+            # The last line of a paste may have no newline, and is not readable in canonical mode.
             settings[3] &= ~self._termios.ICANON
             self._set(settings)
-            more = self._typed or self._readable()
+            more = self._typed or self._is_readable()
         return not more and len(line.encode(self._encoding, "surrogateescape")) < _FULL_LINE
 
     def discard(self) -> None:
-        """Forget what has been typed so far: it was not meant for what comes next."""
+        """Discard what has been typed so far: it was not meant for the next question."""
         self._typed = b""
         if self._termios is not None:
-            with self._ending():
+            with self._errors_as_eof():
                 self._termios.tcflush(self.streams[0], self._termios.TCIFLUSH)
 
     @contextmanager
-    def lent(self) -> Iterator[list[Any]]:
-        """Lend the terminal, given its settings; take it back as it was, without what was typed in the meantime."""
+    def lend(self) -> Iterator[list[Any]]:
+        """Yield a copy of the terminal settings; restore them afterwards, and discard what was typed in between."""
         if self._termios is None:
             yield []
             return
-        with self._ending():
+        with self._errors_as_eof():
             settings = self._termios.tcgetattr(self.streams[0])
         try:
             yield settings[:]
@@ -164,47 +164,47 @@ class Terminal:
             self.discard()
 
     def _set(self, settings: list[Any]) -> None:
-        with self._ending():
+        with self._errors_as_eof():
             self._termios.tcsetattr(self.streams[0], self._termios.TCSANOW, settings)
 
     @property
     def _encoding(self) -> str:
         return getattr(self._input, "encoding", None) or "utf-8"
 
-    def _readable(self) -> bool:
-        with self._ending():
+    def _is_readable(self) -> bool:
+        with self._errors_as_eof():
             return bool(select.select([self.streams[0]], [], [], _POLL)[0])
 
     def _read(self) -> None:
-        if not self._readable():
+        if not self._is_readable():
             return
-        with self._ending():
+        with self._errors_as_eof():
             typed = os.read(self.streams[0], _FULL_LINE + 1)
         if not typed:
             raise EOFError("the input ended")
         self._typed += typed
 
-    def _whole_line(self) -> str:
-        with self._ending():
+    def _read_plain_line(self) -> str:
+        with self._errors_as_eof():
             line = self._input.readline()
         if not line.endswith("\n"):
             raise EOFError("the input ended")
         return line[:-1]
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Make every way in which a terminal can go away the end of the input."""
+    def _errors_as_eof(self) -> Iterator[None]:
+        """Turn every error of a terminal that has gone away into EOFError."""
         try:
             yield
         except self._failures as error:
             raise EOFError("the input ended") from error
 
 
-def terminal_of(stream: Any) -> int | None:
-    """Give the file descriptor of a stream that is a terminal; None for everything else.
+def find_terminal(stream: Any) -> int | None:
+    """Return the file descriptor of a stream that is a terminal; None for anything else.
 
     >>> import io
-    >>> terminal_of(io.StringIO("c")), terminal_of(None)
+    >>> find_terminal(io.StringIO("c")), find_terminal(None)
     (None, None)
     """
     try:
@@ -214,8 +214,8 @@ def terminal_of(stream: Any) -> int | None:
         return None
 
 
-def _termios() -> Any:
-    """Give the module that controls terminals; None where there is none, as on Windows."""
+def _import_termios() -> Any:
+    """Return the module ``termios``; None if there is none, as on Windows."""
     try:
         return import_module("termios")
     except ImportError:

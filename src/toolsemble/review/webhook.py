@@ -1,4 +1,4 @@
-"""A reviewer at a URL: requests are posted there, signed, and the answers come back signed."""
+"""A reviewer at a URL: signed requests are posted there, and signed answers come back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import contextmanager
 
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.audit import LOGGER
-from toolsemble.review.callback import LARGEST, Callback
+from toolsemble.review.callback import MAX_BYTES, Callback
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.delivery import Delivery
-from toolsemble.review.listener import listening
+from toolsemble.review.listener import listen
 from toolsemble.review.queue import QueueReview
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.signature import check_signature, webhook_key
 from toolsemble.review.store import MemoryStore, ReviewStore
 
-# Requests that are made within this many seconds go into one message, up to this many, and this many characters.
+# Requests made within _TOGETHER seconds go into one message, up to _MAX_REQUESTS and _MAX_CHARACTERS.
 _TOGETHER = 0.01
-_MOST = 100
-_LONGEST = 200_000
+_MAX_REQUESTS = 100
+_MAX_CHARACTERS = 200_000
 
 
 class _UnreachableError(Exception):
@@ -30,19 +30,19 @@ class _UnreachableError(Exception):
 
 
 class WebhookReview(QueueReview):
-    """A handler that posts requests to a URL, and waits for a signed answer.
+    """A reviewer that posts requests to a URL, and waits for a signed answer.
 
     The message is a JSON object with ``requests`` and ``callback_url``, signed as the Standard Webhooks specification
-    says. That it was taken means that it was delivered, nothing more: only a signed answer, by :meth:`receive` or in
-    the store, lets a call run. When it cannot be delivered, the call is refused.
+    says. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the store,
+    lets a call run. If it cannot be delivered, the call is rejected.
 
     :param url: where requests are posted, http or https
-    :param secret: what messages and answers are signed with; ``whsec_`` and base64, or any text
-    :param store: where requests wait; by default in memory
-    :param callback_url: where the answers are to be posted, for whoever gets the message
-    :param timeout: how many seconds one attempt to post may take
-    :param attempts: how often it is tried
-    :param poll: how many seconds pass between looks at the store
+    :param secret: the secret that messages and answers are signed with; ``whsec_`` and base64, or any str
+    :param store: the store of requests; by default in memory
+    :param callback_url: the URL to which answers are posted; part of the message
+    :param timeout: seconds for one attempt to post
+    :param attempts: the maximum number of attempts
+    :param poll: seconds between checks of the store
 
     >>> webhook = WebhookReview("https://example.com/reviews", "secret")
     >>> webhook.receive(b"{}", {})
@@ -67,35 +67,35 @@ class WebhookReview(QueueReview):
         super().__init__(MemoryStore(secret=self._key) if store is None else store, poll=poll)
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Give the answer that comes back; a refusal when the request cannot be delivered."""
+        """Return the answer; a rejection if the request cannot be delivered."""
         try:
             return await super().review(request)
         except _UnreachableError as problem:
             return ExitEarly(f"the reviewer cannot be reached: {problem}")
 
     async def announce(self, request: ReviewRequest) -> None:
-        """Post the request, in one message with others that are made at the same time."""
-        loop, text = asyncio.get_running_loop(), _text(request)
+        """Post the request, in one message with concurrent ones."""
+        loop, text = asyncio.get_running_loop(), _to_json(request)
         bundle = self._bundles.get(loop)
         if bundle is None or not bundle.has_room:
             bundle = self._bundles[loop] = _Bundle()
-            bundle.task = loop.create_task(self._sent(loop, bundle))
+            bundle.task = loop.create_task(self._send(loop, bundle))
         bundle.requests.append(text)
-        # The message is that of others, too, who have not been cancelled.
+        # Shielded: the message also contains requests that are not cancelled.
         problem = await asyncio.shield(bundle.task)
         if problem is not None:
             raise _UnreachableError(problem)
 
     def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Take an answer that was posted, from any web framework; give the HTTP status and a text to answer with.
+        """Store a posted answer, from any web framework; return the HTTP status and text of the response.
 
         The body is a JSON object with ``request_id``, ``decision`` ("continue", "edit" or "exit_early"),
         ``arguments_digest`` as it was posted, and, where they apply, ``revised``, ``reason``, ``always``, ``person``
-        and ``role``. The status is 200 when it was taken, 400 for another body, 401 when it is not signed or not of
-        this time, 404 when the request is unknown, and 409 when the answer is refused.
+        and ``role``. The status is 200 for success, 400 for an invalid body, 401 for a missing, wrong or outdated
+        signature, 404 for an unknown request, and 409 for an answer that is refused.
         """
-        if len(body) > LARGEST:
-            return 400, f"the body is larger than {LARGEST} bytes"
+        if len(body) > MAX_BYTES:
+            return 400, f"the body is larger than {MAX_BYTES} bytes"
         try:
             check_signature(self._key, body, headers, time.time())
         except ReviewRefusedError as refusal:
@@ -108,19 +108,19 @@ class WebhookReview(QueueReview):
         request = self.store.find(answer.request_id)
         if request is None:
             return 404, "the request is unknown"
-        return self._stored(request, answer)
+        return self._store_answer(request, answer)
 
     @contextmanager
     def listen(self, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-        """Run a small server for answers while the block runs, and give its URL, which messages name meanwhile."""
-        with listening(self.receive, host, port) as url:
+        """Run a small server for answers during the block; yield its URL, which is the callback URL meanwhile."""
+        with listen(self.receive, host, port) as url:
             before, self.callback_url = self.callback_url, url
             try:
                 yield url
             finally:
                 self.callback_url = before
 
-    def _stored(self, request: ReviewRequest, answer: Callback) -> tuple[int, str]:
+    def _store_answer(self, request: ReviewRequest, answer: Callback) -> tuple[int, str]:
         try:
             self.store.answer(
                 request,
@@ -133,11 +133,11 @@ class WebhookReview(QueueReview):
             return 409, f"{refusal}"
         return 200, "answered"
 
-    async def _sent(self, loop: asyncio.AbstractEventLoop, bundle: _Bundle) -> str | None:
+    async def _send(self, loop: asyncio.AbstractEventLoop, bundle: _Bundle) -> str | None:
         try:
             await asyncio.sleep(_TOGETHER)
         finally:
-            self._bundles.pop(loop, None)  # where a full one was replaced, the next request begins another
+            self._bundles.pop(loop, None)  # even if a full one was replaced: the next request starts another
         return await self._delivery.deliver(self._message(bundle.requests))
 
     def _message(self, requests: list[str]) -> bytes:
@@ -146,7 +146,7 @@ class WebhookReview(QueueReview):
 
 
 class _Bundle:
-    """Requests that go into one message, and the task that sends it."""
+    """A message with several requests, and the task that sends it."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -154,11 +154,11 @@ class _Bundle:
 
     @property
     def has_room(self) -> bool:
-        return len(self.requests) < _MOST and sum(map(len, self.requests)) < _LONGEST
+        return len(self.requests) < _MAX_REQUESTS and sum(map(len, self.requests)) < _MAX_CHARACTERS
 
 
-def _text(request: ReviewRequest) -> str:
-    """Give a request as JSON for anybody; one with numbers that JSON does not have fails alone."""
+def _to_json(request: ReviewRequest) -> str:
+    """Return a request as strict JSON; raise ValueError for NaN and infinity."""
     values = json.loads(request.to_json())
     shown = {**values, "deadline": request.deadline, "arguments_digest": request.arguments_digest}
     return json.dumps(shown, allow_nan=False)

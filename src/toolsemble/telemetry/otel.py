@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
 from toolsemble.execution.outcome import FinishedCall, class_name
-from toolsemble.masking.secrets import masked
+from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
 from toolsemble.runtime.extras import required
@@ -132,7 +132,7 @@ class OpenTelemetry:
         try:
             opened.span.set_attributes({key: _shorten(each) for key, each in facts.items()})
             if error is not None:
-                self._fail(opened.span, class_name(error), masked(described(error)))
+                self._fail(opened.span, class_name(error), mask_text(described(error)))
         finally:
             self._close(opened)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.masking.secrets import know, masked_result, masked_value, unveil, veil
+from toolsemble.masking.secrets import add_secrets, mask_result, mask_value, start_masking, stop_masking
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
@@ -128,12 +128,12 @@ class Cassette:
             LOGGER.warning("The cassette '%s' has %s of %s (%s) as JSON only", self._path, place, recorded.tool, kind)
 
     def _record(self, call: ToolCall, result: ToolResult) -> RecordedCall:
-        token = veil()
+        token = start_masking()
         try:
-            know(self._hide)
-            return record_call(call.name, masked_value(read_arguments(call)), masked_result(result))
+            add_secrets(self._hide)
+            return record_call(call.name, mask_value(read_arguments(call)), mask_result(result))
         finally:
-            unveil(token)
+            stop_masking(token)
 
     def _replay(self, call: ToolCall) -> ToolResult:
         matching = list(self._by_arguments.get((call.name, call.canonical), ()))

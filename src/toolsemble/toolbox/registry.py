@@ -64,7 +64,7 @@ def enrolled(tools: Iterable[object], outer: OuterGate | None, limits: BoxLimits
     """
     found = _collected(tools)
     definitions = _gated([definition for _, definition in found], outer)
-    return list(zip((tool for tool, _ in found), limits.given_to(definitions), strict=True))
+    return list(zip((tool for tool, _ in found), limits.apply_to(definitions), strict=True))
 
 
 def stand_in(name: str, known: Sequence[str]) -> ToolDefinition:

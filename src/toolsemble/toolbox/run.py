@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from toolsemble.call import new_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
-from toolsemble.review.inherited import extended
+from toolsemble.review.inherited import extend_gates
 
 Run: TypeAlias = dict[str, Any]
 """The fields of a context that the calls of one turn share."""
@@ -82,7 +82,7 @@ def _inherited(own: ToolContext, outer: ToolContext) -> Run:
     if own.review is None:
         run["review"] = outer.review
     if own.gates or outer.gates:
-        run["gates"] = extended(outer.gates, own.gates, run.get("review", own.review))
+        run["gates"] = extend_gates(outer.gates, own.gates, run.get("review", own.review))
     return run
 
 

@@ -21,14 +21,14 @@ from toolsemble.limits.cache import Cache
 from toolsemble.limits.declared import BoxLimits
 from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import Retries
-from toolsemble.locks.claims import Seats
+from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
-from toolsemble.observers.sinks import Sink, sinks_of
+from toolsemble.observers.sinks import Sink, build_sinks
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewHandler
-from toolsemble.review.gate import Predicate, outer_gate
-from toolsemble.review.inherited import InheritedGate, gate_within
+from toolsemble.review.gate import Predicate, build_outer_gate
+from toolsemble.review.inherited import InheritedGate, combine_gates
 from toolsemble.review.request import TIMEOUT
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
@@ -139,7 +139,7 @@ class Toolbox(Offer):
             review=review,
             expose_errors=expose_errors,
         )
-        gate = outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
+        gate = build_outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
         if gate is not None:
             self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
@@ -152,9 +152,9 @@ class Toolbox(Offer):
         self._new_run = new_id if self._book is None else own_run
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
-        slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
+        slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
-        self._sinks = sinks_of("Toolbox", sinks)
+        self._sinks = build_sinks("Toolbox", sinks)
 
     def execute(
         self,
@@ -345,7 +345,7 @@ class Toolbox(Offer):
             return definition
         return mapped(
             definition,
-            lambda part: replace(part, gate=gate_within(around, part.name, part.gate, context.review)),
+            lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
         )
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:

@@ -14,7 +14,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.execution.drivers import adrive, begun
 from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
-from toolsemble.review.question import asked_together
+from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import SharedLoop
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Turn:
                 return error
             return None
 
-        with asked_together():
+        with batch_requests():
             create = asyncio.get_running_loop().create_task
             ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
         _raise_foremost(error for error in ends if error is not None)

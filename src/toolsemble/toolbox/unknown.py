@@ -12,7 +12,7 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition, is_name
 from toolsemble.execution.hooks import Sent
 from toolsemble.execution.path import Call, CallPath, Walk, call_path
-from toolsemble.masking.secrets import know, texts_in, unveil, veil
+from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.display import HIDDEN
@@ -51,10 +51,10 @@ def masked_path(
             _know_sent(text, names, public)  # a hook has put other arguments in the place of those that were sent
         return stand_in.decode(text, steps)
 
-    token = veil()
+    token = start_masking()
     try:
         if not is_name(call.name):
-            know([call.name, preview(call.name, LONGEST_NAME)])  # the arguments may be a part of it
+            add_secrets([call.name, preview(call.name, LONGEST_NAME)])  # the arguments may be a part of it
         if walk.hooks is None:
             read: Any = stand_in.decode  # nothing but a hook can quote what was sent
         else:
@@ -62,12 +62,12 @@ def masked_path(
             read = Sent(call, refuse)
         return (yield from call_path(Call(replace(stand_in, decode=refuse), read, shown, context, walk)))
     finally:
-        unveil(token)
+        stop_masking(token)
 
 
 def _know_sent(text: str, names: set[str], public: str) -> None:
     """Mask every text that was sent, but what is public anyway."""
-    know(each for each in _texts_sent(text, names) if each not in public)
+    add_secrets(each for each in _texts_sent(text, names) if each not in public)
 
 
 def _texts_sent(text: str, names: set[str]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _texts_sent(text: str, names: set[str]) -> Iterator[str]:
     for key, each in (values or {}).items():
         if key not in names:
             yield key
-        yield from texts_in(each)
+        yield from find_texts(each)
 
 
 def _shown(text: str, names: set[str]) -> str:

@@ -23,7 +23,7 @@ from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import Call, CallPath, call_path
 from toolsemble.limits.cache import Cache
-from toolsemble.limits.declared import NO_LIMITS, Kept, limits_of, limits_within, policy_of
+from toolsemble.limits.declared import NO_LIMITS, PolicyCache, build_policy, find_limits, read_limits
 from toolsemble.limits.idempotency import Idempotency
 from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import Retries
@@ -257,10 +257,10 @@ class Tool(ABC):
 
     def _policy(self) -> Policy | None:
         """Give what the tool's attributes say about limits; None when they say nothing."""
-        said = limits_of(self)
+        said = read_limits(self)
         if said == NO_LIMITS:
             return None
-        kept: Kept = vars(self).setdefault("_limits", Kept())
+        kept: PolicyCache = vars(self).setdefault("_limits", PolicyCache())
         return kept.policy(f"Tool '{getattr(self, 'name', None)}'", said, self.run)
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
@@ -306,9 +306,9 @@ def define(source: object) -> ToolDefinition | None:
 
 def _foreign_policy(source: object) -> Policy | None:
     """Give what an object that is no :class:`Tool` says about limits."""
-    said = limits_within(source)
+    said = find_limits(source)
     name = getattr(source, "name", None)
-    return policy_of(f"Tool '{name}'", NO_LIMITS._replace(**said)) if said else None
+    return build_policy(f"Tool '{name}'", NO_LIMITS._replace(**said)) if said else None
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:

@@ -25,7 +25,7 @@ from typing import (
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.definition.definition import ToolDefinition, checked_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.declared import Kept
+from toolsemble.limits.declared import PolicyCache
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.docstring import parse_docstring
 from toolsemble.schema.field import Field, is_memory_id
@@ -83,7 +83,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
         self._by_name = False  # whether all parameters are known to be the model's, and given by name
-        self._limits = Kept()  # likewise
+        self._limits = PolicyCache()  # likewise
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.declared import LimitSettings, limits_within
+from toolsemble.limits.declared import LimitSettings, find_limits
 from toolsemble.limits.retries import Retries
 from toolsemble.review import OnTimeout
 from toolsemble.review.gate import Predicate
@@ -78,7 +78,7 @@ def settings_in(source: object) -> ToolSettings:
     Only those about review and threads, and limits that are clearly meant: it may use the names for something else.
     """
     said: Any = {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}
-    return said | limits_within(source)  # type: ignore[no-any-return]  # chosen by name
+    return said | find_limits(source)  # type: ignore[no-any-return]  # chosen by name
 
 
 _OF_ANYBODY = (

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from toolsemble.context import ToolContext, current_context, enter, restore
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError, ToolExecutionError
-from toolsemble.locks.holds import kept_for
+from toolsemble.locks.holds import keep_until_done
 from toolsemble.masking.log_filter import REDACTION
 from toolsemble.masking.secrets import secrets
 from toolsemble.runtime.concurrency import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
@@ -103,7 +103,7 @@ def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
 def submitted(job: Job, executor: Executor) -> Future[Outcome]:
     """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
     future = executor.submit(job)
-    kept_for(future)
+    keep_until_done(future)
     return future
 
 

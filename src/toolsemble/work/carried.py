@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from toolsemble.context import LOGGER
-from toolsemble.masking.secrets import know, known, veil
-from toolsemble.observers.watchers import Companion, watchers
+from toolsemble.masking.secrets import add_secrets, known_secrets, start_masking
+from toolsemble.observers.watchers import ScopedWatcher, watchers
 
 Luggage: TypeAlias = tuple[Callable[[], Any], ...]
 """What is to be called on arrival, each of which can be pickled."""
@@ -20,9 +20,9 @@ def packed() -> Luggage:
     >>> packed()
     ()
     """
-    secrets = known()
+    secrets = known_secrets()
     taken: list[Callable[[], Any] | None] = [partial(_known_there, secrets)] if secrets else []
-    taken += [each.pack() for each in watchers() if isinstance(each, Companion)]
+    taken += [each.pack() for each in watchers() if isinstance(each, ScopedWatcher)]
     return tuple(each for each in taken if each is not None)
 
 
@@ -40,5 +40,5 @@ def unpack(luggage: Iterable[Callable[[], Any]]) -> None:
 
 
 def _known_there(secrets: tuple[str, ...]) -> None:
-    veil()
-    know(secrets)
+    start_masking()
+    add_secrets(secrets)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext, enter
 from toolsemble.events import CallAbandoned
-from toolsemble.locks.holds import kept_for
+from toolsemble.locks.holds import keep_until_done
 from toolsemble.observers.watchers import tell
 from toolsemble.record import note
 from toolsemble.runtime.concurrency import (
@@ -47,7 +47,7 @@ class RunUntil(RunBody):
         future: JobFuture[Any] = JobFuture()
         loop = OwnLoop()
         try:
-            kept_for(future)
+            keep_until_done(future)
             ALONE.start(future, partial(self._whole, loop))
             wait_until(future, None if deadline is None else deadline + grace)
         except BaseException:
@@ -132,7 +132,7 @@ async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:
     finally:
         if not task.done():
             future: Future[None] = Future()
-            kept_for(future)
+            keep_until_done(future)
             leave_behind(task, lambda: future.set_result(None))
             line = f"The body of '{context.tool_name}' was cancelled, and goes on; what it holds stays held"
             note(context, "abandoned_tasks", line)

@@ -44,19 +44,19 @@ def taken(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
 
     Whoever claims something gives it back in a ``finally``, whatever is raised here.
     """
-    if not TABLE.ask(claim):
-        yield Take(claim, context)
+    if not TABLE.acquire(claim):
+        yield Acquire(claim, context)
 
 
-class Take:
+class Acquire:
     """Wait for the turn of a claim that was asked for; raise when there is no time left.
 
     >>> first, second = Claim(["file:a"]), Claim(["file:a"])
-    >>> TABLE.ask(first), TABLE.ask(second)
+    >>> TABLE.acquire(first), TABLE.acquire(second)
     (True, False)
-    >>> TABLE.give_back(first)
-    >>> Take(second, ToolContext()).do()
-    >>> TABLE.give_back(second)
+    >>> TABLE.release(first)
+    >>> Acquire(second, ToolContext()).do()
+    >>> TABLE.release(second)
     """
 
     __slots__ = ("_claim", "_context")
@@ -68,7 +68,7 @@ class Take:
     def do(self) -> None:
         """Wait in this thread; not where an event loop would stand still, whose own tasks may hold what is claimed."""
         if in_event_loop():
-            raise StandstillError(
+            raise WouldBlockLoopError(
                 "What the call needs is in use, and waiting for it here would hold up the event loop; "
                 "call it with aexecute"
             )
@@ -93,13 +93,13 @@ class Take:
         """Raise when there is no time left; take out who can never give back what this call waits for."""
         if waited is not None and remaining(self._context) == 0:
             raise TimedOutError
-        TABLE.sweep()
+        TABLE.release_closed_loops()
 
     def _turn(self) -> Wakeup:
         sweep()  # what it waits for may be held by something that can never end
-        assert self._claim.turn is not None  # noqa: S101 - it was not seated when it was asked for
-        return self._claim.turn
+        assert self._claim.wakeup is not None  # noqa: S101 - it was not seated when it was asked for
+        return self._claim.wakeup
 
 
-class StandstillError(ToolExecutionError):
+class WouldBlockLoopError(ToolExecutionError):
     """A sync call inside an event loop would have to wait for what a task of that loop may hold."""
