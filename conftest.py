@@ -1,21 +1,53 @@
 """Run the examples in the pages and docstrings as tests."""
 
+import doctest
 import gc
+import io
 import os
+import re
 import signal
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from sybil import Sybil
+from sybil import Example, Sybil
 from sybil.document import PythonDocStringDocument
+from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.doctest import DocTestParser
-from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil.parsers.markdown import CodeBlockParser
 from sybil.sybil import SybilCollection
 
 from toolsemble.observers import sinks
 
 ROOT = Path(__file__).parent
 
-pages = Sybil([PythonCodeBlockParser()], path=str(ROOT), patterns=["*.md"])
+# As in doctests: output may be wrapped, and "..." matches any text.
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+run_code = PythonEvaluator()
+
+
+def run_block(example: Example) -> None:
+    """Run a ``python`` block, and keep what a visible one prints."""
+    with redirect_stdout(io.StringIO()) as printed:
+        run_code(example)
+    if example.document.text.startswith("```", example.start):
+        example.document.printed = example.end, printed.getvalue()
+
+
+def compare_output(example: Example) -> str | None:
+    """Compare a ``text`` block with the output of the ``python`` block right above it."""
+    end, printed = getattr(example.document, "printed", (0, ""))
+    between = example.document.text[end : example.start]
+    if not end or not re.fullmatch(r"(\s|<!--.*?-->)*", between, re.DOTALL):
+        return None
+    checker, expected = doctest.OutputChecker(), doctest.Example("", example.parsed)
+    if checker.check_output(expected.want, printed, FLAGS):
+        return None
+    return checker.output_difference(expected, printed, FLAGS)
+
+
+pages = Sybil(
+    [CodeBlockParser("python", run_block), CodeBlockParser("text", compare_output)], path=str(ROOT), patterns=["*.md"]
+)
 docstrings = Sybil(
     [DocTestParser()],
     path=str(ROOT / "src"),

@@ -1,0 +1,43 @@
+"""The comparison of `text` blocks with the output of the `python` blocks above them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRINT = "```python\nprint('one two')\n```\n"
+
+
+@pytest.fixture(scope="module")
+def pages():
+    specification = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module.pages
+
+
+@pytest.mark.parametrize(
+    ("page", "matches"),
+    [
+        (f"{PRINT}\n```text\none two\n```\n", True),
+        (f"{PRINT}\n```text\none\ntwo\n```\n", True),
+        (f"{PRINT}\n```text\none ...\n```\n", True),
+        (f"{PRINT}\n```text\none three\n```\n", False),
+        (f"{PRINT}\n<!-- invisible-code-block: python\nprint(3)\n-->\n\n```text\none three\n```\n", False),
+        (f"{PRINT}\nAn unrelated text:\n\n```text\nthree\n```\n", True),
+        ("```python\nx = 1\n```\n\n```text\none\n```\n", False),
+        ("```text\none\n```\n", True),
+    ],
+)
+def test_a_text_block_below_a_python_block_is_its_output(pages, tmp_path, page, matches):
+    path = tmp_path / "page.md"
+    path.write_text(page, encoding="utf-8")
+    document = pages.parse(path)
+    failures = []
+    for example in document.examples():
+        try:
+            example.evaluate()
+        except AssertionError as failure:
+            failures.append(str(failure))
+    assert (failures == []) is matches
