@@ -14,7 +14,7 @@ from toolsemble import (
     ToolContext,
     ToolResult,
 )
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
         def increment_counter(self, *_):
             raise OSError("no space left")
 
-    note(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
+    count_and_log(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
     assert "The timeouts of a call of 'echo' were lost" in caplog.text
 
 
@@ -175,7 +175,9 @@ def test_what_is_noted_counts_although_the_log_is_broken(log):
     logger, metrics = logging.getLogger("toolsemble.tool.echo"), InMemoryMetrics()
     logger.addFilter(explode)
     try:
-        note(ToolContext("echo", logger=logger, metrics=metrics), "timeouts", "Tool 'echo' timed out after 5 s")
+        count_and_log(
+            ToolContext("echo", logger=logger, metrics=metrics), "timeouts", "Tool 'echo' timed out after 5 s"
+        )
     finally:
         logger.removeFilter(explode)
     assert metrics.counter("timeouts", "echo") == 1

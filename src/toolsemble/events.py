@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Surroundings(Protocol):
+class CallIds(Protocol):
     """What is known of a call before anything happens to it: its context."""
 
     @property
@@ -91,7 +91,7 @@ class CallEvent:
     kind: ClassVar[str]
 
     @classmethod
-    def of(cls, context: Surroundings, **facts: Any) -> Self:
+    def of(cls, context: CallIds, **facts: Any) -> Self:
         """Give the event for a call in its context; in texts, the secrets of the call are hidden."""
         if secrets():
             facts = {name: masked(each) if isinstance(each, str) else each for name, each in facts.items()}

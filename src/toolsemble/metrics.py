@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 Outcome: TypeAlias = Literal["success", "failure", "error"]
 
@@ -90,7 +90,7 @@ class InMemoryMetrics:
     """
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._outcomes: Counter[tuple[str, str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(list)
         self._counters: Counter[tuple[str, str, str]] = Counter()
@@ -151,11 +151,11 @@ class InMemoryMetrics:
             return sum(n for (what, tool, _), n in counts.items() if (what, tool) == (name, tool_name))
 
 
-class SeveralMetrics:
+class CombinedMetrics:
     """Metrics that hand everything on to several others; one that fails keeps nothing from the rest.
 
     >>> first, second = InMemoryMetrics(), InMemoryMetrics()
-    >>> SeveralMetrics(first, second).increment_success("weather", "unknown")
+    >>> CombinedMetrics(first, second).increment_success("weather", "unknown")
     >>> first.count("weather", "success"), second.count("weather", "success")
     (1, 1)
     """
@@ -196,14 +196,14 @@ class SeveralMetrics:
                 stack.callback(tell, part)
 
 
-def with_metrics(known: ToolMetrics, added: ToolMetrics) -> ToolMetrics:
+def combine_metrics(known: ToolMetrics, added: ToolMetrics) -> ToolMetrics:
     """Give metrics that count in both; the same ones where both are one, so that nothing is counted twice.
 
     >>> metrics = InMemoryMetrics()
-    >>> with_metrics(metrics, metrics) is metrics
+    >>> combine_metrics(metrics, metrics) is metrics
     True
     """
     if known is added or isinstance(known, SilentMetrics):
         return added
-    parts = known.parts if isinstance(known, SeveralMetrics) else (known,)
-    return known if any(part is added for part in parts) else SeveralMetrics(*parts, added)
+    parts = known.parts if isinstance(known, CombinedMetrics) else (known,)
+    return known if any(part is added for part in parts) else CombinedMetrics(*parts, added)

@@ -12,7 +12,7 @@ from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Repair
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 TRACE = 5
 """The level of specifications in the log: below DEBUG."""
@@ -51,13 +51,13 @@ def record_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: i
     """Count the repairs of a call's arguments and write them to the log; what goes wrong here disturbs nothing."""
     told = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
     line = f"{context.tool_name} arguments repaired: {preview(told, log_limit)}"
-    note(context, "repairs", line, len(repairs), logging.INFO)
+    count_and_log(context, "repairs", line, len(repairs), logging.INFO)
 
 
-def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
+def count_and_log(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
     """Count something that happened to a call and write it to the log; what goes wrong here disturbs nothing.
 
-    >>> note(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
+    >>> count_and_log(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
     """
     count(context, counter, amount)
     try:
@@ -126,7 +126,7 @@ def _log(
     limit: int,
 ) -> None:
     name, logger, taken = context.tool_name, context.logger, masked(str(given))
-    cause = "" if error is None else f"{type(error).__name__}: {described(error)}"
+    cause = "" if error is None else f"{type(error).__name__}: {describe_error(error)}"
     told = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
         told = f"{told}: {cause}"  # the model is not told, so it must stand here

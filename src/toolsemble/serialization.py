@@ -12,10 +12,10 @@ from typing import Any
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 
 
-def written_result(result: ToolResult) -> str:
+def write_result(result: ToolResult) -> str:
     """Give a result as JSON text; a ``ValueError`` says what of it JSON cannot hold as it is.
 
-    >>> written_result(ToolResult.success("21 C", {"celsius": 21}))
+    >>> write_result(ToolResult.success("21 C", {"celsius": 21}))
     '{"output":"21 C","error":null,"payload":{"celsius":21},"contents":[],"attributes":{}}'
     """
     return json.dumps(
@@ -23,7 +23,7 @@ def written_result(result: ToolResult) -> str:
             "output": result.output,
             "error": result.error_message,
             "payload": _same("structured output", result.structured_output),
-            "contents": [written_content(content) for content in result.contents],
+            "contents": [write_content(content) for content in result.contents],
             "attributes": _same("attributes", dict(result.attributes)),
         },
         separators=(",", ":"),
@@ -31,9 +31,9 @@ def written_result(result: ToolResult) -> str:
 
 
 def read_result(text: str) -> ToolResult:
-    """Give the result that :func:`written_result` wrote; anything else is a ``ValueError``.
+    """Give the result that :func:`write_result` wrote; anything else is a ``ValueError``.
 
-    >>> read_result(written_result(ToolResult.failure("no such city")))
+    >>> read_result(write_result(ToolResult.failure("no such city")))
     ToolResult.failure('no such city')
     """
     try:
@@ -49,10 +49,10 @@ def read_result(text: str) -> ToolResult:
         raise ValueError(f"This is no result: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
 
 
-def timeless(result: ToolResult) -> ToolResult:
+def without_retries(result: ToolResult) -> ToolResult:
     """Give a result without the attributes that tell how one call went, and not what came of it.
 
-    >>> timeless(ToolResult.success("sunny", attributes={"retries": 2, "station": 7})).attributes["station"]
+    >>> without_retries(ToolResult.success("sunny", attributes={"retries": 2, "station": 7})).attributes["station"]
     7
     """
     if result.attributes.keys().isdisjoint(_OF_ONE_CALL):
@@ -61,10 +61,10 @@ def timeless(result: ToolResult) -> ToolResult:
     return replace(result, attributes=MappingProxyType(facts))
 
 
-def written_content(content: Content) -> dict[str, Any]:
+def write_content(content: Content) -> dict[str, Any]:
     """Give a content as JSON values; :func:`read_content` makes an equal one of them.
 
-    >>> written_content(TextContent("a footnote"))
+    >>> write_content(TextContent("a footnote"))
     {'kind': 'TextContent', 'text': 'a footnote'}
     """
     kind = type(content).__name__
@@ -76,7 +76,7 @@ def written_content(content: Content) -> dict[str, Any]:
 
 
 def read_content(fields: Mapping[str, Any]) -> Any:
-    """Give the content that :func:`written_content` wrote.
+    """Give the content that :func:`write_content` wrote.
 
     >>> read_content({"kind": "TextContent", "text": "a footnote"})
     TextContent(text='a footnote')
@@ -84,19 +84,19 @@ def read_content(fields: Mapping[str, Any]) -> Any:
     return _read(_CONTENTS[fields["kind"]], fields, "kind")
 
 
-def type_of(content: Content) -> str:
+def type_name(content: Content) -> str:
     """Give the word for a content in files that people read.
 
-    >>> type_of(TextContent("a footnote"))
+    >>> type_name(TextContent("a footnote"))
     'text'
     """
     return next(name for name, kind in _TYPES.items() if isinstance(content, kind))
 
 
-def read_typed(fields: Mapping[str, Any]) -> Any:
+def read_typed_content(fields: Mapping[str, Any]) -> Any:
     """Give the content of which such a file tells the type and the fields, with data in base64.
 
-    >>> read_typed({"type": "text", "text": "a footnote"})
+    >>> read_typed_content({"type": "text", "text": "a footnote"})
     TextContent(text='a footnote')
     """
     return _read(_TYPES[fields["type"]], fields, "type")

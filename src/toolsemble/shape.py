@@ -13,21 +13,21 @@ from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageCon
 _CONTENTS = (TextContent, ImageContent, AudioContent, FileContent)
 
 
-def shaped(value: object) -> ToolResult:
+def to_result(value: object) -> ToolResult:
     """Give the result for what a tool returned.
 
     A result stays as it is, text is the output, None the empty output; contents travel beside the text.
     Anything else is written as compact JSON, with the object itself as the structured output.
 
-    >>> shaped("21 °C")
+    >>> to_result("21 °C")
     ToolResult.success('21 °C')
-    >>> shaped({"celsius": 21})
+    >>> to_result({"celsius": 21})
     ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
     """
     if type(value) is str and value.isascii():
         return ToolResult(value, None, None, (), NO_ATTRIBUTES)  # what most tools give, with nothing left to look up
     if isinstance(value, str):
-        return ToolResult(sendable(str.__str__(value)))
+        return ToolResult(escape_surrogates(str.__str__(value)))
     if isinstance(value, ToolResult):
         return _sendable_result(value)
     if value is None:
@@ -42,21 +42,21 @@ def shaped(value: object) -> ToolResult:
 def _with_contents(items: Iterable[object]) -> ToolResult:
     """Give a result of texts and contents that a tool returned together."""
     contents = [item for item in items if isinstance(item, _CONTENTS)]
-    others = [shaped(item).output for item in items if not isinstance(item, _CONTENTS)]
+    others = [to_result(item).output for item in items if not isinstance(item, _CONTENTS)]
     return ToolResult("\n".join(others), contents=tuple(contents))
 
 
-def described(error: BaseException | None) -> str:
+def describe_error(error: BaseException | None) -> str:
     """Give an exception's message, or its class name when it has none.
 
-    >>> described(ValueError("no such city")), described(ValueError())
+    >>> describe_error(ValueError("no such city")), describe_error(ValueError())
     ('no such city', 'ValueError')
     """
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - an exception that cannot be printed must not hide the failure
         message = ""
-    return sendable(message or type(error).__name__)
+    return escape_surrogates(message or type(error).__name__)
 
 
 def _json_text(value: object) -> str:
@@ -89,14 +89,14 @@ _PLAIN = frozenset({int, float, bool, dict, list, tuple})  # what most tools giv
 
 
 def _sendable_result(result: ToolResult) -> ToolResult:
-    output = sendable(result.output)
-    message = result.error_message and sendable(result.error_message)
+    output = escape_surrogates(result.output)
+    message = result.error_message and escape_surrogates(result.error_message)
     if output is result.output and message is result.error_message:
         return result
     return replace(result, output=output, error_message=message)
 
 
-def sendable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Give the text with each half of a surrogate pair written as an escape: no provider could be sent it."""
     if text.isascii():
         return text

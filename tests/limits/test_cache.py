@@ -45,7 +45,7 @@ from toolsemble.limits.call_key import Holders
 from toolsemble.limits.single_flight import Flight, Flights
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoReject
-from toolsemble.work.thread import Storing
+from toolsemble.work.thread import RunInThread
 
 BOUND = 20.0
 
@@ -970,7 +970,7 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
     for function in (slow, broken):
         reading_now.clear()
         go.clear()
-        task = asyncio.create_task(Storing(function).ado())
+        task = asyncio.create_task(RunInThread(function).ado())
         assert await asyncio.to_thread(reading_now.wait, BOUND)
         task.cancel()
         await asyncio.sleep(0)
@@ -978,7 +978,7 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, BOUND)
-    assert await Storing(lambda: "here", in_place=True).ado() == "here"
+    assert await RunInThread(lambda: "here", in_place=True).ado() == "here"
 
 
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):

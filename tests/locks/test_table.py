@@ -25,7 +25,7 @@ def asked(table, *names, inside=None):
 
 
 def served(*claims):
-    return [claim.turn is None or claim.turn.rung for claim in claims]
+    return [claim.turn is None or claim.turn.woken for claim in claims]
 
 
 def test_the_places_are_given_first_come_first_served(table):

@@ -48,9 +48,9 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes.pool import WORKERS, Errand, Worker, WorkerDiedError, Workers
+from toolsemble.processes.pool import WORKERS, ProcessJob, Worker, WorkerDiedError, Workers
 from toolsemble.processes.supervisor import descendants
-from toolsemble.processes.worker import answered
+from toolsemble.processes.worker import run_payload
 from toolsemble.work.body import Job
 
 pytestmark = pytest.mark.slow
@@ -348,13 +348,13 @@ def test_a_function_inside_a_function_is_refused():
 def test_only_some_processes_are_kept():
     workers = Workers(idle=1)
     try:
-        first, second = workers.take(), workers.take()
+        first, second = workers.acquire(), workers.acquire()
         assert sorted(workers.pids()) == sorted([first.pid, second.pid])
-        workers.give_back(first)
-        workers.give_back(second)
+        workers.release(first)
+        workers.release(second)
         assert workers.pids() == [first.pid]
         until(lambda: not alive(second.pid))
-        again = workers.take()
+        again = workers.acquire()
         assert again is first
     finally:
         workers.close()
@@ -365,8 +365,8 @@ def test_only_some_processes_are_kept():
 
 def test_a_fork_forgets_the_processes_of_its_parent():
     workers = Workers()
-    worker, other = workers.take(), workers.take()
-    workers.give_back(other)
+    worker, other = workers.acquire(), workers.acquire()
+    workers.release(other)
     workers._forget()
     assert workers.pids() == []
     until(lambda: not alive(worker.pid) and not alive(other.pid))  # nobody is at the other end of the line
@@ -399,8 +399,8 @@ def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
         WORKERS.close()
     else:
         where.execute("{}")
-    errand = Errand(b"")
-    errand.call_off()
+    errand = ProcessJob(b"")
+    errand.cancel()
     assert errand() == [None, None]
     pids = WORKERS.pids()
     assert supervisor_of(where.execute("{}")) in pids
@@ -426,7 +426,7 @@ def test_a_line_that_breaks_is_a_dead_process():
         worker.send(b"x" * 1_000_000)
     worker.end()
     worker.kill()  # nothing is there any more
-    assert not worker.alive()
+    assert not worker.is_alive()
 
 
 def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
@@ -456,11 +456,11 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
 def test_what_a_worker_does_not_understand_it_says():
     import pickle  # noqa: PLC0415 - only here
 
-    returned, error = pickle.loads(answered(b"nonsense"))
+    returned, error = pickle.loads(run_payload(b"nonsense"))
     assert (returned, str(error).startswith("The worker process cannot read the call: ")) == (None, True)
     context = ToolContext(tool_name="counter")
     job = Job(Counter(1)._define(), "2", context, None)
-    assert pickle.loads(answered(pickle.dumps(job)))[0].output == "3"
+    assert pickle.loads(run_payload(pickle.dumps(job)))[0].output == "3"
 
 
 def run_script(text, *arguments):

@@ -96,7 +96,7 @@ def test_it_does_not_try_forever(case):
 
 def without_lists():
     """End descendants where the kernel lists no children of a process."""
-    supervisor.adopt()
+    supervisor.adopt_orphans()
     if os.fork() == 0:
         if os.fork() == 0:
             time.sleep(LONG)
@@ -140,7 +140,7 @@ def test_it_ends_as_what_it_supervised(status, ends, monkeypatch):
     monkeypatch.setattr(os, "_exit", lambda code: done.append(("exit", code)))
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
     monkeypatch.setattr(supervisor._signal, "signal", lambda *_: None)
-    supervisor.leave(status)
+    supervisor.exit_like(status)
     assert done[0] == ends
 
 
@@ -149,7 +149,7 @@ def test_where_nobody_can_adopt_nothing_is_done(supported, monkeypatch):
     monkeypatch.setattr(supervisor, "SUPPORTED", supported)
     assert worker._is_single_threaded() is False or supported
     if not supported:
-        assert supervisor.adopt() is False
+        assert supervisor.adopt_orphans() is False
 
 
 class LeftError(BaseException):

@@ -31,7 +31,7 @@ from toolsemble import (
 )
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import Continue
-from toolsemble.runtime.concurrency import GRACE, sweep
+from toolsemble.runtime.concurrency import GRACE, forget_dead_tasks
 from toolsemble.testing import CallbackReview, ScriptedModel
 
 SHORT = 0.05
@@ -150,7 +150,7 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
     assert texts == [f"Error: Tool '{name}' timed out after 0.05 s" for name in ("bad", "slow", "bad", "bad")]
     assert metrics.counter("abandoned_tasks", "bad") == 3
     assert "The body of 'bad' was cancelled, and goes on" in caplog.text
-    sweep()
+    forget_dead_tasks()
     assert not TABLE._held  # their event loops are closed: they can never go on
     gc.collect()
 

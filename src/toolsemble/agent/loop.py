@@ -31,7 +31,7 @@ from toolsemble.errors import (
 from toolsemble.models.chat import ChatReply, ChatRequest
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 _SILENT = "Your answer was empty. Answer in words, or call a tool."
@@ -98,7 +98,7 @@ class Loop:
             error.partial = account.result("error" if account.stop is None else account.stop.name)
             raise
         except Exception as error:
-            raise AgentExecutionError(described(error), partial=account.result("error")) from error
+            raise AgentExecutionError(describe_error(error), partial=account.result("error")) from error
         except BaseException as error:
             with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
                 error.partial = account.result("cancelled")  # type: ignore[attr-defined]  # any kind may pass here
@@ -193,7 +193,7 @@ class Loop:
             return self._answered(reply.text)
         except ToolArgumentsError as problem:
             self._count_misfit(problem)
-            account.correct(f"{described(problem)}. Give the whole answer again.")
+            account.correct(f"{describe_error(problem)}. Give the whole answer again.")
             return None
 
     def _ask_for_words(self) -> None:
@@ -256,7 +256,7 @@ class Loop:
                 execution.answer(index, ToolResult.success("The answer is taken"))
             except ToolArgumentsError as problem:
                 answer = _Answer(problem=problem)
-                execution.answer(index, ToolResult.failure(described(problem)))
+                execution.answer(index, ToolResult.failure(describe_error(problem)))
         return answer
 
     def _closed(self, reply: ChatReply) -> AgentResult:
@@ -300,7 +300,7 @@ class Loop:
         self._misfits += 1
         if self._misfits > self._plan.limits.output_retries:
             times = "once" if self._misfits == 1 else f"{self._misfits} times"
-            raise ToolArgumentsError(f"The answer did not fit {times}: {described(problem)}")
+            raise ToolArgumentsError(f"The answer did not fit {times}: {describe_error(problem)}")
 
     def _unanswered(self) -> MaxIterationsExceededError:
         stop = self._account.stop

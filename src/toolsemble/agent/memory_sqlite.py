@@ -11,7 +11,7 @@ from pathlib import Path
 from toolsemble.agent.memory_store import continued, new_messages
 from toolsemble.models.message import message_from_json, message_to_json
 from toolsemble.models.transcript import Transcript
-from toolsemble.runtime.sqlite import Database, Kind, told
+from toolsemble.runtime.sqlite import Database, Kind, translate_errors
 
 _BUSY = 5.0
 _AT_HAND = 64
@@ -100,7 +100,7 @@ class Archive:
     @contextmanager
     def _alone(self, connected: AbstractContextManager[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
         """Give the connection, and say which file it is that cannot be used."""
-        with told(self._path, _KIND.what), connected as rows:
+        with translate_errors(self._path, _KIND.what), connected as rows:
             yield rows
 
 

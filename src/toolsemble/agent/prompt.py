@@ -8,7 +8,7 @@ from typing import TypeAlias
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.result import ImageContent
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
 """What a run is given: text, text with images, or messages."""
@@ -32,7 +32,7 @@ def messages_of(prompt: Prompt) -> list[Message]:
         texts = [part for part in parts if isinstance(part, str)]
         images = tuple(part for part in parts if isinstance(part, ImageContent))
         if len(texts) + len(images) == len(parts):
-            return [UserMessage(sendable("\n".join(texts)), images)]
+            return [UserMessage(escape_surrogates("\n".join(texts)), images)]
     raise TypeError(f"A prompt is a text, a list of texts and images, or messages, not {prompt!r:.80}")
 
 

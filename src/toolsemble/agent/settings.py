@@ -18,7 +18,7 @@ from toolsemble.models.chat import ChatModel
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.observers.sinks import Sinks
 from toolsemble.review import ReviewHandler
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
@@ -114,7 +114,7 @@ class Offer:
         if isinstance(tools, Toolbox):
             return tools
         given = tools(view())
-        found = await given if awaitable(given) else given
+        found = await given if is_awaitable(given) else given
         if isinstance(found, Toolbox):
             return self._box_of(found)
         # Kept as long as the very same tools are given: a new box would mean new threads and new schemas.

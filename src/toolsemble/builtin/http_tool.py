@@ -16,7 +16,7 @@ from toolsemble.definition.definition import ToolDefinition, typed_definition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.json_schema import GivenArguments
 from toolsemble.schema.members import names_around
@@ -90,7 +90,7 @@ class HttpTool(Tool):
         operation: Operation | None = None,
         **settings: Unpack[HttpSettings],
     ) -> None:
-        fetch = required("toolsemble.builtin.fetch", extra="http", user="HttpTool")
+        fetch = import_extra("toolsemble.builtin.fetch", extra="http", user="HttpTool")
         _check_settings(settings)
         self.name = name
         self.description = description
@@ -148,7 +148,7 @@ class HttpTool(Tool):
         ...     "openapi": "3.1.0",
         ...     "servers": [{"url": "https://api.example.com"}],
         ...     "paths": {"/users/{id}": {"get": {"operationId": "get_user", "summary": "Gives a user", "parameters": [
-        ...         {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}}},
+        ...         {"name": "id", "in": "path", "import_extra": True, "schema": {"type": "integer"}}]}}},
         ... }
         >>> tools = HttpTool.from_openapi(document)
         >>> [(tool.name, tool.description) for tool in tools]

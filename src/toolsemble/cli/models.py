@@ -13,7 +13,7 @@ from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.visible import one_line
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _MEGABYTE = 1_000_000
 _FAST = 10 * _MEGABYTE
@@ -77,7 +77,7 @@ def _progress(screen: Screen) -> Iterator[Callable[[Any], None]]:
         yield _Phases(screen).told
         return
     progress, console = (
-        required(f"rich.{name}", extra="cli", user="A progress bar") for name in ("progress", "console")
+        import_extra(f"rich.{name}", extra="cli", user="A progress bar") for name in ("progress", "console")
     )
     columns = (
         progress.TextColumn("{task.description}", markup=False),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.visible import one_line
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _NARROWEST = 40  # a terminal breaks lines that are too long for it, but what a table leaves out is lost
 
@@ -29,7 +29,7 @@ def show_table(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[st
 def _drawn(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Give the table as it is drawn on a terminal; what stands in a cell is never read as markup."""
     rich_console, rich_table, rich_text = (
-        required(f"rich.{name}", extra="cli", user="A table") for name in ("console", "table", "text")
+        import_extra(f"rich.{name}", extra="cli", user="A table") for name in ("console", "table", "text")
     )
     pane = screen.out
     table = rich_table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

@@ -72,11 +72,11 @@ class Flow(Protocol):
         """Walk the parts with an input, as the call itself is walked and traced; give what a body would return."""
         ...
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:
         """Give the same flow through parts that a function makes of these."""
         ...
 
-    def dried(self) -> Flow:
+    def to_dry_run(self) -> Flow:
         """Give the same flow for a dry run, in which no part's body runs."""
         ...
 
@@ -89,7 +89,7 @@ class Flow(Protocol):
         ...
 
     @property
-    def asking(self) -> tuple[ToolDefinition, ...]:
+    def always_gated(self) -> tuple[ToolDefinition, ...]:
         """The parts, at every depth, that ask a reviewer whenever their turn comes, and whose turn is no choice."""
         ...
 
@@ -179,7 +179,7 @@ class ToolDefinition:
             object.__setattr__(self, "decode", Cautious(self.decode))
             object.__setattr__(self, "accept", Cautious(self.accept))
         if self.gate is not None:
-            self.check_told("a reviewer could not be shown it")
+            self.check_no_init_vars("a reviewer could not be shown it")
 
     def _is_irreversible(self) -> bool:
         """Return whether the tool, or one that it is made of, does what cannot be undone."""
@@ -187,7 +187,7 @@ class ToolDefinition:
             return True
         return self.flow is not None and any(isinstance(part.decode, Cautious) for part in self.flow.parts())
 
-    def check_told(self, otherwise: str) -> None:
+    def check_no_init_vars(self, otherwise: str) -> None:
         """Refuse a type that does not keep what it is made of, where that has to be told; say what would happen."""
         if self.arguments is not None and (unkept := self.arguments.unkept):
             raise ToolDefinitionError(
@@ -254,10 +254,10 @@ def string_definition(name: object, description: object, body: Callable[[str], A
     >>> shout.decode('{"input": "hello"}', frozenset())
     ('hello', ())
     """
-    owner = checked_name(name)
+    owner = check_name(name)
     return ToolDefinition(
         name=owner,
-        description=checked_description(owner, description),
+        description=check_description(owner, description),
         body=body,
         decode=lambda text, steps: decode_input(text, owner, steps),
         accept=lambda value, _: (plain_input(value, owner), ()),
@@ -271,7 +271,7 @@ def typed_definition(
     name: object, description: object, body: Callable[[Any], Any], arguments: Arguments, **settings: Any
 ) -> ToolDefinition:
     """Give the definition of a tool with named parameters; refuse a bad name or description."""
-    owner = checked_name(name)
+    owner = check_name(name)
 
     decode = partial(_forgiving if settings.get("strict") else decode_arguments, arguments)
 
@@ -281,7 +281,7 @@ def typed_definition(
 
     return ToolDefinition(
         name=owner,
-        description=checked_description(owner, description),
+        description=check_description(owner, description),
         body=body,
         decode=decode,
         accept=accept,
@@ -297,22 +297,22 @@ def _forgiving(arguments: Arguments, text: str, steps: frozenset[str]) -> Decode
     return decode_arguments(arguments, text, steps | {"null"})
 
 
-def mapped(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
+def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
     """Give what a function makes of a definition and, where it is made of tools, of those at every depth.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> mapped(shout, lambda each: replace(each, name=each.name.upper())).name
+    >>> map_definition(shout, lambda each: replace(each, name=each.name.upper())).name
     'SHOUT'
     """
     made = change(definition)
-    return made if made.flow is None else replace(made, flow=made.flow.mapped(lambda part: mapped(part, change)))
+    return made if made.flow is None else replace(made, flow=made.flow.map(lambda part: map_definition(part, change)))
 
 
-def asking_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+def always_gated_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     """Give those parts, and parts of theirs, that ask a reviewer whenever they are walked.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> [each.name for each in asking_in([shout, replace(shout, gate=Gate())])]
+    >>> [each.name for each in always_gated_in([shout, replace(shout, gate=Gate())])]
     ['shout']
     """
     found: list[ToolDefinition] = []
@@ -320,14 +320,14 @@ def asking_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
         if part.gate is not None and not part.gate.predicates:
             found.append(part)
         if part.flow is not None:
-            found += part.flow.asking
+            found += part.flow.always_gated
     return tuple(found)
 
 
-def dried(definition: ToolDefinition) -> ToolDefinition:
+def to_dry_run(definition: ToolDefinition) -> ToolDefinition:
     """Give the definition for a dry run: it reads, asks and records as ever, but its body does not run.
 
-    >>> dried(string_definition("shout", "Says it louder", str.upper)).body("hello").output
+    >>> to_dry_run(string_definition("shout", "Says it louder", str.upper)).body("hello").output
     "Dry run: 'shout' was not run"
     """
     result = dry_result(definition.name)
@@ -338,7 +338,7 @@ def dried(definition: ToolDefinition) -> ToolDefinition:
         inline=True,
         policy=None,
         reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
-        flow=None if definition.flow is None else definition.flow.dried(),
+        flow=None if definition.flow is None else definition.flow.to_dry_run(),
     )
 
 
@@ -381,10 +381,10 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def checked_name(name: object) -> str:
+def check_name(name: object) -> str:
     """Give the name back, or refuse it with what is wrong.
 
-    >>> checked_name("web search")
+    >>> check_name("web search")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
@@ -398,10 +398,10 @@ def checked_name(name: object) -> str:
     raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
 
 
-def checked_description(name: str, description: object) -> str:
+def check_description(name: str, description: object) -> str:
     """Give the description back, or refuse it with what is wrong.
 
-    >>> checked_description("clock", None)
+    >>> check_description("clock", None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'clock': description must be a str, not NoneType

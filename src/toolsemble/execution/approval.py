@@ -16,12 +16,12 @@ from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
 from toolsemble.review.request import digest
-from toolsemble.runtime.concurrency import unwrapped
+from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded, Repair
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.work.body import Apply, Work
-from toolsemble.work.snapshot import UncopyableError, copied, exact_digest
+from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
 
 _MOST_ASKED = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -89,7 +89,7 @@ def _approved_by(
 def _own(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of an input; one that cannot be copied as it is, since it is compared when the answer comes."""
     try:
-        return copied(definition, value)
+        return copy_input(definition, value)
     except UncopyableError:
         return value
 
@@ -103,10 +103,10 @@ def _needed(
             # Each gets a copy of its own, so that none can change what the reviewer sees.
             told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as wrapped:
-            error = unwrapped(wrapped)
+            error = unwrap_stop_iteration(wrapped)
             shown = masked_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
-            return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
+            return True, f"The approval predicate failed: {type(error).__name__}: {describe_error(error)}"
         if told is None:
             return True, "The approval predicate gave None, neither True nor False"
         if told:

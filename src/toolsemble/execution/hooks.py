@@ -13,11 +13,11 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed_hook, passing
 from toolsemble.masking.secrets import read_secretly
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import unwrapped
+from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.schema.decode import Decoded
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Apply, Work
-from toolsemble.work.snapshot import UncopyableError, copied
+from toolsemble.work.snapshot import UncopyableError, copy_input
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 
@@ -154,7 +154,9 @@ def _asked(definition: ToolDefinition, read: Read, given: Any, steps: frozenset[
         return Asked(read.call, read, given)
     value, repairs = read_secretly(definition, read, given, steps) if definition.secret else read(given, steps)
     with suppress(UncopyableError):  # what cannot be copied is handed on as it is, as for calls without hooks
-        value = copied(definition, value)  # what the hook sees is what runs, whoever else holds what was handed over
+        value = copy_input(
+            definition, value
+        )  # what the hook sees is what runs, whoever else holds what was handed over
     shown = definition.present(value, reveal=True)
     arguments = shown if isinstance(shown, dict) else {"input": shown}
     return Asked(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)
@@ -168,11 +170,11 @@ def _applied(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any) -
     except Exception as error:
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)
-        raise AnsweredError(call, failed_hook(unwrapped(error), context, name)) from error
+        raise AnsweredError(call, failed_hook(unwrap_stop_iteration(error), context, name)) from error
 
 
 def _result(hook: str, expected: str, made: object) -> ToolResult:
     """Give the result that a hook gave; a failure when it gave something else."""
     if isinstance(made, ToolResult):
-        return shaped(made)
+        return to_result(made)
     return ToolResult.failure(f"The {hook} hook must give {expected}, not {type(made).__name__}")

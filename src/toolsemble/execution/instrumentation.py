@@ -12,7 +12,7 @@ from toolsemble.execution.call_events import CallEvents
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.outcome import FinishedCall
 from toolsemble.masking.secrets import know_sent, read_secretly, reveal, secrets
-from toolsemble.metrics import ToolMetrics, with_metrics
+from toolsemble.metrics import ToolMetrics, combine_metrics
 from toolsemble.observers.watchers import Companion, Watcher
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
@@ -132,5 +132,5 @@ class Instrumentation:
 
 def _counted(context: ToolContext, added: ToolMetrics) -> ToolContext:
     """Give the context in which a call is counted by one who goes along with it, too."""
-    metrics = with_metrics(context.metrics, added)
+    metrics = combine_metrics(context.metrics, added)
     return context if metrics is context.metrics else context.derive({"metrics": metrics})

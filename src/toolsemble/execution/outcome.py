@@ -10,7 +10,7 @@ from toolsemble.masking.secrets import masked, masked_result, masked_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 
 class FinishedCall:
@@ -62,7 +62,7 @@ class FinishedCall:
     def message(self) -> str:
         """What went wrong, for people; empty when nothing did."""
         if self._raised is not None:
-            return masked(described(self._raised))
+            return masked(describe_error(self._raised))
         return masked((self._result and self._result.error_message) or "")
 
     @property

@@ -18,13 +18,13 @@ from toolsemble.locks.claims import Seats
 from toolsemble.locks.holds import TABLE, Hold, held
 from toolsemble.locks.table import EndlessWaitError
 from toolsemble.observers.watchers import tell
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.work.body import Work
-from toolsemble.work.deadline import TimedOutError, is_past, left, sooner
+from toolsemble.work.deadline import TimedOutError, check_time_left, earliest, is_past
 from toolsemble.work.start import Start
-from toolsemble.work.wait import Sleep, StandstillError, Take
+from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 
 Path: TypeAlias = Generator[Work, Any, Any]
 
@@ -57,7 +57,7 @@ def _timed(
     """
     started = time.monotonic()
     own = None if policy.timeout is None else started + policy.timeout
-    deadline = sooner(own, context.deadline)
+    deadline = earliest(own, context.deadline)
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
     begun: list[Inner] = []
     body = partial(_begin, begun, body)
@@ -68,7 +68,7 @@ def _timed(
     returned: Any = None
     cause = ""
     try:
-        left(bounded)
+        check_time_left(bounded)
         returned = yield from body(bounded)
     except TimedOutError:
         yield from _waited_out(deadline)
@@ -76,13 +76,13 @@ def _timed(
         # Why a call could not even begin is worth more than that it has no time left.
         if not begun or not is_past(deadline) or _must_pass(error):
             raise
-        cause = f"; then it raised {type(error).__name__}: {described(error)}"
+        cause = f"; then it raised {type(error).__name__}: {describe_error(error)}"
     else:
         if not is_past(deadline) or (definition.flow is not None and _succeeded(returned)):
             return returned
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
-    note(context, "timeouts", message + cause)
+    count_and_log(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
         return replace(returned, error_message=message)  # what a pipeline did until then stands in its attributes
@@ -141,8 +141,8 @@ def _placed(box: Seats | None, definition: ToolDefinition, value: Any, inner: In
 def _waited(hold: Hold, context: ToolContext) -> Path:
     """Wait until a call has what it asked for, or can go on without."""
     try:
-        yield Take(hold, context)
-    except StandstillError:
+        yield Acquire(hold, context)
+    except WouldBlockLoopError:
         # Where only the box is full, the event loop's own tasks may fill it: the call is not counted then.
         if not all(isinstance(name, Seats) and name.box for name in hold.names):
             raise
@@ -195,7 +195,7 @@ def _counted(definition: ToolDefinition, path: Path, start: Start) -> Path:
         return (yield from path)
     try:
         work: Any = next(path)  # the body: the path of a tool that is not made of tools asks for nothing else
-        work.count(start)
+        work.track_start(start)
         done = yield work
     except BaseException as error:
         if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours

@@ -22,14 +22,14 @@ from toolsemble.limits.call_key import Keying, UnclearKeyError
 from toolsemble.limits.single_flight import CANNOT_WAIT, Flight, Flights
 from toolsemble.masking.secrets import masked
 from toolsemble.observers.watchers import tell
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
-from toolsemble.serialization import timeless
-from toolsemble.shape import described, shaped
+from toolsemble.serialization import without_retries
+from toolsemble.shape import describe_error, to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past
-from toolsemble.work.thread import Storing
+from toolsemble.work.thread import RunInThread
 
 
 class Cache:
@@ -96,7 +96,7 @@ class Cache:
     def keep(self, key: str, result: ToolResult) -> None:
         """Keep a result from now on."""
         now = self.clock()
-        self.results.keep(key, Entry(timeless(result), now, None if self.ttl is None else now + self.ttl))
+        self.results.keep(key, Entry(without_retries(result), now, None if self.ttl is None else now + self.ttl))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self._made_of,)
@@ -121,7 +121,7 @@ class Caching(Layer):
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: cache is for a body; it is made of tools, so declare it on those")
         if self._cache.key is None:
-            definition.check_told("a cache could not tell calls by it")
+            definition.check_no_init_vars("a cache could not tell calls by it")
         if self._cache.key is None and "parameters" in definition.sees:
             raise ToolDefinitionError(
                 f"{owner}: cache cannot tell what it takes from its InvocationParameters: "
@@ -143,7 +143,7 @@ class Caching(Layer):
         try:
             parts = self._keying.parts(definition, value, context, shared=not cache.results.in_place)
         except UnclearKeyError as problem:
-            note(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
+            count_and_log(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
             return (yield from inner(context))
         found = yield from self._asked(context, partial(cache.find, parts))
         if found is None:
@@ -183,7 +183,7 @@ class Caching(Layer):
 
     def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
         """Walk what is inside, and keep its result when it is a success."""
-        result = shaped((yield from inner(context)))
+        result = to_result((yield from inner(context)))
         if _counts(result, context):
             yield from self._asked(context, partial(self._keep, key, result, context))
         return result
@@ -194,21 +194,23 @@ class Caching(Layer):
         except (ValueError, RecursionError) as problem:
             level = logging.DEBUG if self._said_once else logging.WARNING
             self._said_once = True
-            said = masked(described(problem))
+            said = masked(describe_error(problem))
             context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, said)
 
     def _asked(self, context: ToolContext, function: Callable[[], Any]) -> Generator[Work, Any, Any]:
         """Give what the store says; None where it cannot be used."""
         work = partial(self._tried, context, function)
-        return work() if self._cache.results.in_place else (yield Storing(work))
+        return work() if self._cache.results.in_place else (yield RunInThread(work))
 
     def _tried(self, context: ToolContext, function: Callable[[], Any]) -> Any:
         try:
             return function()
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the call can do without
             self._cache.close()
-            line = f"The cache of '{context.tool_name}' cannot be used, the call is made without: {described(error)}"
-            note(context, "cache_errors", line)
+            line = (
+                f"The cache of '{context.tool_name}' cannot be used, the call is made without: {describe_error(error)}"
+            )
+            count_and_log(context, "cache_errors", line)
             return None
 
 
@@ -245,7 +247,7 @@ def _counts(result: ToolResult, context: ToolContext) -> bool:
 
 
 def _hit(result: ToolResult, context: ToolContext) -> ToolResult:
-    note(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
+    count_and_log(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
     tell(CacheHit.of(context))
     return replace(result, attributes=MappingProxyType({**result.attributes, "cached": True}))
 

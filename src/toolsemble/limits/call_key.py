@@ -14,11 +14,11 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, UnclearError
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.runtime.signing import canonical
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.signing import canonical_json
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import presented
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 # The text of an object that has none: another one can have the same when this one is gone.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")
@@ -53,9 +53,9 @@ class Keying:
         try:
             source, told = self._told(definition, value, context)
             parts = [definition.name, place, whose, told]
-            nameless = _ADDRESS.search(canonical(parts)) is not None and _nameless(source)
+            nameless = _ADDRESS.search(canonical_json(parts)) is not None and _nameless(source)
         except Exception as error:
-            raise UnclearKeyError(f"Its key cannot be told: {described(error)}") from error
+            raise UnclearKeyError(f"Its key cannot be told: {describe_error(error)}") from error
         if nameless:
             raise UnclearKeyError("Its key cannot be told: an argument has no text of its own")
         return parts
@@ -84,7 +84,7 @@ class Holders:
     """A number for each object, for as long as it lives; the next object at its place in memory gets another."""
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._numbers: dict[int, tuple[weakref.ref[Any], str]] = {}
 
     def number(self, holder: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
 from toolsemble.locks.claims import Seats
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 PROCESSES = Seats(32)
 """How many bodies run in processes of their own at the same time."""
@@ -58,7 +58,7 @@ class Needs:
             said = resources(given)
             names = {said} if isinstance(said, str) else set(said)
         except Exception as error:
-            raise UnclearError(f"Its resources cannot be told: {described(error)}") from error
+            raise UnclearError(f"Its resources cannot be told: {describe_error(error)}") from error
         if wrong := [name for name in names if not isinstance(name, str)]:
             raise ToolExecutionError(f"Its resources must be names, not {type(wrong[0]).__name__}")
         return names

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import Cache, Caching, caching_layer
@@ -20,8 +20,8 @@ from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import Retrying, retrying_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.shape import described
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.shape import describe_error
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import EffectLedger
@@ -91,7 +91,7 @@ class Kept:
     __slots__ = ("__weakref__", "_lock", "_made")
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._made: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MOST_KEPT)
 
     def policy(self, owner: str, said: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
@@ -183,7 +183,7 @@ class BoxLimits:
         """Give the tools with what the box says added to what they say themselves, and so for what they are made of."""
         # A box knows its tools by their names; of the parts of pipelines, several may have the same one.
         bodies = {each.name: each.body for each in tools if each.flow is None}
-        return [self._in_time(mapped(each, partial(self._limited, bodies))) for each in tools]
+        return [self._in_time(map_definition(each, partial(self._limited, bodies))) for each in tools]
 
     def _in_time(self, definition: ToolDefinition) -> ToolDefinition:
         own = definition.policy or Policy()
@@ -238,7 +238,7 @@ def check_apart(owner: str, body: Callable[[Any], Any]) -> None:
     except Exception as problem:
         raise ToolDefinitionError(
             f"{owner}: isolation='process' needs a tool that can be pickled, such as a function of a module: "
-            f"{described(problem)}"
+            f"{describe_error(problem)}"
         ) from problem
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.locks.holds import TABLE, Hold, held
 from toolsemble.locks.table import EndlessWaitError
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.work.body import Work
-from toolsemble.work.wait import StandstillError, taken
+from toolsemble.work.wait import WouldBlockLoopError, acquire
 
-CANNOT_WAIT = (EndlessWaitError, StandstillError)
+CANNOT_WAIT = (EndlessWaitError, WouldBlockLoopError)
 """What is raised where a wait for a call that is in flight would never end."""
 
 
@@ -43,7 +43,7 @@ class Flight:
         """Wait until it is over, for as long as the call has time; a call inside it does not wait."""
         hold = Hold([self], held(), brief=True)
         try:
-            yield from taken(hold, context)
+            yield from acquire(hold, context)
         finally:  # the others do not wait for what this one does now
             try:
                 hold.leave()
@@ -76,7 +76,7 @@ class Flights:
     """
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._open: dict[Hashable, Flight] = {}
 
     def board(self, key: Hashable, own: Flight) -> Flight:

@@ -90,7 +90,7 @@ class Engine:
 
     async def _waited(self, claim: Claim) -> None:
         assert claim.turn is not None  # noqa: S101 - it was not served at once
-        while not await claim.turn.await_(_LOOK):
+        while not await claim.turn.wait_async(_LOOK):
             self._turns.sweep()  # the event loop of whoever generates may have been closed
 
     async def room(self) -> int:

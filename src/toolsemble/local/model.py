@@ -29,7 +29,7 @@ from toolsemble.models.chat import (
     TokenUsage,
 )
 from toolsemble.runtime.concurrency import THREADS
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _SHORTEST_CONTEXT = 256
 
@@ -64,7 +64,7 @@ class LocalModel(ChatModel):
         for number, least in (("context", _SHORTEST_CONTEXT), ("max_tokens", 1), ("threads", 1)):
             _check(number, {"context": context, "max_tokens": max_tokens, "threads": threads or 1}[number], least)
         self._library = library(type(self).__name__)
-        required("httpcore2", extra="local", user=type(self).__name__)
+        import_extra("httpcore2", extra="local", user=type(self).__name__)
         self._setup = Setup(weights(str(name)), context, threads or 0, cache_directory() / "prefixes")
         self._max_tokens = max_tokens
         self._engine: Engine | None = None

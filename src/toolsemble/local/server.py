@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _WAITING = "OMP_WAIT_POLICY"
 _ALWAYS = {
@@ -30,7 +30,7 @@ def library(user: str) -> ModuleType:
     policy = os.environ.get(_WAITING)
     os.environ[_WAITING] = policy or "passive"
     try:
-        return required("xllamacpp", extra="local", user=user)
+        return import_extra("xllamacpp", extra="local", user=user)
     finally:
         if policy is None:
             del os.environ[_WAITING]

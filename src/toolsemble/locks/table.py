@@ -199,7 +199,7 @@ class Table:
             for name, seat in claim.seats.items():
                 self._reseat(claim, name, seat)
             if claim.seats and claim.turn is not None:
-                claim.turn.ring()
+                claim.turn.wake()
         self._requeue([claim for claim in self._claims if not claim.seats])
 
     def _reseat(self, claim: Claim, name: Hashable, seat: Seat) -> None:
@@ -249,7 +249,7 @@ class Table:
                 self._held.setdefault(name, []).append(seat)
             seat.append(claim)
         if claim.turn is not None:
-            claim.turn.ring()
+            claim.turn.wake()
 
     def _seat_for(self, claim: Claim, name: Hashable) -> Seat:
         """Return the seat of a call around this one, or an empty one."""

@@ -18,7 +18,7 @@ from toolsemble.result import Content, FileContent, TextContent, ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
 from toolsemble.schema.display import HIDDEN, UnreadableError, presented
 from toolsemble.schema.secret import parameters, property_names
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _SHORT = 4  # a text of fewer characters is hidden only where it stands alone
 
@@ -167,7 +167,9 @@ def masked_error(error: BaseException | None) -> BaseException | None:
     if error is None or not _known.get() or not _tells(error):
         return error
     kind = type(error)
-    double: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(masked(described(error)))
+    double: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(
+        masked(describe_error(error))
+    )
     double.with_traceback(error.__traceback__)
     return double.with_traceback(None) if _tells(double) else double  # the code itself may spell it out
 

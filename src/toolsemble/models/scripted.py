@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of
 from toolsemble.models.message import Message
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 
 Said: TypeAlias = str | ToolCall | Sequence[ToolCall] | ChatReply | BaseException | type[BaseException]
 """What a model for tests can say: text, a call, several calls, a whole reply, or an exception to raise."""
@@ -65,7 +65,7 @@ class ScriptedModel:
         except StopIteration:
             raise ModelError(f"The script is used up: this is request {len(self.asked)}") from None
         given = line(request.messages) if _is_function(line) else line  # type: ignore[operator]  # just asked
-        return as_reply(await given if awaitable(given) else given, self._usage)
+        return as_reply(await given if is_awaitable(given) else given, self._usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Give the next reply of the script in pieces."""

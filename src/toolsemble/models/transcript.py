@@ -10,7 +10,7 @@ from typing import Any, overload
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 
 class Transcript(Sequence[Message]):
@@ -114,7 +114,7 @@ class _Roll:
 
     def __init__(self, items: list[Message]) -> None:
         self.items = items
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def extended(self, length: int, messages: Sequence[Message]) -> _Roll:
         """Give a roll that has these messages after the first ones; only the first who comes can go on writing here."""

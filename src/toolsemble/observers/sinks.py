@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkab
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.observers.watchers import Companion, rewatch, unheard, unwatch, watch, watchers
-from toolsemble.runtime.concurrency import JobFuture, awaitable, finish, is_async, start_thread, wait_for
+from toolsemble.runtime.concurrency import JobFuture, finish, is_async, is_awaitable, start_thread, wait_for
 
 LOGGER = logging.getLogger("toolsemble.sink")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
@@ -318,7 +318,7 @@ class _Served(_Outlet):
             return
         try:
             made = self._emit(item)
-            if awaitable(made):
+            if is_awaitable(made):
                 finish(made)
         except BaseException:  # noqa: BLE001 - a sink disturbs nothing, and a thread that ends would lose the rest
             self._complain("A sink failed: %r", self._sink, exc_info=True)

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble.definition.definition import (
     ToolDefinition,
-    checked_description,
-    checked_name,
+    check_description,
+    check_name,
     string_definition,
     typed_definition,
 )
@@ -51,7 +51,7 @@ class Branches(Tool):
         recipe: Callable[[], Tool],
     ) -> None:
         self.name = _checked(name)
-        self.description = checked_description(self.name, description)
+        self.description = check_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
         self._recipe = recipe
@@ -216,6 +216,6 @@ def _united(parts: tuple[ToolDefinition, ...], *, all_run: bool) -> Callable[[st
 
 def _checked(name: str) -> str:
     try:
-        return checked_name(name)
+        return check_name(name)
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{problem}; give it another one with name=...") from None

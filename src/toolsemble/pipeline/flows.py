@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, asking_in, dried
+from toolsemble.definition.definition import ToolDefinition, always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
@@ -18,9 +18,9 @@ from toolsemble.pipeline.join import Spread, dry_together, together
 from toolsemble.pipeline.return_types import either, given_by, named
 from toolsemble.pipeline.undo import in_time, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Apply
-from toolsemble.work.snapshot import copied
+from toolsemble.work.snapshot import copy_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Fan:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether nothing is run, so that there is nothing to merge."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The parts, at every depth, that ask a reviewer whenever their turn comes."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the parts; give their results by name, or what a function makes of them."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         parts = list(zip(self.branches, handed_to(self.branches, value), strict=True))
         if walk.approved:
             parts = _apart(parts)
@@ -58,20 +58,20 @@ class Fan:
         if self.merge is None:
             return together(results_by_name, results)
         try:
-            return shaped((yield Apply(self.merge, context, results_by_name)))
+            return to_result((yield Apply(self.merge, context, results_by_name)))
         except Exception as error:  # noqa: BLE001 - it is logged with the failure
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
             trace.threw = context.tool_name
             return failed_beside(error, context, f"The merge of '{context.tool_name}'")
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Fan:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Fan:
         """Give the same with other parts."""
         return replace(self, branches=tuple(each.changed(change) for each in self.branches))
 
-    def dried(self) -> Fan:
+    def to_dry_run(self) -> Fan:
         """Give the same for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give the parts."""
@@ -93,7 +93,7 @@ class Fan:
 
 def _apart(parts: Sequence[tuple[Branch, Handed]]) -> list[tuple[Branch, Handed]]:
     """Return the parts, each with a copy of its input: what was approved for one, no other one can change."""
-    return [(branch, copied(branch.definition, handed)) for branch, handed in parts]
+    return [(branch, copy_input(branch.definition, handed)) for branch, handed in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +108,15 @@ class Each:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether nothing is run."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The part, and parts of it, that ask a reviewer whenever their turn comes."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the part for each item; give the results in the order of the items."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         parts = [(self.branch, Handed.value(item)) for item in items_of(as_handed(value))]
         if walk.approved:
             parts = _apart(parts)
@@ -127,13 +127,13 @@ class Each:
         yield from ()  # a path, as where results are merged
         return dry_together(context.tool_name, results, results) if self.dry else together(results, results)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Each:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Each:
         """Give the same with another part."""
         return replace(self, branch=self.branch.changed(change))
 
-    def dried(self) -> Each:
+    def to_dry_run(self) -> Each:
         """Give the same for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Give the part."""
@@ -162,7 +162,7 @@ class Choice:
     """The first part."""
     otherwise: Branch
     """The second part."""
-    asking: tuple[ToolDefinition, ...] = field(init=False, default=())
+    always_gated: tuple[ToolDefinition, ...] = field(init=False, default=())
     """None of the parts: which one is walked is not known before."""
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
@@ -170,7 +170,9 @@ class Choice:
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handed = as_handed(value)
         shown = handed.written if texts else handed.shown
-        chosen = yield Apply(self.predicate, context, copied(self.then.definition, shown) if walk.approved else shown)
+        chosen = yield Apply(
+            self.predicate, context, copy_input(self.then.definition, shown) if walk.approved else shown
+        )
         branch = self.then if chosen else self.otherwise
         given = handed_to((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
@@ -184,13 +186,13 @@ class Choice:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
         """Give the same with other parts."""
         return replace(self, then=self.then.changed(change), otherwise=self.otherwise.changed(change))
 
-    def dried(self) -> Choice:
+    def to_dry_run(self) -> Choice:
         """Give the same for a dry run."""
-        return self.mapped(dried)
+        return self.map(to_dry_run)
 
     def parts(self) -> tuple[ToolDefinition, ToolDefinition]:
         """Give both parts."""

@@ -15,7 +15,7 @@ from toolsemble.schema.decode import Arguments, Cautious, Decoded, plain_input
 from toolsemble.schema.display import presented
 from toolsemble.schema.pointer import resolved
 from toolsemble.schema.problem import UnfitError
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 """From what is handed over to a body's input, with the steps of repair that are allowed."""
@@ -51,7 +51,7 @@ class Handed(NamedTuple):
     @property
     def written(self) -> str:
         """What a tool that takes a text gets."""
-        return self.text if self.text is not None else shaped(self.payload).output
+        return self.text if self.text is not None else to_result(self.payload).output
 
     @property
     def shown(self) -> Any:

@@ -15,7 +15,7 @@ from toolsemble.pipeline.handoff import Handed, unwrapped
 from toolsemble.pipeline.parallel import SideBySide
 from toolsemble.pipeline.undo import StepRecord, in_time, must_undo, undone, with_undone
 from toolsemble.result import ToolResult
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Work
 
 _SHOWN = 3
@@ -89,7 +89,7 @@ class Spread:
 def together(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
     """Give one result of several: their payloads or texts as JSON, and all their contents."""
     contents = tuple(content for result in results for content in result.contents)
-    return ToolResult(shaped(unwrapped(payload)).output, None, payload, contents)
+    return ToolResult(to_result(unwrapped(payload)).output, None, payload, contents)
 
 
 def dry_together(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:

@@ -8,8 +8,8 @@ from typing import Any, Unpack, final
 
 from toolsemble.definition.definition import (
     ToolDefinition,
-    checked_description,
-    checked_name,
+    check_description,
+    check_name,
     string_definition,
     typed_definition,
 )
@@ -65,8 +65,8 @@ class ToolPipeline(Tool):
             plan does still asks for itself, and so does what a toolbox puts before a step.
         :param settings: what any tool can say of itself, see :class:`Tool`
         """
-        self.name = checked_name(name)
-        self.description = checked_description(self.name, description)
+        self.name = check_name(name)
+        self.description = check_description(self.name, description)
         self.approve_plan = approve_plan
         self._apply(settings)
         owner = f"Pipeline '{self.name}'"
@@ -185,7 +185,7 @@ def _tool(source: object) -> object:
 
 def _checked(name: str) -> str:
     try:
-        return checked_name(name)
+        return check_name(name)
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(
             f"{problem}; give the pipeline a name of its own: ToolPipeline.of(..., name=...)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import Each
 from toolsemble.pipeline.sequence import Line
@@ -68,7 +68,7 @@ def planned(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
         return replace(part, gate=None) if part.gate is not None and part.gate.role in (None, role) else part
 
     assert definition.flow is not None  # noqa: S101 - it is made of tools
-    flow = definition.flow.mapped(lambda part: mapped(part, free))
+    flow = definition.flow.map(lambda part: map_definition(part, free))
     asked = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
     return replace(definition, gate=replace(terms, role=role), reviewed_as=asked, flow=flow)
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, asking_in, dried, dry_result
+from toolsemble.definition.definition import ToolDefinition, always_gated_in, dry_result, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
@@ -29,15 +29,15 @@ class Line:
     """The steps, in order."""
     dry: bool = False
     """Whether nothing is run, so that only the first step's input is known."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The steps, at every depth, that ask a reviewer whenever their turn comes."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Walk the steps; give the last one's result, or that of the one that failed, with a record of all."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         progress = _Progress()
         records, undos = progress.records, progress.undos
         try:
@@ -93,11 +93,11 @@ class Line:
         records += [StepRecord(name, None, dry_result(name), 0.0) for name in names]
         return dry_result(context.tool_name)
 
-    def dried(self) -> Line:
+    def to_dry_run(self) -> Line:
         """Give the same steps for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Line:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Line:
         """Give the same steps with other tools."""
         return replace(self, steps=tuple(step.changed(change) for step in self.steps))
 

@@ -12,9 +12,9 @@ from toolsemble.pipeline.handoff import Read, reader
 from toolsemble.pipeline.strategy import ErrorStrategy, checked_strategy
 from toolsemble.pipeline.undo import Compensation, compensation
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.tools.base import Tool, define, pipeline_class
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -103,12 +103,12 @@ def definition_of(place: str, source: object) -> ToolDefinition:
         raise ToolDefinitionError(f"{place} is a Step, which stands in the line of a pipeline only; pass its tool")
     try:
         # A tool that has tools among its methods is meant itself.
-        found = [define(source)] if isinstance(source, Tool) else [each for _, each in collected(source)]
+        found = [define(source)] if isinstance(source, Tool) else [each for _, each in collect_tools(source)]
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{place}: {problem}") from None
     except Exception as problem:
         # A property of somebody else's object can raise anything.
-        raise ToolDefinitionError(f"{place} ({type(source).__name__}): {described(problem)}") from problem
+        raise ToolDefinitionError(f"{place} ({type(source).__name__}): {describe_error(problem)}") from problem
     if len(found) != 1 or found[0] is None:
         has = f"has {len(found)} tools; pass one of its methods" if found else "is no tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")

@@ -19,9 +19,9 @@ from toolsemble.pipeline.handoff import Handed, Read, as_it_is, reader, unwrappe
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
 from toolsemble.schema.display import presented
-from toolsemble.shape import shaped
-from toolsemble.tools.collection import collected
-from toolsemble.work.body import RunBody, Work, entered
+from toolsemble.shape import to_result
+from toolsemble.tools.collection import collect_tools
+from toolsemble.work.body import RunBody, Work, run_in_context
 from toolsemble.work.deadline import is_past
 
 _GIVEN = {"input", "result"}
@@ -67,7 +67,7 @@ def compensation(owner: str, source: Any) -> Compensation | None:
     """Give how a step is undone, None when it is not; refuse what is neither a function nor a tool that can do it."""
     if source is None:
         return None
-    found = [] if isinstance(source, type) else collected(source)
+    found = [] if isinstance(source, type) else collect_tools(source)
     if not found:
         return Compensation(_function(owner, source), None)
     if len(found) > 1:
@@ -133,7 +133,7 @@ class Undo(NamedTuple):
         if read is None:
             # Not the toolbox's executor: a function that stands beside the step cannot always go to a process.
             work = RunBody(definition, (self.input, self.result), context, THREADS)
-            return shaped((yield from entered(work, context)))
+            return to_result((yield from run_in_context(work, context)))
         payload = unwrapped(self.result.structured_output)
         given = {
             "input": presented(self.input, reveal=True),

@@ -10,10 +10,10 @@ from typing import NamedTuple
 _PROC = Path("/proc")
 
 
-class Owner(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """One process, told from all others before and after it, as far as the system lets it be told.
 
-    >>> Owner.here().runs()
+    >>> ProcessIdentity.current().is_running()
     True
     """
 
@@ -25,11 +25,11 @@ class Owner(NamedTuple):
     """When it was started, as the system counts; empty where it does not tell."""
 
     @classmethod
-    def here(cls) -> Owner:
+    def current(cls) -> ProcessIdentity:
         """Give this process."""
         return cls(_place(), os.getpid(), _started(os.getpid()) or "")
 
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process still runs; False where nobody can tell, because it belongs to another machine."""
         if self.place != _place():
             return False

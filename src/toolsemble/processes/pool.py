@@ -60,14 +60,14 @@ class Worker:
             told.close()
         self.pid = self._process.pid or 0
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it can be used: it is there, and finds the modules that are found here by now."""
         with self._lock:
             return not self._gone and self._path == sys.path and self._process.is_alive()
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether it can be used and has nothing to say, as a worker whose process for bodies has ended has."""
-        return self.alive() and not (self.ready and self._line.poll())
+        return self.is_alive() and not (self.ready and self._line.poll())
 
     def begin(self, wanted: Callable[[], bool]) -> bool:
         """Wait until it has started; return False when that is not wanted any more."""
@@ -92,7 +92,7 @@ class Worker:
                     return self._line.recv_bytes()
             except (EOFError, OSError):
                 raise self._died() from None
-            if not self.alive():
+            if not self.is_alive():
                 raise self._died()
         return None
 
@@ -119,7 +119,7 @@ class Worker:
         """Let it end, kill what it leaves behind, and take away the rest."""
         self._line.close()
         with self._lock:
-            if self.alive():
+            if self.is_alive():
                 self._waited(_PATIENCE)
                 self.kill()
                 if self._supervised and self._waited(_PATIENCE):
@@ -139,7 +139,7 @@ class Worker:
         """Wait for its end; tell whether it is still there."""
         # Looked at again and again: what else could tell of its end is closed by others, or held open.
         ends = time.monotonic() + seconds
-        while (alive := self.alive()) and time.monotonic() < ends:
+        while (alive := self.is_alive()) and time.monotonic() < ends:
             time.sleep(_SHORT)
         return alive
 
@@ -163,21 +163,21 @@ class Workers:
         atexit.register(self.close)
         _at_fork(after_in_child=self._forget)
 
-    def take(self) -> Worker:
+    def acquire(self) -> Worker:
         """Give a process that waits, or a new one."""
         while True:
             with self._lock:
                 worker = self._idle.pop() if self._idle else None
             if worker is None:
                 worker = Worker()
-            elif not worker.idle():
+            elif not worker.is_idle():
                 worker.end()
                 continue
             with self._lock:
                 self._busy.add(worker)
             return worker
 
-    def give_back(self, worker: Worker) -> None:
+    def release(self, worker: Worker) -> None:
         """Keep a process for the next call, unless there are enough."""
         with self._lock:
             self._busy.discard(worker)
@@ -220,7 +220,7 @@ class Workers:
 WORKERS = Workers()
 
 
-class Errand:
+class ProcessJob:
     """One body that is run in another process: called in a thread that may wait, and called off from any other."""
 
     def __init__(self, payload: bytes, sent: Callable[[], None] | None = None) -> None:
@@ -232,19 +232,19 @@ class Errand:
 
     def __call__(self) -> list[Any]:
         """Give what the body returned and what it raised; raise when its process died."""
-        worker = WORKERS.take()
+        worker = WORKERS.acquire()
         try:
             answer = self._run(worker)
         except BaseException:
             WORKERS.drop(worker)
             raise
-        WORKERS.give_back(worker)
+        WORKERS.release(worker)
         if answer is None:
             return [None, None]
         returned: list[Any] = pickle.loads(answer)  # noqa: S301 - a process of our own wrote it
         return returned
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Kill the process, if the body has begun; nobody waits for it any more."""
         with self._lock:
             self._off = True

@@ -24,7 +24,7 @@ _MOST = 60.0  # seconds after which it stops trying to kill what cannot be kille
 _NOT_FOUND = 127  # the exit code of shells for a program that cannot be started
 
 
-def adopt() -> bool:
+def adopt_orphans() -> bool:
     """Make this process the parent of every orphan among its descendants; return whether the system did it."""
     if not SUPPORTED:
         return False
@@ -36,7 +36,7 @@ def adopt() -> bool:
 
 def fork() -> int:
     """Adopt orphans from now on and fork the process to supervise; return its number, and 0 inside of it."""
-    adopt()
+    adopt_orphans()
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # where it is ignored, nobody can wait for a child
     return os.fork()
 
@@ -127,10 +127,10 @@ def main(arguments: list[str]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):  # or its pipes would stay open when it closes them
         os.dup2(nothing, stream)
-    leave(supervise(child, told, daemons=True))
+    exit_like(supervise(child, told, daemons=True))
 
 
-def leave(status: int) -> None:
+def exit_like(status: int) -> None:
     """End this process as another one has ended: with the same exit code, or by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

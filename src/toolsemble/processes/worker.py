@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolsemble.errors import LostError
 from toolsemble.processes import supervisor
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 # Where there are no process groups, as on Windows, what it starts goes on without it.
 _lead: Callable[[], None] = getattr(os, "setsid", lambda: None)
@@ -36,21 +36,21 @@ def serve(line: Connection, told: Connection) -> None:
     child = supervisor.fork() if supervised else 0
     if child:
         line.close()
-        supervisor.leave(supervisor.supervise(child, told.fileno(), daemons=False))
+        supervisor.exit_like(supervisor.supervise(child, told.fileno(), daemons=False))
     if supervised:
         _lead()
     else:
-        supervisor.adopt()
+        supervisor.adopt_orphans()
     told.close()
-    work(line, SUPERVISED if supervised else READY)
+    run_jobs(line, SUPERVISED if supervised else READY)
 
 
-def work(line: Connection, ready: bytes = READY) -> None:
+def run_jobs(line: Connection, ready: bytes = READY) -> None:
     """Say that the worker is ready, and run bodies until nobody is at the other end of the line."""
     with suppress(EOFError, OSError):
         line.send_bytes(ready)
         while True:
-            line.send_bytes(answered(line.recv_bytes()))
+            line.send_bytes(run_payload(line.recv_bytes()))
 
 
 def _is_single_threaded() -> bool:
@@ -58,16 +58,16 @@ def _is_single_threaded() -> bool:
     return supervisor.SUPPORTED and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def answered(payload: bytes) -> bytes:
+def run_payload(payload: bytes) -> bytes:
     """Run one body; give what it returned and what it raised, as bytes."""
     try:
         outcome = pickle.loads(payload)()  # noqa: S301 - the program that started this process wrote it
     except BaseException as error:  # noqa: BLE001 - told to whoever asked
-        return _told(f"The worker process cannot read the call: {described(error)}")
+        return _told(f"The worker process cannot read the call: {describe_error(error)}")
     try:
         return pickle.dumps(outcome)
     except Exception as error:  # noqa: BLE001 - likewise
-        return _told(f"The result cannot be sent back from the worker process: {described(error)}")
+        return _told(f"The result cannot be sent back from the worker process: {describe_error(error)}")
 
 
 def _told(problem: str) -> bytes:

@@ -40,4 +40,4 @@ class Database(sqlite.Database):
 
 def key_beside(path: Path) -> bytes:
     """Give the key in the file beside a database; who can read it can sign answers."""
-    return sqlite.key_beside(path, "review key", ", or pass a secret")
+    return sqlite.load_key(path, "review key", ", or pass a secret")

@@ -19,7 +19,7 @@ from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.events import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
-from toolsemble.runtime.concurrency import ThreadPerJob, awaitable, finish, is_async, wait_for
+from toolsemble.runtime.concurrency import ThreadPerJob, finish, is_async, is_awaitable, wait_for
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
 
@@ -204,7 +204,7 @@ class Round:
             self.loop.call_soon(self._put, handler)
         asked[request.id] = request, self.loop.create_future()
         answer = await asked[request.id][1]
-        return await answer if awaitable(answer) else answer
+        return await answer if is_awaitable(answer) else answer
 
     def _put(self, handler: Any) -> None:
         asked = self._open.pop(id(handler))
@@ -280,7 +280,7 @@ async def ask(handler: Any, request: ReviewRequest) -> Any:
 async def _called(method: Callable[[Any], Any], given: Any) -> Any:
     """Give what a handler's method gives: async ones run in place, others in a thread of their own."""
     answer = method(given) if is_async(method) else await _prompted(method, given)
-    return await answer if awaitable(answer) else answer
+    return await answer if is_awaitable(answer) else answer
 
 
 async def _prompted(method: Callable[[Any], Any], given: Any) -> Any:

@@ -45,10 +45,10 @@ def check_count(what: str, value: object, *, least: int, other: str = "") -> Non
         raise ToolDefinitionError(f"{what} must be a whole number from {least} on{other}, not {value!r:.80}")
 
 
-def written_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Give a number of seconds as people read it: three digits, and whole seconds where there are more.
 
-    >>> written_seconds(0.01234), written_seconds(3599.6)
+    >>> format_seconds(0.01234), format_seconds(3599.6)
     ('0.0123 s', '3600 s')
     """
     return f"{seconds:.3g} s" if seconds < _WHOLE else f"{seconds:.0f} s"

@@ -23,15 +23,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Outcome: TypeAlias = "list[Any]"
-"""What was returned, and what was raised, if anything was; :func:`received` takes both out."""
+"""What was returned, and what was raised, if anything was; :func:`unwrap_outcome` takes both out."""
 
 
-def received(outcome: Outcome) -> Any:
+def unwrap_outcome(outcome: Outcome) -> Any:
     """Give what was returned, or raise what was raised; whoever else still has the outcome has neither then.
 
     The frames of a traceback refer to what carried its exception. Both would live until the collector comes.
 
-    >>> received([42, None])
+    >>> unwrap_outcome([42, None])
     42
     """
     returned, error = outcome
@@ -81,7 +81,7 @@ def wait_until(future: Future[Any], ends: float | None) -> bool:
     False
     """
     wakeup = Wakeup()
-    future.add_done_callback(lambda _: wakeup.ring())
+    future.add_done_callback(lambda _: wakeup.wake())
     if ends is None:
         return wakeup.wait(None)
     while not wakeup.wait(min(max(ends - time.monotonic(), 0.0), threading.TIMEOUT_MAX)):
@@ -194,20 +194,20 @@ def is_async(function: object) -> bool:
     )
 
 
-def awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
+def is_awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     """Whether a value has to be awaited.
 
-    >>> awaitable("text")
+    >>> is_awaitable("text")
     False
     """
     # Asked of the class: an object may claim to have any attribute.
     return hasattr(type(value), "__await__")
 
 
-def unwrapped(error: BaseException) -> BaseException:
+def unwrap_stop_iteration(error: BaseException) -> BaseException:
     """Give what somebody's own function raised: Python wraps a StopIteration that leaves a coroutine.
 
-    >>> unwrapped(ValueError("no such key"))
+    >>> unwrap_stop_iteration(ValueError("no such key"))
     ValueError('no such key')
     """
     inner = error.__cause__
@@ -298,8 +298,8 @@ def _run(work: Awaitable[T]) -> T:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             outcome = runner.run(awaited())
     finally:
-        sweep()
-    return received(outcome)  # type: ignore[no-any-return]  # what the work gave
+        forget_dead_tasks()
+    return unwrap_outcome(outcome)  # type: ignore[no-any-return]  # what the work gave
 
 
 class SharedLoop:
@@ -326,7 +326,7 @@ class SharedLoop:
         """Give what an awaitable gives, to a thread that waits for it."""
         future = self._submitted(work)
         # Whoever closes it has gone, and this thread has not heard of it.
-        return finish(work) if future is None else received(future.result())
+        return finish(work) if future is None else unwrap_outcome(future.result())
 
     def _submitted(self, work: Awaitable[Any]) -> Future[Outcome] | None:
         import asyncio  # noqa: PLC0415 - as above
@@ -337,7 +337,7 @@ class SharedLoop:
             if self._thread is None:
                 self._thread = threading.Thread(target=lambda: _run(self._serve()), name="toolsemble-loop")
                 self._thread.start()
-            return asyncio.run_coroutine_threadsafe(settled(work), self._started.result()[0])
+            return asyncio.run_coroutine_threadsafe(capture_outcome(work), self._started.result()[0])
 
     async def _serve(self) -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -358,7 +358,7 @@ class SharedLoop:
             self._thread.join()
 
 
-async def settled(work: Awaitable[Any]) -> Outcome:
+async def capture_outcome(work: Awaitable[Any]) -> Outcome:
     """Give what was returned and what was raised: an event loop stops at once when some exceptions leave a task."""
     try:
         return [await work, None]
@@ -369,7 +369,7 @@ async def settled(work: Awaitable[Any]) -> Outcome:
 _left: dict[asyncio.Task[Any], Callable[[], None]] = {}
 
 
-def leave_behind(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
+def abandon_task(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
     """Let a task that ignores its cancellation go on, and its event loop end without it; tell when it is gone."""
     import asyncio  # noqa: PLC0415 - as above
 
@@ -379,7 +379,7 @@ def leave_behind(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - whoever leaves it tells of it
 
 
-def sweep() -> None:
+def forget_dead_tasks() -> None:
     """Forget tasks that were left behind in event loops that are closed: they can never go on."""
     for task in list(_left):
         if task.get_loop().is_closed() and (gone := _left.pop(task, None)) is not None:

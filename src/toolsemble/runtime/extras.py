@@ -8,14 +8,14 @@ from types import ModuleType
 from toolsemble.errors import ToolDefinitionError
 
 
-def required(module: str, *, extra: str, user: str) -> ModuleType:
+def import_extra(module: str, *, extra: str, user: str) -> ModuleType:
     """Give a module of an optional package; refuse, naming the extra that installs it, when it is not there.
 
     Constructors call it, so that a program learns of it while it is built, not in the middle of a call.
 
-    >>> required("json", extra="web", user="WebScraperTool").__name__
+    >>> import_extra("json", extra="web", user="WebScraperTool").__name__
     'json'
-    >>> required("missing", extra="web", user="WebScraperTool")
+    >>> import_extra("missing", extra="web", user="WebScraperTool")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: WebScraperTool needs the package 'missing': pip install 'toolsemble[web]'

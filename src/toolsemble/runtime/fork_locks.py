@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 _owners: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-def lock_of(owner: object) -> threading.RLock:
+def fork_safe_lock(owner: object) -> threading.RLock:
     """Give a lock that an object is to keep as its attribute ``_lock``; in a fork of the process it gets another.
 
     Whoever holds it while the process forks does not exist in the fork, and would never let it go there. It is
@@ -18,7 +18,7 @@ def lock_of(owner: object) -> threading.RLock:
 
     >>> class Counter:
     ...     def __init__(self):
-    ...         self._lock = lock_of(self)
+    ...         self._lock = fork_safe_lock(self)
     >>> with Counter()._lock:
     ...     print("alone")
     alone
@@ -27,13 +27,13 @@ def lock_of(owner: object) -> threading.RLock:
     return threading.RLock()
 
 
-def renew() -> None:
+def renew_locks() -> None:
     """Give every object that has a lock of ours another one, as it is in a fork of the process.
 
-    >>> renew()
+    >>> renew_locks()
     """
     for owner in list(_owners.values()):
         owner._lock = threading.RLock()  # noqa: SLF001 - where its owner was told to keep it
 
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=renew)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=renew_locks)

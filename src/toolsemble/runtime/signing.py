@@ -10,31 +10,31 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Give a JSON value as the one text that stands for it, in ASCII.
 
-    >>> canonical({"b": "x", "a": 1.5})
+    >>> canonical_json({"b": "x", "a": 1.5})
     '{"a":1.5,"b":"x"}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def seal(secret: str | bytes, kind: str, value: Any) -> str:
+def sign(secret: str | bytes, kind: str, value: Any) -> str:
     """Give the seal of a JSON value; one of another kind, or under another secret, has another seal.
 
-    >>> seal(b"secret", "receipt", {"a": 1}) == seal(b"secret", "request", {"a": 1})
+    >>> sign(b"secret", "receipt", {"a": 1}) == sign(b"secret", "request", {"a": 1})
     False
     """
-    return hmac.digest(secret_bytes(secret), canonical([kind, value]).encode(), hashlib.sha256).hex()
+    return hmac.digest(secret_bytes(secret), canonical_json([kind, value]).encode(), hashlib.sha256).hex()
 
 
-def sealed(given: str, secret: str | bytes, kind: str, value: Any) -> bool:
+def is_signed(given: str, secret: str | bytes, kind: str, value: Any) -> bool:
     """Whether a seal is the one of the value; tells nothing by how long it takes.
 
-    >>> sealed(seal(b"secret", "request", "text"), b"secret", "request", "text")
+    >>> is_signed(sign(b"secret", "request", "text"), b"secret", "request", "text")
     True
     """
-    return hmac.compare_digest(given.encode(errors="replace"), seal(secret, kind, value).encode())
+    return hmac.compare_digest(given.encode(errors="replace"), sign(secret, kind, value).encode())
 
 
 def secret_bytes(secret: Any) -> bytes:

@@ -86,9 +86,9 @@ class Database:
                 # Its subclasses are for what may pass, such as a full disk, and for misuse.
                 if type(error) is not sqlite3.DatabaseError:
                     raise
-                raise self.damaged(error) from error
+                raise self.damaged_error(error) from error
 
-    def damaged(self, error: Exception) -> ToolConfigurationError:
+    def damaged_error(self, error: Exception) -> ToolConfigurationError:
         """Return the error for rows that cannot be read: it names the file."""
         reason = str(error) or type(error).__name__
         return ToolConfigurationError(
@@ -117,7 +117,7 @@ class Database:
             self._connection.close()
             self._connection = None
 
-    def leave_file(self) -> None:
+    def prepare_fork(self) -> None:
         """Wait for who is at work, and close a connection to a file: SQLite's locks do not survive a fork."""
         self.lock.acquire()
         if self._path is not None:
@@ -155,7 +155,7 @@ class Database:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             connection.executescript(self._kind.script())
             return connection
-        with told(self._path, self._kind.what):
+        with translate_errors(self._path, self._kind.what):
             _place(self._path, self._make)
             return self._checked(self._path.as_uri())
 
@@ -187,7 +187,7 @@ _forking = threading.local()
 def _before_fork() -> None:
     _forking.databases = list(_OPEN)
     for database in _forking.databases:
-        database.leave_file()
+        database.prepare_fork()
 
 
 def _after_fork() -> None:
@@ -201,7 +201,7 @@ getattr(os, "register_at_fork", lambda **_: None)(
 )
 
 
-def key_beside(path: Path, what: str, otherwise: str = "") -> bytes:
+def load_key(path: Path, what: str, otherwise: str = "") -> bytes:
     """Give the key in the file beside a database, ``<path>.key``; it is made when it is missing.
 
     Who can read it can do what it is for, so a key that others may read is refused.
@@ -210,7 +210,7 @@ def key_beside(path: Path, what: str, otherwise: str = "") -> bytes:
     :param otherwise: what can be done beside making it private
     """
     place = path.with_name(f"{path.name}.key")
-    with told(place, what):
+    with translate_errors(place, what):
         _place(place, lambda file: file.write_text(os.urandom(32).hex()))
         if os.name == "posix" and place.stat().st_mode & 0o077:
             raise OSError(f"others can read it; chmod it to 600{otherwise}")
@@ -235,7 +235,7 @@ def _place(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 @contextmanager
-def told(path: Path, what: str) -> Iterator[None]:
+def translate_errors(path: Path, what: str) -> Iterator[None]:
     """Say which file it is that cannot be used."""
     try:
         yield

@@ -32,25 +32,25 @@ class Wakeup:
     >>> wakeup = Wakeup()
     >>> wakeup.wait(0)
     False
-    >>> wakeup.ring()
+    >>> wakeup.wake()
     >>> wakeup.wait(None)
     True
     """
 
-    __slots__ = ("_bell", "_waiter", "rung")
+    __slots__ = ("_lock", "_waiter", "woken")
 
     def __init__(self) -> None:
-        self._bell = allocate_lock()
-        self._bell.acquire()
+        self._lock = allocate_lock()
+        self._lock.acquire()
         self._waiter: asyncio.Future[None] | None = None
-        self.rung = False
+        self.woken = False
         """Whether the waiter was woken."""
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the waiter; a second time does no harm."""
-        self.rung = True
+        self.woken = True
         try:  # noqa: SIM105 - suppress() is more to interrupt
-            self._bell.release()
+            self._lock.release()
         except RuntimeError:
             pass  # it was rung before
         if self._waiter is not None:
@@ -60,19 +60,19 @@ class Wakeup:
         """Wait in this thread for some seconds, or without limit; return whether it was rung."""
         # A signal that another thread is given, or that comes right before this one blocks, does not wake it.
         while (seconds is None or seconds > _ROUND) and get_ident() == main_thread().ident:
-            if self.rung or self._bell.acquire(timeout=_ROUND):
+            if self.woken or self._lock.acquire(timeout=_ROUND):
                 return True
             seconds = None if seconds is None else seconds - _ROUND
-        return self.rung or self._bell.acquire(timeout=-1 if seconds is None else seconds) or self.rung
+        return self.woken or self._lock.acquire(timeout=-1 if seconds is None else seconds) or self.woken
 
-    async def await_(self, seconds: float | None) -> bool:
+    async def wait_async(self, seconds: float | None) -> bool:
         """Wait in this task for some seconds, or without limit; return whether it was rung."""
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
         self._waiter = asyncio.get_running_loop().create_future()
-        if not self.rung:  # looked at after the waiter can be seen: one of the two sees the other
+        if not self.woken:  # looked at after the waiter can be seen: one of the two sees the other
             await asyncio.wait([self._waiter], timeout=seconds)
-        return self.rung
+        return self.woken
 
 
 def _resolve_in_loop(future: asyncio.Future[None]) -> None:

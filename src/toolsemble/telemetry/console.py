@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from toolsemble.runtime.checks import written_seconds
+from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.text import preview
 
 
@@ -49,9 +49,9 @@ def _progress(event: Any) -> str:
 _SAID: dict[str, Callable[[Any], str]] = {
     "call_started": lambda event: f"called with {event.arguments}",
     "call_repaired": lambda event: f"repaired {', '.join(str(each['path']) for each in event.repairs)}",
-    "call_retried": lambda event: f"again in {written_seconds(event.wait)}, for {event.error}",
+    "call_retried": lambda event: f"again in {format_seconds(event.wait)}, for {event.error}",
     "call_progress": _progress,
-    "call_timed_out": lambda event: f"timed out after {written_seconds(event.seconds)}",
+    "call_timed_out": lambda event: f"timed out after {format_seconds(event.seconds)}",
     "call_abandoned": lambda _: "left behind",
     "cache_hit": lambda _: "known already",
     "call_finished": lambda event: f"{event.outcome} in {event.duration * 1000:.0f} ms: {event.text}",

@@ -13,9 +13,9 @@ from toolsemble.execution.outcome import FinishedCall, class_name
 from toolsemble.masking.secrets import masked
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
-from toolsemble.shape import described, sendable
+from toolsemble.shape import describe_error, escape_surrogates
 from toolsemble.telemetry.meters import OpenTelemetryMetrics
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class OpenTelemetry:
         :param results: whether spans show what the model is told, with secrets hidden
         :param limit: how many characters of each are shown
         """
-        trace = required("opentelemetry.trace", extra="otel", user="OpenTelemetry")
-        contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
+        trace = import_extra("opentelemetry.trace", extra="otel", user="OpenTelemetry")
+        contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
         self._here, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
         self._inside = trace.set_span_in_context
         self._kinds = trace.SpanKind
@@ -132,12 +132,12 @@ class OpenTelemetry:
         try:
             stretch.span.set_attributes({key: _plain(each) for key, each in facts.items()})
             if error is not None:
-                self._fail(stretch.span, class_name(error), masked(described(error)))
+                self._fail(stretch.span, class_name(error), masked(describe_error(error)))
         finally:
             self._close(stretch)
 
     def _fail(self, span: Span, reason: str, message: str) -> None:
-        span.set_attribute("error.type", sendable(reason))
+        span.set_attribute("error.type", escape_surrogates(reason))
         span.set_status(self._failed, preview(message, _MESSAGE))
 
     def _show(self, span: Span, ending: FinishedCall) -> None:
@@ -148,7 +148,7 @@ class OpenTelemetry:
 
     def _cut(self, text: str) -> str:
         # Only the part that is shown is looked at: a result can be large.
-        shown = sendable(text[: self._limit])
+        shown = escape_surrogates(text[: self._limit])
         return shown if len(text) <= self._limit else f"{shown}... [truncated, full length: {len(text)} chars]"
 
     def _close(self, stretch: _Stretch) -> None:
@@ -206,14 +206,14 @@ def _json(value: Any) -> str:
 
 def _propagators() -> tuple[Any, ...]:
     """Give how a trace is written down between our own processes, whatever the program uses between services."""
-    trace = required("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
-    baggage = required("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
+    trace = import_extra("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
+    baggage = import_extra("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
     return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()
 
 
 def _arrive(carrier: dict[str, str], arguments: bool, results: bool, limit: int) -> None:  # noqa: FBT001 - as sent
     """Go on with a trace in a worker process: the spans of the body and of calls in it stand under the caller's."""
-    contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
+    contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
     inside = None
     for each in _propagators():
         inside = each.extract(carrier, inside)

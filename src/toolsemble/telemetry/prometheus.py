@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.runtime.extras import required
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
 from toolsemble.telemetry.names import Names
 
@@ -49,7 +49,7 @@ class PrometheusMetrics:
 
         :param registry: where; by default the one of the process
         """
-        client = required("prometheus_client", extra="prometheus", user="PrometheusMetrics")
+        client = import_extra("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
         self._shelf = _SHELVES.of(client, self._registry)
 
@@ -86,7 +86,7 @@ class _Shelf:
 
     def __init__(self, client: Any, registry: CollectorRegistry) -> None:
         self._client = client
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._registry = ref(registry)  # what is kept for a registry must not keep the registry
         self._names = Names()
         self._own: dict[tuple[str, str], _Family] = {}
@@ -155,7 +155,7 @@ class _Shelves:
     """The collectors of all registries, for as long as those live."""
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._made: WeakKeyDictionary[CollectorRegistry, _Shelf] = WeakKeyDictionary()
 
     def of(self, client: Any, registry: CollectorRegistry) -> _Shelf:

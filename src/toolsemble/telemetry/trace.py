@@ -29,9 +29,9 @@ from toolsemble.events import (
 from toolsemble.metrics import Outcome
 from toolsemble.result import Content, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.schema.display import presented
-from toolsemble.serialization import read_typed, type_of
+from toolsemble.serialization import read_typed_content, type_name
 
 try:
     import fcntl
@@ -82,7 +82,7 @@ class TraceFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Take down the path; the file is made with the first event."""
         self._path = Path(path)
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def emit(self, event: Any) -> None:
         """Append one line; raises what the system says when it cannot."""
@@ -219,7 +219,7 @@ def _value(value: Any) -> Any:
 
 
 def _content(content: Content) -> dict[str, Any]:
-    return {"type": type_of(content), **presented(content)}
+    return {"type": type_name(content), **presented(content)}
 
 
 def _decided(decision: ReviewDecision) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _request(said: Mapping[str, Any]) -> ReviewRequest:
 
 def _result(said: dict[str, Any]) -> ToolResult:
     attributes = MappingProxyType(said.pop("attributes"))
-    contents = tuple(read_typed(each) for each in said.pop("contents"))
+    contents = tuple(read_typed_content(each) for each in said.pop("contents"))
     return ToolResult(**said, contents=contents, attributes=attributes)
 
 

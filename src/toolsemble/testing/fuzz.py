@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler
 from toolsemble.review.automatic import AutoApprove
 from toolsemble.testing.arguments import Arguments
 from toolsemble.testing.probe import Crash, Finding, Probe
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 _MOST_HANGS = 3  # each takes all of its time, and leaves a thread behind
 _SHOWN = 500
@@ -125,7 +125,7 @@ def _quiet(definition: ToolDefinition, mark: str) -> Iterator[None]:
     def passes(record: logging.LogRecord) -> bool:
         return not str(getattr(record, "call_id", "")).startswith(mark)
 
-    mapped(definition, taken)
+    map_definition(definition, taken)
     for logger in loggers:
         logger.addFilter(passes)
     try:
@@ -136,7 +136,7 @@ def _quiet(definition: ToolDefinition, mark: str) -> Iterator[None]:
 
 
 def _target(tool: object) -> tuple[object, ToolDefinition]:
-    found = collected(tool)
+    found = collect_tools(tool)
     if len(found) != 1:
         names = ", ".join(definition.name for _, definition in found) or "none"
         raise ToolDefinitionError(f"fuzz takes one tool; {type(tool).__name__} has {len(found)}: {names}")

@@ -16,7 +16,7 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.schema.display import HIDDEN, presented
-from toolsemble.serialization import read_typed, type_of
+from toolsemble.serialization import read_typed_content, type_name
 
 VERSION = 1
 """The form of the file."""
@@ -172,7 +172,7 @@ def _kept_content(index: int, content: Any, converted: dict[str, str]) -> Conten
 
 
 def _written_content(content: Content) -> dict[str, Any]:
-    kind = type_of(content)
+    kind = type_name(content)
     if isinstance(content, TextContent):
         return {"type": kind, "text": content.text}
     named = {"name": content.name} if isinstance(content, FileContent) else {}
@@ -186,7 +186,7 @@ def _read_tracks(said: dict[str, Any]) -> list[Track]:
 
 
 def _read_track(said: dict[str, Any]) -> Track:
-    contents = tuple(read_typed(each) for each in said.get("contents", ()))
+    contents = tuple(read_typed_content(each) for each in said.get("contents", ()))
     payload, attributes = said.get("structured_output"), said.get("attributes", {})
     if "error" in said:
         result = ToolResult.failure(said["error"], structured_output=payload, attributes=attributes)

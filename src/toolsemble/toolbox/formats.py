@@ -10,19 +10,19 @@ from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Entry
+from toolsemble.toolbox.registry import Registered
 
 
-class Offer:
+class ToolSet:
     """A set of tools by their names, as others see it.
 
-    >>> Offer({}).names
+    >>> ToolSet({}).names
     []
     """
 
     __slots__ = ("_entries", "_specifications")
 
-    def __init__(self, entries: dict[str, Entry]) -> None:
+    def __init__(self, entries: dict[str, Registered]) -> None:
         self._entries = entries
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
@@ -41,7 +41,7 @@ class Offer:
     def return_behavior(self, name: str) -> ReturnBehavior:
         """Give who gets the result of a tool; of one that is not there, the model does.
 
-        >>> Offer({}).return_behavior("nothing").name
+        >>> ToolSet({}).return_behavior("nothing").name
         'TO_LLM'
         """
         entry = self._entries.get(name)
@@ -50,7 +50,7 @@ class Offer:
     def is_polling(self, name: str) -> bool:
         """Whether the same call of a tool is meant to be made again and again.
 
-        >>> Offer({}).is_polling("nothing")
+        >>> ToolSet({}).is_polling("nothing")
         False
         """
         entry = self._entries.get(name)

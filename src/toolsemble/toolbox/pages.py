@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import checked_name
+from toolsemble.definition.definition import check_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.param import Param
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
 from toolsemble.tools.function import FunctionTool, tool
 
@@ -39,7 +39,7 @@ class Pages:
     """How many characters they may have together."""
 
     def __post_init__(self) -> None:
-        checked_name(self.name)
+        check_name(self.name)
         check_count("Pages results", self.results, least=1)
         check_count("Pages characters", self.characters, least=1)
 
@@ -60,7 +60,7 @@ class Pages:
 class Reader(NamedTuple):
     """Whose model may read a text.
 
-    >>> Reader("ada", None).is_also("ada", "run 2"), Reader("ada", None).is_also("bob", "run 1")
+    >>> Reader("ada", None).matches("ada", "run 2"), Reader("ada", None).matches("bob", "run 1")
     (True, False)
     """
 
@@ -69,7 +69,7 @@ class Reader(NamedTuple):
     run_id: str | None
     """The run that it belongs to; None where nobody named one."""
 
-    def is_also(self, memory_id: str, run_id: str) -> bool:
+    def matches(self, memory_id: str, run_id: str) -> bool:
         """Whether a call is made by the same; where nobody said whose calls they are, only their run tells."""
         if memory_id != self.memory_id:
             return False
@@ -82,10 +82,10 @@ class _Text(NamedTuple):
     reader: Reader
 
 
-class Book:
+class PageStore:
     r"""Texts of one toolbox, each with the reader that it is for, and the tool that gives their pages.
 
-    >>> book = Book(Pages())
+    >>> book = PageStore(Pages())
     >>> cut, note = book.keep("one\ntwo\nthree", 8, Reader("ada", None))
     >>> cut, note[:57]
     (8, ' [page 1 of 2; for the next one call read_more with resul')
@@ -93,7 +93,7 @@ class Book:
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._texts: OrderedDict[str, _Text] = OrderedDict()
         self._room = pages.characters
 
@@ -119,7 +119,7 @@ class Book:
         """Give a page of a text to its reader, with a note about the next one; refuse everybody else."""
         with self._lock:
             found = self._texts.get(id)
-        if found is None or not found.reader.is_also(context.memory_id, context.run_id):
+        if found is None or not found.reader.matches(context.memory_id, context.run_id):
             # Whether somebody else has it is nobody's business.
             raise ToolExecutionError(
                 f"There is no result '{preview(id, 64)}' to read more of: it is not kept any more, or never was; "

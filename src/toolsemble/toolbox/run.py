@@ -13,19 +13,19 @@ Run: TypeAlias = dict[str, Any]
 """The fields of a context that the calls of one turn share."""
 
 
-class OwnRun(str):
+class UnnamedRunId(str):
     """The id of a run that nobody named.
 
-    >>> own_run() == own_run()
+    >>> new_unnamed_run() == new_unnamed_run()
     False
     """
 
     __slots__ = ()
 
 
-def own_run() -> OwnRun:
+def new_unnamed_run() -> UnnamedRunId:
     """Give the id of a new run that can be told from one which a program named."""
-    return OwnRun(new_id())
+    return UnnamedRunId(new_id())
 
 
 def run_of(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition, dried, mapped
+from toolsemble.definition.definition import Names, ToolDefinition, map_definition, to_dry_run
 from toolsemble.definition.policy import Layer, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
@@ -32,13 +32,13 @@ from toolsemble.review.inherited import InheritedGate, gate_within
 from toolsemble.review.request import TIMEOUT
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
-from toolsemble.toolbox.formats import Offer
-from toolsemble.toolbox.pages import Book, Pages, Reader
-from toolsemble.toolbox.registry import enrolled, entry_of, names_in, stand_in
-from toolsemble.toolbox.run import OwnRun, Run, own_run, run_of
+from toolsemble.toolbox.formats import ToolSet
+from toolsemble.toolbox.pages import Pages, PageStore, Reader
+from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
+from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
 from toolsemble.toolbox.settings import check_counts, context_of, repair_steps
 from toolsemble.toolbox.turn import Turn
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import EffectLedger
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _POOL_THREADS = 256
 
 
-class Toolbox(Offer):
+class Toolbox(ToolSet):
     """A checked, immutable set of tools; its calls are executed one by one or side by side.
 
     Bad definitions are refused while it is built, every one of them at once. It is safe to share between
@@ -143,13 +143,12 @@ class Toolbox(Offer):
         if gate is not None:
             self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
-        enrolment = enrolled(tools, gate, limits)
-        super().__init__({each.name: entry_of(tool, each, self._context, max_output) for tool, each in enrolment})
+        super().__init__(register_tools(tools, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         self._book = self._opened(Pages.of(pages))
         # Whoever reads pages has to know whether a program named the run.
-        self._new_run = new_id if self._book is None else own_run
+        self._new_run = new_id if self._book is None else new_unnamed_run
         # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Seats(max_concurrency, box=True)
@@ -221,12 +220,12 @@ class Toolbox(Offer):
             elif turn.calls:
                 start, told = partial(self._path, run=run, dry_run=dry_run), partial(self._told, run)
                 if self._only_blocks(turn.calls, run):
-                    spread = partial(turn.spread, start, told)
+                    spread = partial(turn.run_in_threads, start, told)
                     spread() if self._sinks is None else self._sinks.do(spread)
                 else:
                     gathered = turn.gather(start, told)
                     finish(gathered if self._sinks is None else self._sinks.ado(gathered))
-        return turn.made()
+        return turn.replies()
 
     async def aexecute_all(
         self,
@@ -251,7 +250,7 @@ class Toolbox(Offer):
             elif turn.calls:
                 gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._told, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
-        return turn.made()
+        return turn.replies()
 
     def around(
         self,
@@ -280,7 +279,9 @@ class Toolbox(Offer):
         box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - just made
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
-                name: replace(entry, definition=mapped(entry.definition, lambda part: _layered(part, layer(part))))
+                name: replace(
+                    entry, definition=map_definition(entry.definition, lambda part: _layered(part, layer(part)))
+                )
                 for name, entry in self._entries.items()
             }
         return box
@@ -316,7 +317,7 @@ class Toolbox(Offer):
         limit = self._max_output if entry is None else entry.limit
         if self._book is None or limit is None or len(result.text) <= limit:
             return ToolReply(call, result, limit)
-        named = None if isinstance(run["run_id"], OwnRun) else run["run_id"]
+        named = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
         reader = Reader(run.get("memory_id", self._context.memory_id), named)
         return ToolReply(call, result, *self._book.keep(result.text, limit, reader))
 
@@ -331,7 +332,7 @@ class Toolbox(Offer):
         if "gates" in run:
             definition = self._within(definition, context)
         if dry_run:
-            definition = dried(definition)
+            definition = to_dry_run(definition)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
@@ -343,7 +344,7 @@ class Toolbox(Offer):
         around = [each for each in context.gates if id(each.outer) not in own]
         if not around:
             return definition
-        return mapped(
+        return map_definition(
             definition,
             lambda part: replace(part, gate=gate_within(around, part.name, part.gate, context.review)),
         )
@@ -360,17 +361,17 @@ class Toolbox(Offer):
 
     def _refused(self, call: ToolCall, run: Run) -> CallPath:
         """Return the path of a call of a tool that the box does not have."""
-        from toolsemble.toolbox.unknown import masked_path, take_secrets  # noqa: PLC0415 - only a model's mistake comes here
+        from toolsemble.toolbox.unknown import has_secret_parameters, masked_path  # noqa: PLC0415 - only a model's mistake comes here
 
-        definition = stand_in(call.name, self.names)
-        context = entry_of(None, definition, self._context, None).context.of_call(run, call.id or new_id())
+        definition = unknown_tool(call.name, self.names)
+        context = register_tool(None, definition, self._context, None).context.of_call(run, call.id or new_id())
         tools = [entry.definition for entry in self._entries.values()]
-        if take_secrets(tools):
+        if has_secret_parameters(tools):
             return masked_path(call, definition, tools, context, self._walk)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
-    def _opened(self, pages: Pages | None) -> Book | None:
+    def _opened(self, pages: Pages | None) -> PageStore | None:
         """Add the tool that gives pages, and give the book that it reads from."""
         if pages is None:
             return None
@@ -380,10 +381,10 @@ class Toolbox(Offer):
             raise ToolDefinitionError(
                 f"Toolbox pages: there is a tool '{pages.name}' already; say another name: pages=Pages(name=...)"
             )
-        book = Book(pages)
+        book = PageStore(pages)
         tool = book.tool()
-        ((_, definition),) = collected(tool)
-        self._entries[pages.name] = entry_of(tool, definition, self._context, None)
+        ((_, definition),) = collect_tools(tool)
+        self._entries[pages.name] = register_tool(tool, definition, self._context, None)
         return book
 
 

@@ -29,7 +29,7 @@ class Turn:
     """Calls and the replies made so far; an exception that leaves its ``with`` block carries the replies away.
 
     >>> turn = Turn([ToolCall("a"), ToolCall("b")])
-    >>> turn.made()
+    >>> turn.replies()
     []
     """
 
@@ -46,7 +46,7 @@ class Turn:
         if self._observe is not None:
             self._observe(index, reply)
 
-    def made(self) -> list[ToolReply]:
+    def replies(self) -> list[ToolReply]:
         """Give the replies that were made, in request order."""
         return [self._replies[index] for index in sorted(self._replies)]
 
@@ -75,7 +75,9 @@ class Turn:
             ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
         _raise_foremost(error for error in ends if error is not None)
 
-    def spread(self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]) -> None:
+    def run_in_threads(
+        self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
+    ) -> None:
         """Walk the paths of calls whose bodies only block, each of those in a worker; no event loop is needed."""
 
         def walked(index: int, call: ToolCall) -> Generator[None, None, None]:
@@ -96,7 +98,7 @@ class Turn:
     ) -> None:
         if error is not None:
             with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
-                error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes
+                error.replies = self.replies()  # type: ignore[attr-defined]  # any exception can be the one that passes
 
 
 class _Walks:

@@ -17,16 +17,16 @@ from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.display import HIDDEN
 from toolsemble.schema.secret import parameters
-from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool
+from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool_message
 
 
-def take_secrets(tools: Iterable[ToolDefinition]) -> bool:
+def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
     """Return whether one of some tools, or a tool that one of them is made of, takes secrets.
 
-    >>> take_secrets([])
+    >>> has_secret_parameters([])
     False
     """
-    return any(each.secret or (each.flow is not None and take_secrets(each.flow.tools())) for each in tools)
+    return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
 
 
 def masked_path(
@@ -44,7 +44,7 @@ def masked_path(
     names = {name for each in known if each.arguments is not None for name in parameters(each.arguments.schema)}
     there, shown = [each.name for each in known], _shown(call.json, names)
     # The words of the refusal, and the names of tools, are no secrets where a model sends them as values.
-    public = "\n".join([unknown_tool(call.name if is_name(call.name) else "", there), *there])
+    public = "\n".join([unknown_tool_message(call.name if is_name(call.name) else "", there), *there])
 
     def refuse(text: str, steps: frozenset[str]) -> Decoded:
         if text != shown:

@@ -34,14 +34,14 @@ from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.schema.members import returned_by
-from toolsemble.shape import described
-from toolsemble.tools.settings import BareSettings, ToolSettings, manner_of
+from toolsemble.shape import describe_error
+from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
 
 
-OF_SELF = frozenset({"memory_id"})
+MEMORY_ID_ONLY = frozenset({"memory_id"})
 """What the body of a tool with a context of its own can tell of the call: whose it is."""
 
 
@@ -242,7 +242,7 @@ class Tool(ABC):
             getattr(self, "description", None),
             self.run,
             returns=lambda: returned_by(self.run, {}),
-            sees=OF_SELF,
+            sees=MEMORY_ID_ONLY,
             holder=self,
             **self._declared(),
         )
@@ -250,7 +250,7 @@ class Tool(ABC):
     def _declared(self) -> dict[str, Any]:
         """Give what the tool's attributes say, as fields of a definition."""
         return {
-            **manner_of(f"Tool '{getattr(self, 'name', None)}'", self),
+            **definition_fields(f"Tool '{getattr(self, 'name', None)}'", self),
             "policy": self._policy(),
             **review_settings(getattr(self, "name", None), self),
         }
@@ -320,7 +320,7 @@ def _checked_definition(tool: Tool) -> ToolDefinition:
     except ToolDefinitionError:
         raise
     except Exception as problem:
-        raise ToolDefinitionError(f"{type(tool).__name__}: {described(problem)}") from problem
+        raise ToolDefinitionError(f"{type(tool).__name__}: {describe_error(problem)}") from problem
 
 
 def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolContext:

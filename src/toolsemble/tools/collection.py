@@ -10,10 +10,10 @@ from toolsemble.tools.function import FunctionTool, method_tools
 from toolsemble.tools.schema import ToolSpec, from_spec
 
 
-def collected(source: object) -> list[tuple[object, ToolDefinition]]:
+def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
     """Give the tools that an object is or has, with their definitions; none when it is no tool.
 
-    >>> collected(object())
+    >>> collect_tools(object())
     []
     """
     function = getattr(source, "__func__", None)
@@ -42,7 +42,9 @@ def tool_specifications_from(source: object) -> list[ToolSpecification]:
     """
     if source is None:
         raise ToolDefinitionError("tool_specifications_from takes an object or a class, not None")
-    found = [(each, _defined(each)) for each in method_tools(source)] if isinstance(source, type) else collected(source)
+    found = (
+        [(each, _defined(each)) for each in method_tools(source)] if isinstance(source, type) else collect_tools(source)
+    )
     names = [definition.name for _, definition in found]
     for name in names:
         if names.count(name) > 1:

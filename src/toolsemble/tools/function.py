@@ -23,7 +23,7 @@ from typing import (
 )
 
 from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.definition.definition import ToolDefinition, checked_name, typed_definition
+from toolsemble.definition.definition import ToolDefinition, check_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.declared import Kept
 from toolsemble.runtime.concurrency import is_async
@@ -158,7 +158,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self._known.get(owner) or self._known.setdefault(owner, self._reflected())
 
     def _reflected(self) -> _Parameters:
-        name = checked_name(self.name)
+        name = check_name(self.name)
         try:
             signature = inspect.signature(self._function)
             fields = function_fields(self._function, signature, self._names)[len(self._bound) :]

@@ -10,7 +10,7 @@ from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.json_schema import GivenArguments
 from toolsemble.schema.members import returned_by
 from toolsemble.tools.base import Tool
-from toolsemble.tools.settings import ToolSettings, settings_in
+from toolsemble.tools.settings import ToolSettings, read_settings
 
 
 @runtime_checkable
@@ -95,5 +95,5 @@ class SchemaTool(Tool):
 def from_spec(source: ToolSpec) -> SchemaTool:
     """Give the tool of an object that fits :class:`ToolSpec`."""
     made = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
-    made._apply(settings_in(source))  # noqa: SLF001 - this module's own
+    made._apply(read_settings(source))  # noqa: SLF001 - this module's own
     return made

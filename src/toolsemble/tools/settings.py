@@ -44,14 +44,14 @@ class ToolSettings(BareSettings, total=False):
     max_output: int | None
 
 
-def manner_of(owner: str, source: Any) -> dict[str, Any]:
+def definition_fields(owner: str, source: Any) -> dict[str, Any]:
     """Give what a tool says about its results, its threads and its provider, as fields of a definition.
 
     What is unclear is refused: it would be accepted, and do nothing.
 
     >>> from types import SimpleNamespace
     >>> said = SimpleNamespace(inline=1, strict=None, return_behavior=ReturnBehavior.TO_LLM, metadata=None)
-    >>> manner_of("Tool 'weather'", said)
+    >>> definition_fields("Tool 'weather'", said)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': inline must be True or False, not 1
@@ -72,7 +72,7 @@ def _misfit(owner: str, name: str, expected: str, given: object) -> ToolDefiniti
     return ToolDefinitionError(f"{owner}: {name} must be {expected}, not {given!r:.80}")
 
 
-def settings_in(source: object) -> ToolSettings:
+def read_settings(source: object) -> ToolSettings:
     """Give the settings that an object which is no :class:`Tool` has among its attributes.
 
     Only those about review and threads, and limits that are clearly meant: it may use the names for something else.

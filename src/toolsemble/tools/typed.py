@@ -12,7 +12,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.members import members_reader, names_around, returned_by
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools.base import OF_SELF, Tool
+from toolsemble.tools.base import MEMORY_ID_ONLY, Tool
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class TypedTool(Tool, Generic[T]):
             self._arguments(),
             awaits=is_async(self.run),
             returns=lambda: returned_by(self.run, self._names),
-            sees=OF_SELF,
+            sees=MEMORY_ID_ONLY,
             holder=self,
             **self._declared(),
         )

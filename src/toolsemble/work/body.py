@@ -13,9 +13,17 @@ from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.locks.holds import kept_for
 from toolsemble.masking.log_filter import REDACTION
 from toolsemble.masking.secrets import secrets
-from toolsemble.runtime.concurrency import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
-from toolsemble.shape import described
-from toolsemble.work.carried import Luggage, packed, unpack
+from toolsemble.runtime.concurrency import (
+    THREADS,
+    ContextThreadPool,
+    Outcome,
+    SharedLoop,
+    finish,
+    is_awaitable,
+    unwrap_outcome,
+)
+from toolsemble.shape import describe_error
+from toolsemble.work import carried
 from toolsemble.work.start import Start
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
@@ -45,7 +53,7 @@ class RunBody:
         self._context = context
         self._workers = workers
 
-    def count(self, start: Start) -> None:
+    def track_start(self, start: Start) -> None:
         """Take down when the body begins, wherever it runs."""
         self._body = start.wrap(self._body, awaits=self._definition.awaits)
 
@@ -53,7 +61,7 @@ class RunBody:
         """Run it here; a body that is async gets an event loop."""
         returned = self._body(self._value)
         # Text is what most bodies give, and the quickest to tell.
-        return returned if type(returned) is str or not awaitable(returned) else finish(returned)
+        return returned if type(returned) is str or not is_awaitable(returned) else finish(returned)
 
     def ado(self) -> Awaitable[Any]:
         """Await an async body in place, with no coroutine of ours around its own; run a blocking one in a worker."""
@@ -63,15 +71,15 @@ class RunBody:
 
     async def _finished(self, work: Awaitable[Any]) -> Any:
         returned = await work
-        return await returned if awaitable(returned) else returned
+        return await returned if is_awaitable(returned) else returned
 
     async def _here(self) -> Any:
         return self._body(self._value)
 
     def begin(self, loop: SharedLoop) -> Future[Outcome]:
         """Start a blocking body in a worker; what it gives to be awaited, the worker waits for."""
-        executor = free_of_us(self._workers)
-        return submitted(self._job(executor, loop.finish), executor)
+        executor = choose_executor(self._workers)
+        return submit_job(self._job(executor, loop.finish), executor)
 
     def _job(self, executor: Executor, finish: Callable[[Awaitable[Any]], Any] | None = None) -> Job:
         return Job(self._definition, self._value, self._context, executor, finish, self._body)
@@ -79,12 +87,12 @@ class RunBody:
     async def _in_worker(self) -> Any:
         import asyncio  # noqa: PLC0415 - sync programs never pay for it
 
-        executor = free_of_us(self._workers)
-        future = submitted(self._job(executor), executor)
-        return received(await asyncio.wrap_future(future))
+        executor = choose_executor(self._workers)
+        future = submit_job(self._job(executor), executor)
+        return unwrap_outcome(await asyncio.wrap_future(future))
 
 
-def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
+def run_in_context(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
     """Have a body run inside a context."""
     before = current_context()
     try:
@@ -100,14 +108,14 @@ def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
     return returned
 
 
-def submitted(job: Job, executor: Executor) -> Future[Outcome]:
+def submit_job(job: Job, executor: Executor) -> Future[Outcome]:
     """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
     future = executor.submit(job)
     kept_for(future)
     return future
 
 
-def free_of_us(workers: Executor) -> Executor:
+def choose_executor(workers: Executor) -> Executor:
     """Give the workers, or threads of our own where a body that waits for this one may fill all of them."""
     occupied = _occupied.get()
     ours = isinstance(workers, ContextThreadPool)
@@ -135,7 +143,7 @@ class Job:
         self._context = context
         self._occupied = (*_occupied.get(), executor)
         self._variables = copy_context()
-        self._luggage: Luggage = ()
+        self._carried: carried.Carried = ()
         self._detached = False
 
     def __call__(self) -> Outcome:
@@ -145,22 +153,22 @@ class Job:
     def _run(self) -> Outcome:
         _occupied.set(self._occupied)
         enter(self._context)
-        unpack(self._luggage)
+        carried.restore(self._carried)
         if self._detached and secrets():
             self._context.logger.addFilter(REDACTION)  # the definition, which has done it, stayed behind
         try:
             returned = self._body(self._value)
-            return [self._finish(returned) if self._finish and awaitable(returned) else returned, None]
+            return [self._finish(returned) if self._finish and is_awaitable(returned) else returned, None]
         except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
             return [None, _portable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in threads of their own, where nothing of this context is known.
         wait = self._finish is not None
-        return self._body, self._value, self._context.detached(), self._variables.copy().run(packed), wait
+        return self._body, self._value, self._context.detached(), self._variables.copy().run(carried.capture), wait
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._body, self._value, self._context, self._luggage, wait = state
+        self._body, self._value, self._context, self._carried, wait = state
         self._finish = finish if wait else None
         self._occupied = ()
         self._variables = copy_context()
@@ -178,7 +186,7 @@ def _portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
         # What the tool did not mean for the model does not become an error that is.
         declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
-        return (ToolExecutionError if declared else RuntimeError)(described(error))
+        return (ToolExecutionError if declared else RuntimeError)(describe_error(error))
     return error
 
 
@@ -198,7 +206,7 @@ class Apply:
         try:
             enter(self._context)
             made = self._function(*self._given)
-            return finish(made) if awaitable(made) else made
+            return finish(made) if is_awaitable(made) else made
         finally:
             enter(before)
 
@@ -208,7 +216,7 @@ class Apply:
         try:
             enter(self._context)
             made = self._function(*self._given)
-            returned = await made if awaitable(made) else made
+            returned = await made if is_awaitable(made) else made
         except GeneratorExit:
             restore(self._context, before)
             raise

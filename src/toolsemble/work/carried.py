@@ -10,14 +10,14 @@ from toolsemble.context import LOGGER
 from toolsemble.masking.secrets import know, known, veil
 from toolsemble.observers.watchers import Companion, watchers
 
-Luggage: TypeAlias = tuple[Callable[[], Any], ...]
+Carried: TypeAlias = tuple[Callable[[], Any], ...]
 """What is to be called on arrival, each of which can be pickled."""
 
 
-def packed() -> Luggage:
+def capture() -> Carried:
     """Give what is to be known of this context in another process: secrets, and what those who go along want there.
 
-    >>> packed()
+    >>> capture()
     ()
     """
     secrets = known()
@@ -26,10 +26,10 @@ def packed() -> Luggage:
     return tuple(each for each in taken if each is not None)
 
 
-def unpack(luggage: Iterable[Callable[[], Any]]) -> None:
+def restore(luggage: Iterable[Callable[[], Any]]) -> None:
     """Arrive in the context of a body, which is there for it alone; what goes wrong here does not disturb it.
 
-    >>> unpack([partial(print, "here")])
+    >>> restore([partial(print, "here")])
     here
     """
     for each in luggage:

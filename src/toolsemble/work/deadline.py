@@ -23,10 +23,10 @@ def remaining(context: ToolContext) -> float | None:
     return min(max(context.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
-def left(context: ToolContext) -> float | None:
+def check_time_left(context: ToolContext) -> float | None:
     """Give how many seconds a call may still wait; None for any number. Raise when there are none.
 
-    >>> left(ToolContext()) is None
+    >>> check_time_left(ToolContext()) is None
     True
     """
     seconds = remaining(context)
@@ -44,10 +44,10 @@ def is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def sooner(first: float | None, second: float | None) -> float | None:
+def earliest(first: float | None, second: float | None) -> float | None:
     """Give the earlier of two points in time, where None is never.
 
-    >>> sooner(None, 5.0), sooner(3.0, 5.0)
+    >>> earliest(None, 5.0), earliest(3.0, 5.0)
     (5.0, 3.0)
     """
     if first is None or second is None:

@@ -9,7 +9,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.review.request import digest
 from toolsemble.schema.display import UnreadableError
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
 _OTHER = object()
@@ -28,13 +28,13 @@ def is_bound(definition: ToolDefinition) -> bool:
     return definition.gate is not None or (definition.policy is not None and definition.policy.binds)
 
 
-def copied(definition: ToolDefinition, value: Any) -> Any:
+def copy_input(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of a body's input that nobody else holds; raise :class:`UncopyableError` where there is none.
 
     An object that keeps something where nobody is shown it is an :class:`UnreadableError`: a copy may have lost that.
 
     >>> given = {"path": "a.log", "tags": ["old"]}
-    >>> own = copied(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
+    >>> own = copy_input(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
     >>> own == given, own["tags"] is given["tags"]
     (True, False)
     """
@@ -54,8 +54,8 @@ def _deep(definition: ToolDefinition, value: Any) -> Any:
         return deepcopy(value)
     except Exception as problem:  # an object of somebody's own can raise anything
         raise UncopyableError(
-            f"The input of '{definition.name}' cannot be copied ({described(problem)}), so it could be changed before "
-            "it is used; hand over values that can be copied"
+            f"The input of '{definition.name}' cannot be copied ({describe_error(problem)}), so it could "
+            "be changed before it is used; pass values that can be copied"
         ) from problem
 
 
@@ -97,7 +97,7 @@ class Snapshot:
         sealed = definition.gate is not None
         if not sealed:
             try:
-                self.value = copied(definition, value)
+                self.value = copy_input(definition, value)
             except UncopyableError:
                 sealed = self._shared = True
             except UnreadableError:

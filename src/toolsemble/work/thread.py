@@ -8,10 +8,10 @@ from typing import Any
 from toolsemble.runtime.concurrency import THREADS
 
 
-class Storing:
+class RunInThread:
     """Call a function that is at work in a file for a moment; it is waited for to its end, also by who is cancelled.
 
-    >>> Storing(lambda: 42).do()
+    >>> RunInThread(lambda: 42).do()
     42
     """
 

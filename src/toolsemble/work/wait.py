@@ -10,7 +10,7 @@ from toolsemble.context import ToolContext
 from toolsemble.errors import ToolExecutionError
 from toolsemble.locks.claims import Claim
 from toolsemble.locks.holds import TABLE
-from toolsemble.runtime.concurrency import in_event_loop, sweep
+from toolsemble.runtime.concurrency import forget_dead_tasks, in_event_loop
 from toolsemble.runtime.wakeup import Wakeup
 from toolsemble.work.deadline import TimedOutError, remaining
 
@@ -39,23 +39,23 @@ class Sleep:
         await asyncio.sleep(self._seconds)
 
 
-def taken(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
+def acquire(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
     """Walk until a call has what it claims; raise when there is no time left, or when it would wait for ever.
 
     Whoever claims something gives it back in a ``finally``, whatever is raised here.
     """
     if not TABLE.ask(claim):
-        yield Take(claim, context)
+        yield Acquire(claim, context)
 
 
-class Take:
+class Acquire:
     """Wait for the turn of a claim that was asked for; raise when there is no time left.
 
     >>> first, second = Claim(["file:a"]), Claim(["file:a"])
     >>> TABLE.ask(first), TABLE.ask(second)
     (True, False)
     >>> TABLE.give_back(first)
-    >>> Take(second, ToolContext()).do()
+    >>> Acquire(second, ToolContext()).do()
     >>> TABLE.give_back(second)
     """
 
@@ -68,7 +68,7 @@ class Take:
     def do(self) -> None:
         """Wait in this thread; not where an event loop would stand still, whose own tasks may hold what is claimed."""
         if in_event_loop():
-            raise StandstillError(
+            raise WouldBlockLoopError(
                 "What the call needs is in use, and waiting for it here would hold up the event loop; "
                 "call it with aexecute"
             )
@@ -79,7 +79,7 @@ class Take:
     async def ado(self) -> None:
         """Let other tasks run."""
         turn = self._turn()
-        while not await turn.await_(seconds := self._seconds()):
+        while not await turn.wait_async(seconds := self._seconds()):
             self._look(seconds)
 
     def _seconds(self) -> float | None:
@@ -96,10 +96,10 @@ class Take:
         TABLE.sweep()
 
     def _turn(self) -> Wakeup:
-        sweep()  # what it waits for may be held by something that can never end
+        forget_dead_tasks()  # what it waits for may be held by something that can never end
         assert self._claim.turn is not None  # noqa: S101 - it was not seated when it was asked for
         return self._claim.turn
 
 
-class StandstillError(ToolExecutionError):
+class WouldBlockLoopError(ToolExecutionError):
     """A sync call inside an event loop would have to wait for what a task of that loop may hold."""

@@ -17,7 +17,7 @@ from toolsemble.local.weights.catalogue import Weights, entry
 from toolsemble.local.weights.hub import HubSource
 from toolsemble.local.weights.index import IndexSource
 from toolsemble.local.weights.source import PullProgress, Source, SourceError, Tell
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 LOGGER = logging.getLogger("toolsemble.weights")
 _KNOWN: dict[str, Callable[[], Source]] = {"hub": HubSource, "index": IndexSource}
@@ -105,7 +105,7 @@ def _source(source: object, origin: str) -> Source:
 @contextmanager
 def _alone(lock: Path, weights: Weights, tell: Tell) -> Iterator[None]:
     """Keep other processes, and other threads, from the same file until the end of the block."""
-    filelock = required("filelock", extra="local", user="pull")
+    filelock = import_extra("filelock", extra="local", user="pull")
     held = filelock.FileLock(lock)
     try:
         held.acquire(blocking=False)

@@ -15,7 +15,7 @@ from toolsemble.local.weights.cache import size_of
 from toolsemble.local.weights.catalogue import Weights
 from toolsemble.local.weights.source import PullProgress, SourceError, Tell
 from toolsemble.runtime.concurrency import ThreadPerJob
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
 
 _CHUNK = 256 * 1024
@@ -54,7 +54,7 @@ class HubSource:
     def fetch(self, weights: Weights, target: Path, progress: Tell) -> None:
         """Complete the file at ``target``."""
         try:
-            required("huggingface_hub", extra="local", user="The hub")
+            import_extra("huggingface_hub", extra="local", user="The hub")
         except ToolDefinitionError as missing:
             raise SourceError(str(missing)) from missing
         begun = best = size_of(target)

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.models.message import AssistantMessage, Message
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 UNREADABLE = "unreadable_arguments"
 """The one argument of a call whose own are no JSON object: it holds what the model wrote."""
@@ -106,7 +106,7 @@ def fitting_arguments(call: ToolCall, deepest: int = _DEEPEST) -> dict[str, Any]
         value = None
     if isinstance(value, dict) and _is_shallow(value, deepest):
         return value
-    return {UNREADABLE: sendable(call.json)} if call.json.strip() else {}
+    return {UNREADABLE: escape_surrogates(call.json)} if call.json.strip() else {}
 
 
 def _bounded(digits: str) -> int:

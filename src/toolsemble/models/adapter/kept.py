@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from toolsemble.models.message import AssistantMessage
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 Block: TypeAlias = dict[str, Any]
 """One piece of a message's content: JSON values, with a ``type``."""
@@ -81,7 +81,7 @@ def restored(provider: str, message: AssistantMessage, calls: Sequence[Block]) -
             length = block["length"]
             more = {name: value for name, value in block.items() if name != "length"}
             says = text[:length].strip() or _SIGNED in more
-            blocks += [{**more, "text": sendable(text[:length])}] if says else []
+            blocks += [{**more, "text": escape_surrogates(text[:length])}] if says else []
             text = text[length:]
         elif block["type"] == _CALL:
             blocks += [{**left.pop(0), **_signed(block)}] if left else []

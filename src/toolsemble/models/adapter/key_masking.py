@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.refusal import masked
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
@@ -69,7 +69,7 @@ def _shows(error: BaseException, keys: list[str]) -> bool:
 
 
 def _masked(error: Exception, keys: list[str]) -> Exception:
-    said = masked(described(error), keys)
+    said = masked(describe_error(error), keys)
     if isinstance(error, ToolConfigurationError):
         return ToolConfigurationError(said)
     if isinstance(error, ModelError):

@@ -21,7 +21,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses, too_long
 from toolsemble.providers.anthropic import adapt, write_tools
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 TIMEOUT = 600.0
 """How many seconds may pass without a sign of life: as many as Anthropic's own package allows."""
@@ -82,8 +82,8 @@ class AnthropicModel:
         :param client: an ``AsyncAnthropic``, or one for another cloud, in place of key and address; it belongs to one
             event loop, and whoever made it closes it
         """
-        self._sdk: Any = required("anthropic", extra="anthropic", user="AnthropicModel")
-        self._http: Any = required("httpx2", extra="anthropic", user="AnthropicModel")
+        self._sdk: Any = import_extra("anthropic", extra="anthropic", user="AnthropicModel")
+        self._http: Any = import_extra("httpx2", extra="anthropic", user="AnthropicModel")
         if client is not None and (api_key is not None or base_url is not None):
             raise TypeError("AnthropicModel takes a client, or api_key and base_url, not both")
         if isinstance(client, self._sdk.Anthropic):

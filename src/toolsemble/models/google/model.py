@@ -23,7 +23,7 @@ from toolsemble.models.google.messages import signs_calls, written_config, writt
 from toolsemble.models.google.reply import Reading
 from toolsemble.models.reply_limit import MAX_REPLY, too_long
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 T = TypeVar("T")
 
@@ -192,4 +192,4 @@ def _failed(error: Exception, sdk: Any, secrets: tuple[str | None, ...]) -> Exce
 
 
 def _package(name: str) -> Any:
-    return required(name, extra="google", user="GoogleModel")
+    return import_extra(name, extra="google", user="GoogleModel")
