@@ -302,7 +302,7 @@ async def test_a_body_whose_call_is_gone_before_it_begins_never_begins():
     with pytest.raises(asyncio.CancelledError):
         await first
     assert rate.pause() == 0  # its place is free
-    assert str(pool.jobs[0][1]()[1]) == "The call was given up before its body began"
+    assert str(pool.jobs[0][1]()[1]) == "The call was cancelled before its body began"
     assert ran == []
 
 

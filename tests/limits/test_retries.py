@@ -184,7 +184,7 @@ def test_wrong_settings_are_refused(retries, told):
 
 
 def test_a_pipeline_leaves_retries_to_its_steps():
-    with pytest.raises(ToolDefinitionError, match="retries are for a body; it is made of tools"):
+    with pytest.raises(ToolDefinitionError, match="retries need a body; it consists of tools"):
         ToolPipeline("line", "", [Function(str)], retries=1, effects="read")
 
 

@@ -307,16 +307,16 @@ def test_what_cannot_be_sent_is_a_failed_call():
     [
         (
             lambda: AsyncFunction(str, isolation="process"),
-            "isolation='process' is for blocking bodies, and this one is async",
+            "isolation='process' needs a blocking body, and this one is async",
         ),
         (lambda: Function(str, isolation="process", inline=True), "and this one is inline"),
         (lambda: Function(lambda _: _, isolation="process"), "needs a tool that can be pickled"),
         (lambda: tool(isolation="process")(lambda: ""), "Invalid tool name"),
         (lambda: tool("lambda", isolation="process")(lambda: ""), "needs a tool that can be pickled"),
-        (lambda: isolated.shares, "isolation='process' and InvocationParameters do not go together"),
+        (lambda: isolated.shares, "isolation='process' cannot be used with InvocationParameters"),
         (
             lambda: ToolPipeline("line", "", [Counter()], isolation="process"),
-            "isolation is for a body; it is made of tools, so declare it on those",
+            "isolation needs a body; it consists of tools, so declare isolation on those",
         ),
     ],
 )

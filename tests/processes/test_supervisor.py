@@ -216,7 +216,7 @@ def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
 def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
     monkeypatch.setattr(worker, "_lead", lambda: still.append(("lead",)))
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(supervisor, "adopt", lambda: still.append(("adopt",)))
+    monkeypatch.setattr(supervisor, "adopt_orphans", lambda: still.append(("adopt",)))
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
     monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and not daemons) << 8)
     for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):

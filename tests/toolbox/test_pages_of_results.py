@@ -123,7 +123,7 @@ def test_errors_have_pages_too():
     assert noted(more(box, key, 2))[0].startswith("no no")
 
 
-GONE = "to read more of: it is not kept any more, or never was; call the tool that gave it again"
+GONE = "it never existed or is no longer stored; call the tool again"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_pages_are_for_whom_the_result_was(kept_for, read_by, allowed):
     reply = more(box, key, 2, **read_by)
     assert reply.is_error is not allowed
     if not allowed:
-        assert reply.text == f"Error: There is no result '{key}' {GONE}"
+        assert reply.text == f"Error: Unknown result '{key}': {GONE}"
         assert reply.text == more(box, key, 3, **read_by).text
 
 
@@ -238,11 +238,11 @@ def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"pages": True}, "Toolbox pages are for results that are cut: give max_output, too"),
+        ({"pages": True}, "Toolbox pages needs max_output: only truncated results have further pages"),
         ({"pages": 5, "max_output": 5}, "Toolbox pages must be True, False or Pages(...), not 5"),
         (
             {"pages": Pages(name="read"), "max_output": 5},
-            "Toolbox pages: there is a tool 'read' already; say another name: pages=Pages(name=...)",
+            "Toolbox pages: a tool 'read' exists already; choose another name with pages=Pages(name=...)",
         ),
     ],
 )

@@ -165,8 +165,8 @@ class TestTheSet:
             ),
             ({"review": print}, "Toolbox review must be a ReviewHandler"),
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),
-            ({"memory_id": 5}, "Toolbox memory_id must be a text, not 5"),
-            ({"agent_role": None}, "Toolbox agent_role must be a text, not None"),
+            ({"memory_id": 5}, "Toolbox memory_id must be a str, not 5"),
+            ({"agent_role": None}, "Toolbox agent_role must be a str, not None"),
             ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be a number of seconds or None, not 'x'"),
             ({"approval_on_timeout": "fail"}, "Toolbox: approval_on_timeout must be an OnTimeout, not 'fail'"),
             ({"approval_role": 5}, "Toolbox: approval_role must be a str or None, not 5"),
@@ -267,11 +267,11 @@ class TestOneCall:
     @pytest.mark.parametrize(
         ("given", "told"),
         [
-            ({"run_id": 5}, "The run_id of a call must be a text, not 5"),
-            ({"memory_id": 5}, "The memory_id of a call must be a text, not 5"),
+            ({"run_id": 5}, "The run_id of a call must be a str, not 5"),
+            ({"memory_id": 5}, "The memory_id of a call must be a str, not 5"),
             (
                 {"parameters": 5},
-                "The parameters of a call must be a mapping that can be changed, such as {'user': 'ada'}, not 5",
+                "The parameters of a call must be a mutable mapping such as {'user': 'ada'}, not 5",
             ),
         ],
     )

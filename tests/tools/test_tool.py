@@ -130,8 +130,8 @@ async def test_only_what_is_awaitable_is_awaited():
 
 
 @pytest.mark.parametrize("context", [{"memory_id": "ada"}, 5])
-def test_a_context_that_is_none_is_a_configuration_error(context):
-    with pytest.raises(ToolConfigurationError, match="is a ToolContext, not"):
+def test_a_context_of_another_type_is_a_configuration_error(context):
+    with pytest.raises(ToolConfigurationError, match="must be a ToolContext, not"):
         Echo().execute("x", context)
 
 

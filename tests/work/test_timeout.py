@@ -115,7 +115,7 @@ def test_a_blocking_body_is_left_behind_counted_and_logged(gate, caplog):
     with caplog.at_level(logging.WARNING, "toolsemble"):
         assert both_ways(slow, ToolContext(metrics=metrics)) == [failure, failure]
     assert metrics.counter("abandoned_threads", "slow") == 2
-    assert caplog.text.count("The body of 'slow' goes on in a thread, which nobody can stop") == 2
+    assert caplog.text.count("The body of 'slow' is still running in a thread, which cannot be stopped") == 2
 
 
 def test_what_ends_in_time_gives_what_it_gives():
@@ -149,7 +149,7 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
         texts += [asyncio.run(box.aexecute(each)).text for each in calls("bad")]
     assert texts == [f"Error: Tool '{name}' timed out after 0.05 s" for name in ("bad", "slow", "bad", "bad")]
     assert metrics.counter("abandoned_tasks", "bad") == 3
-    assert "The body of 'bad' was cancelled, and goes on" in caplog.text
+    assert "The body of 'bad' was cancelled but is still running" in caplog.text
     forget_dead_tasks()
     assert not TABLE._held  # their event loops are closed: they can never go on
     gc.collect()
@@ -401,7 +401,7 @@ def test_what_is_no_timeout_is_refused(seconds):
 
 
 def test_a_timeout_that_cannot_be_kept_is_refused():
-    with pytest.raises(ToolDefinitionError, match="timeout cannot be kept by a sync body that is inline"):
+    with pytest.raises(ToolDefinitionError, match="timeout cannot be enforced for a sync inline body"):
         Toolbox([Function(str, timeout=5, inline=True)])
     assert Toolbox([AsyncFunction(hang, timeout=5, inline=True)])
 

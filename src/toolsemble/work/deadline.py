@@ -1,4 +1,4 @@
-"""When a call must end, and what is raised when it has not."""
+"""Deadlines of calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toolsemble.context import ToolContext
 
 
 class TimedOutError(Exception):
-    """The time of a call is up; the path of the call makes a failed result of it."""
+    """The deadline of a call has passed; the call path turns it into a failed result."""
 
 
 def remaining(context: ToolContext) -> float | None:
-    """Give how many seconds a call has, from 0 on; None for any number.
+    """Return the seconds until the deadline of a call, at least 0; None: no deadline.
 
     >>> remaining(ToolContext(deadline=0.0))
     0.0
@@ -24,7 +24,7 @@ def remaining(context: ToolContext) -> float | None:
 
 
 def check_time_left(context: ToolContext) -> float | None:
-    """Give how many seconds a call may still wait; None for any number. Raise when there are none.
+    """Return the seconds until the deadline of a call; None: no deadline. Raise if it has passed.
 
     >>> check_time_left(ToolContext()) is None
     True
@@ -36,7 +36,7 @@ def check_time_left(context: ToolContext) -> float | None:
 
 
 def is_past(deadline: float | None) -> bool:
-    """Return whether a point in time has passed, where None is never.
+    """Return whether a deadline has passed; None never passes.
 
     >>> is_past(0.0), is_past(None)
     (True, False)
@@ -45,7 +45,7 @@ def is_past(deadline: float | None) -> bool:
 
 
 def earliest(first: float | None, second: float | None) -> float | None:
-    """Give the earlier of two points in time, where None is never.
+    """Return the earlier of two deadlines; None is never.
 
     >>> earliest(None, 5.0), earliest(3.0, 5.0)
     (5.0, 3.0)
