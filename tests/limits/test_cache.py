@@ -241,7 +241,7 @@ def test_what_a_file_cannot_hold_is_not_kept_and_that_is_said_once(tmp_path, cap
         results = [look.execute('{"what":"a"}') for _ in range(3)]
     assert (calls.calls, [result.structured_output == payload for result in results]) == (3, [True] * 3)
     assert [record.getMessage() for record in caplog.records] == [
-        "Results of 'look' are not cached: its structured output would not come back from JSON as it is"
+        "Results of 'look' are not cached: its structured output cannot be restored from JSON unchanged"
     ]
     cache.close()
 
@@ -515,9 +515,9 @@ def test_a_cache_that_cannot_be_is_refused(settings, problem):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"ttl": 0}, "Cache ttl must be a number of seconds above 0, not 0"),
-        ({"ttl": True}, "Cache ttl must be a number of seconds above 0, not True"),
-        ({"size": 0}, "Cache size must be a whole number from 1 on, not 0"),
+        ({"ttl": 0}, "Cache ttl must be a number of seconds > 0, not 0"),
+        ({"ttl": True}, "Cache ttl must be a number of seconds > 0, not True"),
+        ({"size": 0}, "Cache size must be an int >= 1, not 0"),
         ({"store": ""}, "Cache store must be the path of a file, or None for memory, not ''"),
         ({"store": ":memory:"}, "Cache store must be the path of a file, or None for memory, not ':memory:'"),
         ({"store": 5}, "Cache store must be the path of a file, or None for memory, not 5"),

@@ -511,7 +511,7 @@ def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
         box.execute(call(order), **RUN)
     assert (ledger.forget(100), [entry.state for entry in ledger.entries()]) == (1, ["unknown", "done"])
     assert (ledger.forget(0), [entry.state for entry in ledger.entries()]) == (1, ["unknown"])
-    with pytest.raises(ToolDefinitionError, match="older_than must be a number of seconds from 0 on, not -1"):
+    with pytest.raises(ToolDefinitionError, match="older_than must be a number of seconds >= 0, not -1"):
         ledger.forget(-1)
 
 

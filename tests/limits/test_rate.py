@@ -165,10 +165,10 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"calls": 0}, "RateLimit calls must be a whole number from 1 on, not 0"),
-        ({"calls": 1.5}, "RateLimit calls must be a whole number from 1 on, not 1.5"),
-        ({"calls": 1, "per": 0}, "RateLimit per must be a number of seconds above 0, not 0"),
-        ({"calls": 1, "per": "1"}, "RateLimit per must be a number of seconds above 0, not '1'"),
+        ({"calls": 0}, "RateLimit calls must be an int >= 1, not 0"),
+        ({"calls": 1.5}, "RateLimit calls must be an int >= 1, not 1.5"),
+        ({"calls": 1, "per": 0}, "RateLimit per must be a number of seconds > 0, not 0"),
+        ({"calls": 1, "per": "1"}, "RateLimit per must be a number of seconds > 0, not '1'"),
     ],
 )
 def test_what_is_no_rate_is_refused(arguments, told):

@@ -216,7 +216,7 @@ def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
         ("SIGSEGV", "The worker process was killed by SIGSEGV before the tool had ended"),
         ("exit", "The worker process exited with 3 before the tool had ended"),
         ("fork", "The worker process exited with 7 before the tool had ended"),
-        ("close", "The worker process was cut off before the tool had ended"),
+        ("close", "The worker process lost its connection before the tool had ended"),
     ],
 )
 def test_a_process_that_dies_is_a_failed_call_and_the_next_gets_another(how, told):
@@ -274,8 +274,8 @@ def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
     ("settings", "told"),
     [
         ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
-        ({"max_memory": 0, "isolation": "process"}, "max_memory must be a whole number from 1 on, not 0"),
-        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be a whole number from 1 on, not '1G'"),
+        ({"max_memory": 0, "isolation": "process"}, "max_memory must be an int >= 1, not 0"),
+        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be an int >= 1, not '1G'"),
     ],
 )
 def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
@@ -422,7 +422,7 @@ def test_a_line_that_breaks_is_a_dead_process():
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
-    with pytest.raises(Exception, match="a script has to start its work under if __name__ == '__main__'"):
+    with pytest.raises(Exception, match="guard the entry point of a script with if __name__ == '__main__'"):
         worker.send(b"x" * 1_000_000)
     worker.end()
     worker.kill()  # nothing is there any more
@@ -433,11 +433,11 @@ def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
-    line = worker._line
-    monkeypatch.setattr(worker, "_line", SimpleNamespace(poll=lambda _: False))
+    line = worker._connection
+    monkeypatch.setattr(worker, "_connection", SimpleNamespace(poll=lambda _: False))
     with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
         worker.receive(lambda: True)
-    monkeypatch.setattr(worker, "_line", line)
+    monkeypatch.setattr(worker, "_connection", line)
     worker.end()
 
 
@@ -446,9 +446,9 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
     assert worker.begin(lambda: True)
     (inside,) = descendants(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
-    worker._line.close()
+    worker._connection.close()
     until(lambda: not alive(inside))
-    monkeypatch.setattr("toolsemble.processes.pool._PATIENCE", 0.2)
+    monkeypatch.setattr("toolsemble.processes.pool._END_TIMEOUT", 0.2)
     worker.end()
     assert not alive(worker.pid)
 
@@ -528,7 +528,7 @@ def test_a_script_without_its_guard_is_told_what_to_do(tmp_path):
         """,
         tmp_path,
     )
-    assert "a script has to start its work under if __name__ == '__main__'" in done.stdout
+    assert "guard the entry point of a script with if __name__ == '__main__'" in done.stdout
 
 
 def test_many_calls_leave_nothing_behind():
@@ -541,7 +541,7 @@ def test_many_calls_leave_nothing_behind():
     assert [reply.is_error for reply in replies] == [False] * 20 + [True] * 3
     until(lambda: not WORKERS._busy)
     until(lambda: threading.active_count() <= before + 1)
-    assert len(WORKERS.pids()) <= WORKERS._most
+    assert len(WORKERS.pids()) <= WORKERS._max_idle
     WORKERS.close()
     assert WORKERS.pids() == []
 

@@ -77,15 +77,15 @@ def stubborn(case):
     """End descendants that cannot be killed or listed."""
     if os.fork() == 0:
         time.sleep(LONG)
-    patience, kill = supervisor._MOST, supervisor.kill
+    patience, kill = supervisor._KILL_TIMEOUT, supervisor.kill
     if case == "forbidden":
         supervisor.kill = lambda family: False
     else:
-        supervisor._MOST = 0.2
+        supervisor._KILL_TIMEOUT = 0.2
         supervisor.kill = lambda family: True
     assert supervisor.end_all() == 0
     assert len(supervisor.descendants(os.getpid())) == 1
-    supervisor._MOST, supervisor.kill = patience, kill
+    supervisor._KILL_TIMEOUT, supervisor.kill = patience, kill
     supervisor.end_all()
 
 
@@ -207,7 +207,7 @@ def test_limits_that_were_not_asked_for_are_not_set(memory, cpu, limits, still):
 
 def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
-    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and daemons) << 8)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and daemons) << 8)
     with pytest.raises(LeftError):
         supervisor.main(["9", "0", "0", "1", "worker"])
     assert still == [("set_inheritable", 9, False), *(("dup2", 33, stream) for stream in range(3)), ("exit", 1)]
@@ -218,7 +218,7 @@ def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     monkeypatch.setattr(supervisor, "adopt_orphans", lambda: still.append(("adopt",)))
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
-    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and not daemons) << 8)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and not daemons) << 8)
     for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):
         still.clear()
         monkeypatch.setattr(worker, "_is_single_threaded", lambda single=single: single)

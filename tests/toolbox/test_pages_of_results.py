@@ -256,8 +256,8 @@ def test_pages_that_cannot_be_offered_are_refused(settings, problem):
     ("settings", "problem"),
     [
         ({"name": "read more"}, "Invalid tool name 'read more': use 1 to 64 letters, digits, '_' or '-'"),
-        ({"results": 0}, "Pages results must be a whole number from 1 on, not 0"),
-        ({"characters": "x"}, "Pages characters must be a whole number from 1 on, not 'x'"),
+        ({"results": 0}, "Pages results must be an int >= 1, not 0"),
+        ({"characters": "x"}, "Pages characters must be an int >= 1, not 'x'"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings, problem):

@@ -394,9 +394,9 @@ def test_a_step_that_never_blocks_runs_inline_also_under_a_deadline():
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True, float("inf"), float("nan")])
 def test_what_is_no_timeout_is_refused(seconds):
-    with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds above 0, not"):
+    with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds > 0, not"):
         Toolbox([Function(str, timeout=seconds)])
-    with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds above 0, not"):
+    with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds > 0, not"):
         Toolbox([], timeout=seconds)
 
 

@@ -39,7 +39,7 @@ _STRICT = {"openai", "anthropic", "bedrock", "mistral"}
 
 
 class ReturnBehavior(Enum):
-    """Who gets the result of a tool: the model, or the caller immediately.
+    """The recipient of a tool's result: the model, or the caller immediately.
 
     >>> ReturnBehavior.IMMEDIATE.name
     'IMMEDIATE'
@@ -140,7 +140,7 @@ class ToolDefinition:
     """Converts the body's input to what a reviewer is shown: a copy as JSON values; secrets are hidden without
     ``reveal``."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
-    """Who gets the result."""
+    """The recipient of the result."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Further data for providers."""
     strict: bool | None = None

@@ -116,7 +116,7 @@ def policy_of(owner: str, said: Limits) -> Policy:
     >>> policy_of("Tool 'weather'", Limits(timeout=-1))
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds above 0, not -1
+    toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds > 0, not -1
     """
     if said.timeout is not None:
         check_seconds(f"{owner}: timeout", said.timeout)

@@ -39,7 +39,7 @@ class ToolSet:
         return list(self._entries)
 
     def return_behavior(self, name: str) -> ReturnBehavior:
-        """Return who gets the result of a tool; ``TO_LLM`` for an unknown name.
+        """Return the recipient of a tool's result; ``TO_LLM`` for an unknown name.
 
         >>> ToolSet({}).return_behavior("nothing").name
         'TO_LLM'

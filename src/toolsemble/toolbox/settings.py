@@ -19,7 +19,7 @@ def check_counts(**counts: tuple[Any, int]) -> None:
     >>> check_counts(max_concurrency=(0, 1))
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Toolbox max_concurrency must be a whole number from 1 on, not 0
+    toolsemble.errors.ToolDefinitionError: Toolbox max_concurrency must be an int >= 1, not 0
     """
     for setting, (value, least) in counts.items():
         if value is not None:

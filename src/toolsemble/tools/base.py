@@ -107,7 +107,7 @@ class Tool(ABC):
     inline: bool = False
     """Whether :meth:`run` never blocks, so that async callers run it without a thread."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
-    """Who gets the result: the model, or the caller immediately."""
+    """The recipient of the result: the model, or the caller immediately."""
     metadata: Mapping[str, Any] | None = None
     """Further data for providers."""
     strict: bool | None = None
