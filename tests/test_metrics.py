@@ -41,7 +41,7 @@ def test_durations_counters_and_values_can_be_read_back():
     assert metrics.values("size", "b") == []
 
 
-def test_what_is_read_is_a_copy():
+def test_lists_that_are_read_are_copies():
     metrics = InMemoryMetrics()
     metrics.durations("a").append(1.0)
     assert metrics.durations("a") == []
@@ -74,7 +74,7 @@ def test_no_count_is_lost_between_threads():
     assert metrics.count("a", "success") == 8000
 
 
-def test_several_metrics_are_all_told_although_one_of_them_fails():
+def test_combined_metrics_are_all_called_although_one_raises():
     class Broken(SilentMetrics):
         def increment_success(self, tool_name, agent_role):
             raise ValueError("down")

@@ -28,7 +28,7 @@ def test_a_tool_without_parameters_has_none():
     assert (made.parameters, made.metadata, made.strict) == (None, {}, None)
 
 
-def test_nobody_can_change_it():
+def test_it_is_immutable():
     given = {"type": "object", "properties": {}}
     made = ToolSpecification("a", "", given)
     given["type"] = "array"

@@ -1,4 +1,4 @@
-"""Bodies in worker processes: killed, renewed, and never left behind."""
+"""Bodies in worker processes, which are killed, replaced and never left running."""
 
 import asyncio
 import importlib
@@ -64,7 +64,7 @@ def pid_of(result):
 
 
 def supervisor_of(result):
-    """Return the number of the process that supervises the one in which a body ran."""
+    """Return the pid of the supervisor of the process in which a body ran."""
     assert result.is_success, result
     return result.structured_output["parent"]
 
@@ -144,7 +144,7 @@ def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
 
 
 def daemon_of(file):
-    """Return the number of the daemon that a body has started, once it is there."""
+    """Return the pid of the daemon that a body has started, once it exists."""
     until(lambda: file.exists() and file.read_text())
     return int(file.read_text())
 
@@ -231,7 +231,7 @@ def test_an_idle_process_that_died_is_replaced():
     assert pid_of(where.execute("{}")) != pid
 
 
-def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
+def test_an_exception_comes_back_with_its_traceback(caplog):
     assert fail.execute({"kind": "value"}).error_message == "boom"
     assert "In the worker process:" in caplog.text
     assert fail.execute({"kind": "odd"}).error_message == "very odd"
@@ -247,7 +247,7 @@ def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
         ("interrupt", "The tool raised KeyboardInterrupt in its worker process"),
     ],
 )
-def test_what_would_end_a_program_is_a_failed_call(kind, told):
+def test_system_exit_in_a_worker_is_a_failed_call(kind, told):
     assert fail.execute({"kind": kind}).error_message == told
     assert asyncio.run(fail.aexecute({"kind": kind})).error_message == told
     assert where.execute("{}").is_success
@@ -289,7 +289,7 @@ def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
 
-def test_what_cannot_be_sent_is_a_failed_call():
+def test_an_input_that_cannot_be_pickled_is_a_failed_call():
     message = fail.execute({"kind": "lock"}).error_message
     assert message.startswith("The result cannot be sent back from the worker process: ")
     given = Given()._define()
@@ -320,7 +320,7 @@ def test_what_cannot_be_sent_is_a_failed_call():
         ),
     ],
 )
-def test_what_cannot_run_apart_is_refused_when_it_is_defined(made, told):
+def test_a_body_that_cannot_run_in_a_process_is_a_definition_error(made, told):
     with pytest.raises(ToolDefinitionError, match=told):
         Toolbox([made()])
 
@@ -453,7 +453,7 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
     assert not alive(worker.pid)
 
 
-def test_what_a_worker_does_not_understand_it_says():
+def test_a_payload_that_cannot_be_read_is_reported():
     import pickle  # noqa: PLC0415 - only here
 
     returned, error = pickle.loads(run_payload(b"nonsense"))
@@ -464,7 +464,7 @@ def test_what_a_worker_does_not_understand_it_says():
 
 
 def run_script(text, *arguments):
-    """Run a program of its own, which has to end by itself."""
+    """Run a separate program, which has to end by itself."""
     code = textwrap.dedent(text)
     file = Path(arguments[0]) / "script.py"
     file.write_text(code)
@@ -518,7 +518,7 @@ def test_a_fork_has_processes_of_its_own(tmp_path):
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
-def test_a_script_without_its_guard_is_told_what_to_do(tmp_path):
+def test_a_script_without_a_main_guard_gets_a_hint(tmp_path):
     done = run_script(
         """
         from helpers.isolated_tools import where

@@ -1,4 +1,4 @@
-"""A fork of the process goes on, whoever held a lock in that moment."""
+"""A forked process works although a thread held a lock during the fork."""
 
 import os
 
@@ -98,7 +98,7 @@ TRACED = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")
-def test_a_fork_traces_its_calls_whoever_wrote_to_the_file_in_that_moment(tmp_path):
+def test_a_fork_traces_its_calls_while_another_thread_writes(tmp_path):
     told = in_a_process(TRACED, tmp_path / "trace.jsonl")
     assert told == ["True 0", "True 0 ['FORK', 'PARENT']"]
 

@@ -1,4 +1,4 @@
-"""Waking threads and tasks that wait."""
+"""Waking of waiting threads and tasks."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ async def test_a_task_waits_no_longer_than_it_may():
     assert not await Wakeup().wait_async(0)
 
 
-def test_nobody_is_woken_in_a_loop_that_is_closed():
+def test_a_waiter_in_a_closed_loop_is_not_woken():
     loop, wakeup = asyncio.new_event_loop(), Wakeup()
     assert not loop.run_until_complete(wakeup.wait_async(0))
     loop.close()

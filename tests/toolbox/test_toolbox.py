@@ -48,7 +48,7 @@ class TestTheSet:
         assert (len(box), box.names, box.specifications, box.execute_all([])) == (0, [], [], [])
         assert box.execute(ToolCall("x")).text == "Error: Unknown tool 'x'. Available tools: none"
 
-    def test_nobody_can_change_it(self):
+    def test_it_is_immutable(self):
         box = Toolbox([Echo()])
         box.names.append("other")
         box.specifications.clear()
@@ -447,7 +447,7 @@ def nested(box_of, width):
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 1}, {"executor": 1}])
-def test_calls_inside_calls_never_wait_for_each_other_for_ever(settings):
+def test_nested_calls_do_not_deadlock(settings):
     with ThreadPoolExecutor(1) as executor:
         settings = {"executor": executor} if "executor" in settings else settings
         boxes = []

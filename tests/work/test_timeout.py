@@ -1,4 +1,4 @@
-"""Calls that end when their time is up."""
+"""Timeouts of calls."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ LONG = 60.0
 
 
 class Gate:
-    """Something that blocks a body until the test has seen enough, and lets time pass meanwhile."""
+    """A gate that blocks a body until the test opens it, and advances the clock meanwhile."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -71,7 +71,7 @@ async def soon(text):
 
 @pytest.fixture
 def late(clock):
-    """Return an async body that goes on until its time is up."""
+    """Return an async body that runs until its deadline."""
 
     async def run(_=None):
         clock.advance(1)
@@ -118,7 +118,7 @@ def test_a_blocking_body_is_left_behind_counted_and_logged(gate, caplog):
     assert caplog.text.count("The body of 'slow' is still running in a thread, which cannot be stopped") == 2
 
 
-def test_what_ends_in_time_gives_what_it_gives():
+def test_a_body_that_ends_in_time_returns_its_result():
     def fail(_):
         raise ValueError("boom")
 
@@ -155,7 +155,7 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
     gc.collect()
 
 
-async def test_what_is_left_behind_holds_its_place_until_it_ends(clock):
+async def test_an_abandoned_body_holds_its_slot_until_it_ends(clock):
     opened = asyncio.Event()
 
     async def run(_):
@@ -220,7 +220,7 @@ def test_a_sync_function_that_gives_something_to_await_is_cancelled_too(late):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ExitEarlyError])
-def test_what_must_reach_the_caller_does(error):
+def test_exceptions_for_the_caller_are_raised(error):
     def run(_):
         raise error
 
@@ -323,7 +323,7 @@ def test_a_pipeline_ends_with_its_time(strategy, late):
     assert ran == []
 
 
-def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up(late):
+def test_a_pipeline_is_compensated_at_its_timeout(late):
     undone = []
     steps = [
         Step(Function(str, "first"), compensate=lambda *_: undone.append("by a function")),
@@ -335,7 +335,7 @@ def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up(late):
     assert len(undone) == len(result.attributes["undone"]) == 2
 
 
-def test_copies_of_a_tool_share_what_they_say_the_same_about():
+def test_copies_of_a_tool_share_equal_limits():
     first = Function(str, max_concurrency=1)
     shared = first._define().policy
     second = copy.copy(first)
@@ -393,7 +393,7 @@ def test_a_step_that_never_blocks_runs_inline_also_under_a_deadline():
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True, float("inf"), float("nan")])
-def test_what_is_no_timeout_is_refused(seconds):
+def test_an_invalid_timeout_is_a_definition_error(seconds):
     with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds > 0, not"):
         Toolbox([Function(str, timeout=seconds)])
     with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds > 0, not"):
@@ -466,7 +466,7 @@ def test_calls_in_time_leave_no_thread_and_no_task_behind():
     assert threading.active_count() <= before
 
 
-def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
+def test_watchers_see_timeouts_and_abandoned_bodies(gate):
     seen = []
     box = Toolbox([Function(gate, timeout=SHORT)], sinks=[seen.append])
     box.execute(ToolCall("function", {"input": "x"}))
@@ -475,7 +475,7 @@ def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
 
 
 class GoneError(Exception):
-    """What can be referred to weakly, so that a test can see it go."""
+    """An object with weak references, so that a test can see when it is collected."""
 
 
 def raised_once(watched):
