@@ -742,7 +742,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is no ChatModel"),
         (lambda: agent_of(max_iterations=-1), ToolDefinitionError, "max_iterations must be an int >= 0"),
-        (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be a whole number"),
+        (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be an int"),
         (lambda: agent_of(max_depth=1.5), ToolDefinitionError, "max_depth must be an int >= 0, not 1.5"),
         (lambda: agent_of(output_retries=-1), ToolDefinitionError, "output_retries must be an int >= 0"),
         (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be an int >= 1, not 0"),

@@ -136,7 +136,7 @@ class TestTheSet:
         ]
 
     @pytest.mark.parametrize("tools", [None, Echo(), "echo", {"echo": Echo()}, 5])
-    def test_what_is_no_list_of_tools_is_refused(self, tools):
+    def test_tools_must_be_a_list(self, tools):
         with pytest.raises(ToolDefinitionError, match="A toolbox takes a list of tools"):
             Toolbox(tools)
 
@@ -153,7 +153,7 @@ class TestTheSet:
     )
     def test_bad_settings_are_refused_by_name(self, setting):
         (name,) = setting
-        with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be a whole number"):
+        with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be an int"):
             Toolbox([], **setting)
 
     @pytest.mark.parametrize(
