@@ -19,7 +19,7 @@ def test_a_call_without_arguments_has_an_empty_object():
     assert ToolCall("now").id is None
 
 
-def test_a_dict_given_as_arguments_is_a_dict_again_and_cannot_be_changed_from_outside():
+def test_dict_arguments_are_returned_as_a_copy():
     given = {"city": "Köln", "days": [1]}
     call = ToolCall("weather", given)
     given["city"] = "Bonn"

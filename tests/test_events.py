@@ -1,4 +1,4 @@
-"""What watchers are told of calls, on every way in which a call can be made and can end."""
+"""The events of calls, for every way in which a call can be made and can end."""
 
 import asyncio
 import contextvars
@@ -51,7 +51,7 @@ def delete(path: str) -> str:
 
 
 class Told:
-    """A sink that keeps what it is told, in the thread of the call."""
+    """A sink that stores events, in the thread of the call."""
 
     inline = True
 
@@ -71,7 +71,7 @@ def kinds(told):
     return [(event.kind, event.tool_name) for event in told.events]
 
 
-def test_a_call_is_told_from_its_start_to_its_end(told):
+def test_a_call_emits_events_from_start_to_end(told):
     box = Toolbox([add], sinks=[told], agent_role="clerk", memory_id="ada")
     box.execute(ToolCall("add", {"a": 2, "b": 3}, "c1"), run_id="r1")
     assert told.events == [
@@ -87,7 +87,7 @@ def test_a_call_is_told_from_its_start_to_its_end(told):
     assert finished.text == "5"
 
 
-def test_defaults_and_repairs_are_told(told):
+def test_defaults_and_repairs_are_in_the_events(told):
     Toolbox([add], sinks=[told]).execute(ToolCall("add", {"a": "2"}, "c1"))
     repairs = ({"step": "coerce", "path": "a", "from": "2", "to": 2},)
     assert told.events[:2] == [CallStarted("add", "c1", {"a": 2, "b": 1}), CallRepaired("add", "c1", repairs)]
@@ -96,18 +96,18 @@ def test_defaults_and_repairs_are_told(told):
 @pytest.mark.parametrize(
     ("arguments", "text"), [('{"a": 1', '{"a": 1'), ({"a": []}, '{"a":[]}'), ({}, "{}")], ids=["cut", "misfit", "empty"]
 )
-def test_arguments_that_do_not_fit_are_told_as_they_came(told, arguments, text):
+def test_invalid_arguments_are_in_the_events_unchanged(told, arguments, text):
     Toolbox([add], sinks=[told]).execute(ToolCall("add", arguments, "c1"))
     started, finished = told.events
     assert (started.arguments, finished.arguments, finished.outcome) == (text, text, "failure")
 
 
-def test_an_unknown_tool_is_told_under_no_name_of_its_own(told):
+def test_events_of_an_unknown_tool_do_not_use_its_name(told):
     Toolbox([add], sinks=[told]).execute(ToolCall("ad", "{}", "c1"))
     assert kinds(told) == [("call_started", "(unknown)"), ("call_finished", "(unknown)")]
 
 
-def test_what_a_tool_raises_is_told_with_its_class(told):
+def test_an_exception_is_in_the_event_with_its_class(told):
     def fail(_):
         raise KeyError("city")
 
@@ -119,7 +119,7 @@ def test_what_a_tool_raises_is_told_with_its_class(told):
 
 
 @pytest.mark.parametrize("error", [ExitEarlyError("enough"), ToolConfigurationError("no region"), KeyboardInterrupt()])
-def test_what_passes_through_is_told_without_a_result(told, error):
+def test_an_exception_for_the_caller_has_an_event_without_a_result(told, error):
     def fail(_):
         raise error
 
@@ -130,7 +130,7 @@ def test_what_passes_through_is_told_without_a_result(told, error):
     assert finished.text.startswith(type(error).__name__)
 
 
-async def test_a_call_that_is_cancelled_is_told_to_have_ended(told):
+async def test_a_cancelled_call_emits_its_end(told):
     running = asyncio.Event()
 
     @tool
@@ -164,7 +164,7 @@ def test_steps_of_a_pipeline_are_calls_inside_the_call(told):
     assert told.events[3].arguments == "x"
 
 
-def test_branches_are_told_too(told):
+def test_branches_emit_events(told):
     both = fan_out(Echo(), Function(str.upper, "shout"), name="both")
     Toolbox([both], sinks=[told]).execute(ToolCall("both", {"input": "x"}, "c1"))
     assert sorted(kinds(told)[1:-1]) == [
@@ -175,7 +175,7 @@ def test_branches_are_told_too(told):
     ]
 
 
-def test_calls_inside_a_body_are_told_with_their_parent(told):
+def test_nested_calls_emit_events_with_their_parent(told):
     class Outer(Tool):
         name = "outer"
         description = "Uses another tool"
@@ -214,7 +214,7 @@ def test_a_toolbox_inside_a_tool_tells_its_own_sinks_and_those_around_it(told):
     assert inner.events[0].parent_id == "c1"
 
 
-def test_reviews_are_told_in_their_place(told):
+def test_reviews_emit_events_in_order(told):
     Toolbox([delete], review=AutoApprove(), sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"), run_id="r1")
     assert [event.kind for event in told.events] == [
         "call_started",
@@ -229,13 +229,13 @@ def test_reviews_are_told_in_their_place(told):
     assert asked.at == asked.request.asked_at <= decided.at
 
 
-def test_a_refused_call_is_told_as_a_failure(told):
+def test_a_rejected_call_emits_a_failure(told):
     Toolbox([delete], review=AutoReject("no"), sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"))
     assert told.events[-1] == CallFinished("delete", "c1", "failure", ToolResult.failure("Rejected by reviewer: no"))
     assert told.events[-2].decision == ExitEarly("no")
 
 
-def test_the_end_of_an_edited_call_has_what_ran(told):
+def test_the_end_of_an_edited_call_has_the_edited_arguments(told):
     review = CallbackReview(lambda request: Edit('{"path": "b"}') if request.arguments["path"] == "a" else Continue())
     Toolbox([delete], review=review, sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"))
     assert (told.events[0].arguments, told.events[-1].arguments) == ({"path": "a"}, {"path": "b"})
@@ -275,7 +275,7 @@ def test_a_watcher_that_raises_does_not_fail_the_call(caplog):
     assert caplog.text.count("An event of a call of 'echo' was lost") == 2
 
 
-def test_each_watcher_is_told_once_and_in_order():
+def test_each_watcher_receives_each_event_once_and_in_order():
     seen = []
     first, second = (lambda event: seen.append(("first", event))), (lambda event: seen.append(("second", event)))
     outer = watch(first, first)
@@ -288,7 +288,7 @@ def test_each_watcher_is_told_once_and_in_order():
     assert seen == [("first", "a"), ("second", "a"), ("first", "b")]
 
 
-def test_nobody_watches_where_nobody_is_to_hear():
+def test_watchers_can_be_switched_off():
     seen = []
     token = mute()
     inner = watch(seen.append)
@@ -303,7 +303,7 @@ def test_a_watch_that_ends_in_another_context_undoes_nothing():
     tell("nobody hears this")
 
 
-def test_a_call_that_is_dropped_in_the_middle_is_told_to_have_ended(told):
+def test_a_dropped_call_emits_its_end(told):
     @tool
     async def wait() -> str:
         """Wait."""
@@ -325,7 +325,7 @@ def test_a_call_that_is_dropped_in_the_middle_is_told_to_have_ended(told):
     assert [event.kind for event in told.events] == ["call_started", "call_finished"]
 
 
-def test_progress_is_told_with_the_run(told):
+def test_progress_events_have_the_run_id(told):
     @tool
     def scrape(context: ToolContext) -> str:
         """Read pages."""

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from toolsemble import InMemoryMetrics, SilentMetrics, ToolMetrics
-from toolsemble.metrics import SeveralMetrics, with_metrics
+from toolsemble.metrics import CombinedMetrics, combine_metrics
 
 
 @pytest.mark.parametrize("metrics", [InMemoryMetrics(), SilentMetrics()])
@@ -41,7 +41,7 @@ def test_durations_counters_and_values_can_be_read_back():
     assert metrics.values("size", "b") == []
 
 
-def test_what_is_read_is_a_copy():
+def test_lists_that_are_read_are_copies():
     metrics = InMemoryMetrics()
     metrics.durations("a").append(1.0)
     assert metrics.durations("a") == []
@@ -74,13 +74,13 @@ def test_no_count_is_lost_between_threads():
     assert metrics.count("a", "success") == 8000
 
 
-def test_several_metrics_are_all_told_although_one_of_them_fails():
+def test_combined_metrics_are_all_called_although_one_raises():
     class Broken(SilentMetrics):
         def increment_success(self, tool_name, agent_role):
             raise ValueError("down")
 
     first, last = InMemoryMetrics(), InMemoryMetrics()
-    several = SeveralMetrics(first, Broken(), last)
+    several = CombinedMetrics(first, Broken(), last)
     with pytest.raises(ValueError, match="down"):
         several.increment_success("a", "writer")
     several.increment_failure("a", "writer")
@@ -95,8 +95,8 @@ def test_several_metrics_are_all_told_although_one_of_them_fails():
 
 def test_metrics_are_joined_once():
     first, second, third = InMemoryMetrics(), InMemoryMetrics(), InMemoryMetrics()
-    assert with_metrics(SilentMetrics(), first) is first
-    assert with_metrics(first, first) is first
-    both = with_metrics(first, second)
-    assert with_metrics(both, second) is both
-    assert with_metrics(both, third).parts == (first, second, third)
+    assert combine_metrics(SilentMetrics(), first) is first
+    assert combine_metrics(first, first) is first
+    both = combine_metrics(first, second)
+    assert combine_metrics(both, second) is both
+    assert combine_metrics(both, third).parts == (first, second, third)

@@ -10,7 +10,7 @@ import toolsemble
 
 
 def loaded_after(code):
-    """Give the modules that a fresh interpreter has loaded because of the code."""
+    """Return the modules that a new interpreter has loaded after running the code."""
     setting = f"import sys; sys.path[:] = {sys.path!r}; before = set(sys.modules)"
     program = f"{setting}; {code}; print(*(set(sys.modules) - before))"
     run = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from toolsemble import (
     ToolContext,
     ToolResult,
 )
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_input_and_output_are_cut(log, limit, shown):
     assert lines(log)[0][2] == f"function({'x' * shown}...) -> {'y' * shown}..."
 
 
-def test_errors_are_warnings_with_the_traceback_of_what_was_raised(log):
+def test_errors_are_warnings_with_their_traceback(log):
     box = Toolbox([Raising(ValueError("boom")), Function(lambda _: ToolResult.failure("no"))])
     for name in ("raising", "function", "nobody"):
         box.execute(call(name))
@@ -70,7 +70,7 @@ def test_errors_are_warnings_with_the_traceback_of_what_was_raised(log):
     ("error", "level"),
     [(ToolConfigurationError("no region"), "ERROR"), (ExitEarlyError("no region"), "WARNING")],
 )
-def test_what_passes_through_is_in_the_log_too(log, error, level):
+def test_exceptions_for_the_caller_are_logged(log, error, level):
     with pytest.raises(type(error)):
         Toolbox([Raising(error)]).execute(call("raising"))
     assert lines(log) == [(level, "toolsemble.tool.raising", f"raising(hi) -> {type(error).__name__}: no region")]
@@ -164,18 +164,20 @@ def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
         def increment_counter(self, *_):
             raise OSError("no space left")
 
-    note(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
+    count_and_log(ToolContext(tool_name="echo", metrics=Broken()), "timeouts", "Tool 'echo' timed out after 5 s")
     assert "The timeouts of a call of 'echo' were lost" in caplog.text
 
 
-def test_what_is_noted_counts_although_the_log_is_broken(log):
+def test_a_counter_is_incremented_although_the_log_is_broken(log):
     def explode(_record):
         raise OSError("disk full")
 
     logger, metrics = logging.getLogger("toolsemble.tool.echo"), InMemoryMetrics()
     logger.addFilter(explode)
     try:
-        note(ToolContext("echo", logger=logger, metrics=metrics), "timeouts", "Tool 'echo' timed out after 5 s")
+        count_and_log(
+            ToolContext("echo", logger=logger, metrics=metrics), "timeouts", "Tool 'echo' timed out after 5 s"
+        )
     finally:
         logger.removeFilter(explode)
     assert metrics.counter("timeouts", "echo") == 1
@@ -183,7 +185,7 @@ def test_what_is_noted_counts_although_the_log_is_broken(log):
 
 
 class Counted(logging.Filter):
-    """Counts the records that are made."""
+    """A counter of log records."""
 
     def __init__(self):
         super().__init__()
@@ -205,7 +207,7 @@ class Counted(logging.Filter):
         ((logging.NullHandler, logging.StreamHandler), (), True, 1),
     ],
 )
-def test_a_line_that_nobody_hears_is_not_made(capsys, own, around, propagates, made):
+def test_a_log_line_without_a_handler_is_not_created(capsys, own, around, propagates, made):
     # Made apart from those of the process, to which the listener of the tests belongs.
     outer, inner = logging.Logger("outer"), logging.Logger("inner")  # noqa: LOG001 - as said above
     counted = Counted()

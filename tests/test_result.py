@@ -87,7 +87,7 @@ def test_a_result_survives_copying_and_pickling(clone):
 
 
 @pytest.mark.parametrize("make", [ToolResult.success, ToolResult.failure])
-def test_text_that_is_no_text_is_refused_with_the_way_out(make):
+def test_output_that_is_not_a_str_is_a_type_error_with_a_hint(make):
     with pytest.raises(TypeError, match="must be a str, not int; put other values into structured_output"):
         make(5)
 

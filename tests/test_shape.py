@@ -37,7 +37,7 @@ class Opaque:
 
 
 class Attrs:
-    """What an attrs class looks like from outside."""
+    """An imitation of an attrs class."""
 
     @dataclasses.dataclass
     class Attribute:
@@ -48,7 +48,7 @@ class Attrs:
 
 
 class Struct:
-    """What a msgspec struct looks like from outside."""
+    """An imitation of a msgspec struct."""
 
     __struct_fields__ = ("size",)
     size = 8

@@ -28,7 +28,7 @@ def test_a_tool_without_parameters_has_none():
     assert (made.parameters, made.metadata, made.strict) == (None, {}, None)
 
 
-def test_nobody_can_change_it():
+def test_it_is_immutable():
     given = {"type": "object", "properties": {}}
     made = ToolSpecification("a", "", given)
     given["type"] = "array"
@@ -82,7 +82,7 @@ def test_optional_fields_may_be_left_out():
         (parameters({"items": {"anyOf": {}}}), "'parameters.items.anyOf' must be a list of schemas, not {}"),
         (parameters({"anyOf": [{"enum": 5}]}), "'parameters.anyOf[0].enum' must be a list of values, not 5"),
         (parameters({"additionalProperties": []}), "'parameters.additionalProperties' must be a schema, not []"),
-        (parameters({"additionalProperties": {"description": 5}}), "additionalProperties.description' must be a text"),
+        (parameters({"additionalProperties": {"description": 5}}), "additionalProperties.description' must be a str"),
         ('{"name": "a", "description": "", "metadata": 5}', "'metadata' must be Mapping or None, not int"),
         ('{"name": "a", "description": "", "strict": 1}', "'strict' must be bool or None, not int"),
         ('{"name": "a", "description": "", "title": "x"}', "unknown field 'title'; known are name, description"),

@@ -1,4 +1,4 @@
-"""The command line, for those who start it with ``python -m toolsemble``."""
+"""Run the command line with ``python -m toolsemble``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model asks for, and what it is told."""
+"""``ToolCall``, the request of a model, and ``ToolReply``, the answer to it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult
 
 
-# Made once: an encoder takes longer to make than to use.
+# Created once: creating an encoder takes longer than using it.
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 _ids: deque[str] = deque()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ids.clear)  # the parent uses them
+    os.register_at_fork(after_in_child=_ids.clear)  # the parent will use them
 
 
 def new_id() -> str:
-    """Return an id that no other process makes, not even a fork of this one."""
+    """Return a random id, unique across processes, including forked ones."""
     try:
         return _ids.popleft()
     except IndexError:
-        drawn = os.urandom(8 * 64).hex()  # asking the system once for many takes a quarter of the time
-        _ids.extend(drawn[start : start + 16] for start in range(16, len(drawn), 16))
-        return drawn[:16]
+        digits = os.urandom(8 * 64).hex()  # one system call for many ids takes a quarter of the time
+        _ids.extend(digits[start : start + 16] for start in range(16, len(digits), 16))
+        return digits[:16]
 
 
 class ToolCall:
-    """One call that a model asks for; it never changes once made.
+    """A tool call requested by a model; immutable.
 
-    Arguments are the JSON text that the model wrote, or a dict of JSON values; None counts as no arguments.
-    Without an id, a call is told from its like by its place in the request.
+    Arguments are the JSON text that the model wrote, or a dict of JSON values; None means no arguments. Calls without
+    an id are matched to their replies by position.
 
     >>> call = ToolCall("weather", {"city": "Rome"}, id="call_1")
     >>> call.arguments, call.json
@@ -53,7 +53,7 @@ class ToolCall:
         self._id = id
         self._answered_in: Literal["chat", "responses"] = "chat"
         self._given_as_dict = isinstance(arguments, dict)
-        self._json = arguments if isinstance(arguments, str) else _written(name, arguments)
+        self._json = arguments if isinstance(arguments, str) else _dump_arguments(name, arguments)
 
     @property
     def name(self) -> str:
@@ -62,22 +62,22 @@ class ToolCall:
 
     @property
     def arguments(self) -> str | dict[str, Any]:
-        """The arguments as they were given; a dict is a fresh copy each time."""
+        """The arguments as they were passed; a dict is a new copy each time."""
         return json.loads(self._json) if self._given_as_dict else self._json
 
     @property
     def id(self) -> str | None:
-        """The provider's id of the call, by which the reply finds its way back."""
+        """The provider's id of the call, which the reply repeats."""
         return self._id
 
     @property
     def json(self) -> str:
-        """The arguments as JSON text, or whatever the model wrote in its place."""
+        """The arguments as JSON text, or the text of the model if it is not JSON."""
         return self._json
 
     @property
     def canonical(self) -> str:
-        """The arguments as the one text that stands for them, with sorted keys; what is no JSON stays as it is.
+        """The arguments as canonical JSON with sorted keys; text that is not JSON is returned unchanged.
 
         >>> ToolCall("route", '{"to": "Rome", "from": "Bonn"}').canonical
         '{"from":"Bonn","to":"Rome"}'
@@ -89,44 +89,44 @@ class ToolCall:
 
     @classmethod
     def from_openai(cls, source: object) -> ToolCall:
-        """Give the call of a chat completion's tool call, or of a response's function call; an SDK object or its dict.
+        """Return the call for a tool call of a chat completion, or a function call of a response; SDK object or dict.
 
         >>> ToolCall.from_openai({"id": "c1", "function": {"name": "now", "arguments": "{}"}})
         ToolCall('now', '{}', id='c1')
         """
         call = _read("openai", source)
         kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
-        call._answered_in = "responses" if kind == "function_call" else "chat"  # noqa: SLF001 - just made
+        call._answered_in = "responses" if kind == "function_call" else "chat"  # noqa: SLF001 - a new object of this module
         return call
 
     @classmethod
     def from_anthropic(cls, source: object) -> ToolCall:
-        """Give the call of Anthropic's ``tool_use`` block; takes the SDK's object or its dict."""
+        """Return the call for a ``tool_use`` block of Anthropic; SDK object or dict."""
         return _read("anthropic", source)
 
     @classmethod
     def from_google(cls, source: object) -> ToolCall:
-        """Give the call of Google Gemini's function call, or of the part that holds it; an SDK object or its dict."""
+        """Return the call for a function call of Google Gemini, or the part that holds it; SDK object or dict."""
         return _read("google", source)
 
     @classmethod
     def from_bedrock(cls, source: object) -> ToolCall:
-        """Give the call of Amazon Bedrock's ``toolUse`` block; takes the SDK's object or its dict."""
+        """Return the call for a ``toolUse`` block of Amazon Bedrock; SDK object or dict."""
         return _read("bedrock", source)
 
     @classmethod
     def from_mistral(cls, source: object) -> ToolCall:
-        """Give the call of Mistral's tool call; takes the SDK's object or its dict."""
+        """Return the call for a tool call of Mistral; SDK object or dict."""
         return _read("mistral", source)
 
     @classmethod
     def from_ollama(cls, source: object) -> ToolCall:
-        """Give the call of Ollama's tool call; takes the SDK's object or its dict."""
+        """Return the call for a tool call of Ollama; SDK object or dict."""
         return _read("ollama", source)
 
     @classmethod
     def from_mcp(cls, source: object) -> ToolCall:
-        """Give the call of MCP's ``tools/call`` request, or of its parameters; an SDK object or its dict."""
+        """Return the call for a ``tools/call`` request of MCP, or its parameters; SDK object or dict."""
         return _read("mcp", source)
 
     def __eq__(self, other: object) -> bool:
@@ -141,12 +141,12 @@ class ToolCall:
         return f"ToolCall({self._name!r}, {self.arguments!r}, id={self._id!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._name, self.arguments, self._id, self._answered_in)
+        return _restore, (self._name, self.arguments, self._id, self._answered_in)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolReply:
-    """What the model is told about one call.
+    """The answer to a call, for the model and for programs.
 
     >>> from toolsemble import ToolResult
     >>> reply = ToolReply(ToolCall("weather"), ToolResult.failure("no such city"))
@@ -159,16 +159,16 @@ class ToolReply:
     result: ToolResult
     """The whole result, for programs."""
     limit: int | None = None
-    """How many characters of the result's text the model gets; None for all."""
+    """Characters of the result's text that the model gets; None: no limit."""
     more: str = ""
-    """What the model is told after the remark that a text was cut, such as how to get the rest."""
+    """Text for the model after the remark that the result was truncated, such as how to read the rest."""
     note: str = ""
-    """What the model is told after the text, by whoever called and not by the tool; empty for nothing."""
+    """Text for the model after the result, added by the caller and not by the tool."""
 
     def __init__(
         self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "", note: str = ""
     ) -> None:
-        # Every call makes one, as it makes a result.
+        # Every call creates one: setting the slots is faster than the __init__ of a frozen dataclass.
         _set_call(self, call)
         _set_result(self, result)
         _set_limit(self, limit)
@@ -177,7 +177,7 @@ class ToolReply:
 
     @property
     def text(self) -> str:
-        """The result's text, cut to the limit with a remark of its full length; then the note, if there is one."""
+        """The result's text, truncated to the limit with a remark about its full length, and the note."""
         text = self.result.text
         if self.limit is not None and len(text) > self.limit:
             text = f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
@@ -200,41 +200,41 @@ class ToolReply:
 
     @property
     def contents(self) -> tuple[Content, ...]:
-        """Images, sound and files beside the text."""
+        """Images, audio and files of the result."""
         return self.result.contents
 
     def to_openai(self, api: Literal["chat", "responses"] | None = None) -> dict[str, Any]:
-        """Give the message that OpenAI is sent back, for the API that the call came from unless told otherwise.
+        """Return the message for OpenAI; by default for the API that the call came from.
 
         >>> from toolsemble import ToolResult
         >>> ToolReply(ToolCall("now", id="c1"), ToolResult.success("noon")).to_openai()
         {'role': 'tool', 'tool_call_id': 'c1', 'content': 'noon'}
         """
-        return _written_for("openai", self, api=api or self.call._answered_in)  # noqa: SLF001 - this module's own
+        return _write_for("openai", self, api=api or self.call._answered_in)  # noqa: SLF001 - a class of this module
 
     def to_anthropic(self) -> dict[str, Any]:
-        """Give what Anthropic is sent back about the call."""
-        return _written_for("anthropic", self)
+        """Return the content block for Anthropic."""
+        return _write_for("anthropic", self)
 
     def to_google(self) -> dict[str, Any]:
-        """Give what Google Gemini is sent back about the call."""
-        return _written_for("google", self)
+        """Return the part for Google Gemini."""
+        return _write_for("google", self)
 
     def to_bedrock(self) -> dict[str, Any]:
-        """Give what Amazon Bedrock is sent back about the call."""
-        return _written_for("bedrock", self)
+        """Return the content block for Amazon Bedrock."""
+        return _write_for("bedrock", self)
 
     def to_mistral(self) -> dict[str, Any]:
-        """Give what Mistral is sent back about the call."""
-        return _written_for("mistral", self)
+        """Return the message for Mistral."""
+        return _write_for("mistral", self)
 
     def to_ollama(self) -> dict[str, Any]:
-        """Give what Ollama is sent back about the call."""
-        return _written_for("ollama", self)
+        """Return the message for Ollama."""
+        return _write_for("ollama", self)
 
     def to_mcp(self) -> dict[str, Any]:
-        """Give what MCP is sent back about the call."""
-        return _written_for("mcp", self)
+        """Return the result of ``tools/call`` for MCP."""
+        return _write_for("mcp", self)
 
 
 _set_call = vars(ToolReply)["call"].__set__
@@ -244,9 +244,9 @@ _set_more = vars(ToolReply)["more"].__set__
 _set_note = vars(ToolReply)["note"].__set__
 
 
-def _restored(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:
+def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:
     call = ToolCall(name, arguments, id)
-    call._answered_in = answered_in  # noqa: SLF001 - just made
+    call._answered_in = answered_in  # noqa: SLF001 - a new object of this module
     return call
 
 
@@ -254,18 +254,18 @@ def _read(provider: str, source: object) -> ToolCall:
     return ToolCall(*import_module(f"toolsemble.providers.{provider}").read_call(source))
 
 
-def _written_for(provider: str, reply: ToolReply, **settings: Any) -> dict[str, Any]:
+def _write_for(provider: str, reply: ToolReply, **settings: Any) -> dict[str, Any]:
     message: dict[str, Any] = import_module(f"toolsemble.providers.{provider}").write_reply(reply, **settings)
     return message
 
 
-def _written(name: str, arguments: object) -> str:
+def _dump_arguments(name: str, arguments: object) -> str:
     if arguments is None:
         return "{}"
     if not isinstance(arguments, dict):
         raise TypeError(f"ToolCall '{name}': arguments must be JSON text or a dict, not {type(arguments).__name__}")
     try:
-        # NaN passes here and is refused when the arguments are read: a model can send it, so it is no misuse.
+        # NaN is accepted here and rejected when the arguments are decoded: a model can send it, so it is not misuse.
         return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as problem:
         raise TypeError(f"ToolCall '{name}': arguments must be JSON values: {problem}") from None

@@ -1,4 +1,4 @@
-"""What belongs to one call: it travels with the call, and is never stored on a tool."""
+"""``ToolContext``: the data of one call, passed on by a context variable and never stored on a tool."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from toolsemble.review.request import TIMEOUT, ReviewTerms, digest
 from toolsemble.runtime.concurrency import THREADS
 
 LOGGER = logging.getLogger("toolsemble.tool")
-LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging
 SILENT = SilentMetrics()
 
 Exposure: TypeAlias = Literal["all", "declared"]
-"""Which errors a model is told in their own words."""
+"""Which error messages the model sees."""
 
 
 class InvocationParameters(MutableMapping[str, Any]):
-    """A mapping shared by the tools of one run, for what the model must not see or choose.
+    """A mapping that the tools of one run share, for values that the model must not see or set.
 
-    Made from a mapping, it writes through to it.
+    It reads and writes the mapping that it is created from.
 
     >>> mine = {"user": "ada"}
     >>> shared = InvocationParameters(mine)
@@ -75,13 +75,13 @@ class InvocationParameters(MutableMapping[str, Any]):
         return f"InvocationParameters({dict(self._values)!r})"
 
 
-# Without slots: a context is made for every call, and copying a dict is several times faster than setting
-# the fields of a frozen object one by one.
+# Without slots: a context is created for every call, and copying a dict is several times faster than setting the
+# fields of a frozen object one by one.
 @dataclass(frozen=True)
 class ToolContext:
-    """The surroundings of one call.
+    """The data of one call besides its arguments.
 
-    Each field has a sensible default, so that a tool can be executed on its own.
+    Each field has a default, so that a tool can be executed without a toolbox.
 
     >>> from toolsemble import InMemoryMetrics
     >>> context = ToolContext(agent_role="researcher", metrics=InMemoryMetrics())
@@ -92,7 +92,7 @@ class ToolContext:
     tool_name: str = ""
     """The tool that is called."""
     call_id: str = ""
-    """The call's id: the provider's, or one made for it."""
+    """The id of the call: the provider's, or a generated one."""
     run_id: str = ""
     """The id that the calls of one run share."""
     memory_id: str = "default"
@@ -102,25 +102,25 @@ class ToolContext:
     logger: logging.Logger = LOGGER
     """The tool's logger."""
     metrics: ToolMetrics = SILENT
-    """Where the call is counted."""
+    """Counts calls and measures their duration."""
     executor: Executor = THREADS
-    """Where blocking work can be done beside the call."""
+    """An executor for blocking work of the tool."""
     review: ReviewHandler | None = None
-    """Who approves calls that need it."""
+    """The review handler that approves calls; None: no reviewer."""
     parameters: InvocationParameters = field(default_factory=InvocationParameters)
-    """What the tools of one run share."""
+    """Values that the tools of one run share."""
     deadline: float | None = None
-    """When the call must end, on the clock of ``time.monotonic``; None for never."""
+    """When the call must end, on the clock of ``time.monotonic``; None: no deadline."""
     parent_id: str = ""
-    """The call that this one is made inside; empty for none."""
+    """The id of the call around this one; empty if there is none."""
     expose_errors: Exposure = "all"
-    """Which errors the model is told in their own words: all, or only those that tools declare to be meant for it."""
+    """Which error messages the model sees: all, or only those that tools declare for it."""
 
     gates: tuple[InheritedGate, ...] = ()
-    """The gates of the toolboxes that the call is made inside, for calls that other toolboxes make inside this one."""
+    """The approval gates of the toolboxes around this call, which also apply to calls inside this one."""
 
     def derive(self, changes: dict[str, Any]) -> ToolContext:
-        """Give a copy with other values in some fields.
+        """Return a copy with some fields replaced.
 
         >>> ToolContext(memory_id="ada").derive({"agent_role": "writer"}).memory_id
         'ada'
@@ -130,7 +130,7 @@ class ToolContext:
         return derived
 
     def of_call(self, run: dict[str, Any], call_id: str) -> ToolContext:
-        """Give a copy for one call of a run; as :meth:`derive`, for what every call pays.
+        """Return a copy for one call of a run; a faster :meth:`derive`, because every call needs it.
 
         >>> ToolContext(memory_id="ada").of_call({"run_id": "run_1"}, "call_1").call_id
         'call_1'
@@ -142,31 +142,31 @@ class ToolContext:
         return derived
 
     def detached(self) -> ToolContext:
-        """Give the part that can be sent to another process: live objects stay behind, and nobody there can agree."""
-        nobody = AutoReject("the reviewer cannot be asked from a worker process")
-        gates = tuple(each.detached(nobody) for each in self.gates)
-        review = None if self.review is None else nobody
+        """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
+        reject = AutoReject("the reviewer cannot be asked from a worker process")
+        gates = tuple(each.detached(reject) for each in self.gates)
+        review = None if self.review is None else reject
         return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates})
 
     def progress(self, fraction: float | None, message: str = "") -> None:
-        """Tell whoever watches the run how far the call has come; the model does not hear of it.
+        """Report the progress of the call to sinks and streams; the model does not see it.
 
-        :param fraction: how much of the work is done, from 0 to 1; None when that is not known. What is below or above
-            counts as 0 or 1, and what is no number as not known: a wrong estimate fails no call.
+        :param fraction: the part of the work that is done, from 0 to 1; None: unknown. Other numbers are clamped, and
+            other values count as unknown, so that a wrong estimate does not fail the call.
         :param message: what is being done
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
-        tell(CallProgress.of(self, fraction=_share(fraction), message=message))
+        tell(CallProgress.of(self, fraction=_clamp_fraction(fraction), message=message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
-        """Ask the reviewer in the middle of a tool's work, and wait in this thread; without a reviewer, go on.
+        """Ask the reviewer during a call, and wait in this thread; return ``Continue()`` if there is no reviewer.
 
-        It raises :class:`~toolsemble.ReviewTimeoutError` when nobody answers in time and ``on_timeout`` says so.
+        It raises :class:`~toolsemble.ReviewTimeoutError` if nobody answers in time and ``on_timeout`` is ``FAIL``.
 
-        :param description: what is to be decided
-        :param terms: ``arguments`` to show, a dict or a text (none); ``timeout`` in seconds (300; 0 or None for any
-            number), ``on_timeout`` (``EXIT_EARLY``), and the ``required_role`` of whoever answers (None)
+        :param description: what the reviewer has to decide
+        :param terms: ``arguments`` to show, a dict or a str (default: none); ``timeout`` in seconds (300; 0 or None
+            waits forever), ``on_timeout`` (``EXIT_EARLY``), and the ``required_role`` of the reviewer (None)
 
         >>> ToolContext().request_approval("Send it?")
         Continue(always=None)
@@ -176,17 +176,17 @@ class ToolContext:
         return Question(self.review, self._request(description, **terms)).do()
 
     async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
-        """Ask the reviewer in the middle of a tool's work, without blocking the event loop."""
+        """Ask the reviewer during a call, without blocking the event loop."""
         if self.review is None:
             return Continue()
         return await Question(self.review, self._request(description, **terms)).ado()
 
     def patience(self, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
-        """Give how long a reviewer may be waited for, as fields of a request; the call's own deadline stands above."""
+        """Return the timeout of a review as fields of a request; the deadline of the call takes precedence."""
         if self.deadline is not None:
             left = max(self.deadline - time.monotonic(), _SHORTEST)
             if not timeout or left < timeout:
-                # What the request says about silence does not hold for a call that has ended.
+                # The request's on_timeout does not apply to a call that has ended.
                 timeout, on_timeout = left, OnTimeout.EXIT_EARLY
         return {"timeout": timeout, "on_timeout": on_timeout, "asked_at": time.time()}
 
@@ -220,47 +220,47 @@ _blank = object.__new__
 _set_fields = vars(ToolContext)["__dict__"].__set__
 
 
-def _share(said: Any) -> float | None:
+def _clamp_fraction(value: Any) -> float | None:
     try:
-        share = float(said)
+        fraction = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if math.isnan(share) else min(max(share, 0.0), 1.0)
+    return None if math.isnan(fraction) else min(max(fraction, 0.0), 1.0)
 
 
-_SHORTEST = 0.001  # a timeout of 0 would wait for ever
+_SHORTEST = 0.001  # a timeout of 0 would wait forever
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)
 
 
-# Without functions of our own around them: every call pays for these.
+# Not wrapped in functions, because every call uses them.
 current_context: Callable[[], ToolContext | None] = _current.get
-"""Gives the context of the call that is being executed here, or None outside of one."""
+"""Returns the context of the current call, or None outside of a call."""
 
 enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
-"""Makes a context the current one, until :func:`leave`, or until the one of before is entered again.
+"""Makes a context the current one, until :func:`leave`, or until the previous one is entered again.
 
-Where an interrupt may come, that is read before: an interrupt could come before the token is known."""
+Code that must survive an interrupt reads the previous context first: it may come before the token is stored."""
 
 
 reset: Callable[[Token[ToolContext | None]], None] = _current.reset
-"""Makes the context of before the current one again; raises ``ValueError`` where the other one was not entered."""
+"""Makes the previous context the current one again; raises ``ValueError`` in another ``contextvars.Context``."""
 
 
 def leave(token: Token[ToolContext | None]) -> None:
-    """Make the context of before the current one again."""
-    try:  # noqa: SIM105 - suppress() would double the cost of entering and leaving
+    """Make the previous context the current one again."""
+    try:  # noqa: SIM105 - suppress() would double the cost
         _current.reset(token)
     except ValueError:
-        # A coroutine that was dropped in the middle is closed wherever the collector runs: nothing to undo there.
+        # The garbage collector closes a dropped coroutine in any context, where there is nothing to reset.
         pass
 
 
 def restore(context: ToolContext, before: ToolContext | None) -> None:
-    """Make the context of before the current one again, if the other one still is.
+    """Make the previous context the current one again, if ``context`` is still the current one.
 
-    A coroutine that was dropped in the middle is closed wherever the collector runs: nothing to undo there.
+    The garbage collector closes a dropped coroutine in any context, where there is nothing to reset.
     """
     if _current.get() is context:
         _current.set(before)

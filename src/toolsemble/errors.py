@@ -1,21 +1,21 @@
-"""What can go wrong, as one tree.
+"""The exceptions of this library.
 
 ::
 
     ToolsembleError
     ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
-    ├── ToolConfigurationError            set up wrongly; always reaches the caller
+    ├── ToolConfigurationError            set up wrongly; always raised to the caller
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
-    │   └── LostError                     its work was begun, and nobody knows how it ended
+    │   └── LostError                     its work began, and its outcome is unknown
     ├── ExitEarlyError                    a reviewer stopped the run
     ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
     ├── ReviewRefusedError                an answer to a request for approval was not accepted
     ├── ModelError                        a model did not answer
-    ├── AgentExecutionError               a run failed; ``partial`` holds what was done until then
-    └── MaxIterationsExceededError        a run used up its calls, and the model still gave no answer
+    ├── AgentExecutionError               a run failed; ``partial`` holds the work so far
+    └── MaxIterationsExceededError        a run reached its limit of model calls without an answer
 
-What a model can cause comes back to it as a failed result. What a programmer caused is raised.
+Errors that a model can cause become failed results. Errors of the programmer are raised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ToolsembleError(Exception):
-    """The root: catches every error of this library.
+    """The base class of all exceptions of this library.
 
     >>> issubclass(ToolDefinitionError, ToolsembleError)
     True
@@ -47,7 +47,7 @@ class ToolDefinitionError(ToolsembleError, ValueError):
 
 
 class ToolConfigurationError(ToolsembleError):
-    """A call is set up wrongly, for example nobody is there to approve it; always reaches the caller.
+    """A call is set up wrongly, for example without a reviewer to approve it; always raised to the caller.
 
     >>> raise ToolConfigurationError("Tool 'deploy' needs a region; set REGION")
     Traceback (most recent call last):
@@ -57,12 +57,12 @@ class ToolConfigurationError(ToolsembleError):
 
     #: The replies of the sibling calls, when several calls were executed together.
     replies: Sequence[ToolReply] = ()
-    #: What was done until then, when it ended an agent's run.
+    #: The work so far, if it ended the run of an agent.
     partial: Any = None
 
 
 class _CodedError(ToolsembleError):
-    """An error that may carry a number of the tool author's choosing."""
+    """An error with an optional code that the tool's author defines."""
 
     def __init__(self, message: str = "", *, error_code: int | None = None) -> None:
         super().__init__(message)
@@ -86,9 +86,9 @@ class ToolExecutionError(_CodedError):
 
 
 class UnclearError(ToolExecutionError):
-    """A function beside the tool's body, such as that of its resources, did not tell what it was asked for.
+    """A function of the tool's settings, such as ``resources``, failed or returned an invalid value.
 
-    It is meant for the model as far as its cause is.
+    The model sees the message only if it may see the cause.
 
     >>> issubclass(UnclearError, ToolExecutionError)
     True
@@ -96,7 +96,7 @@ class UnclearError(ToolExecutionError):
 
 
 class LostError(ToolExecutionError):
-    """The tool's work was begun, and nobody knows how it ended: its process has died, for example.
+    """The tool's work began, and its outcome is unknown, for example because its process died.
 
     >>> issubclass(LostError, ToolExecutionError)
     True
@@ -104,7 +104,7 @@ class LostError(ToolExecutionError):
 
 
 class ExitEarlyError(ToolsembleError):
-    """A reviewer stopped the run; it passes through every layer to the caller.
+    """A reviewer stopped the run; always raised to the caller.
 
     >>> ExitEarlyError("enough", timed_out=True).timed_out
     True
@@ -112,7 +112,7 @@ class ExitEarlyError(ToolsembleError):
 
     #: The replies of the sibling calls, when several calls were executed together.
     replies: Sequence[ToolReply] = ()
-    #: What was done until then, when it ended an agent's run.
+    #: The work so far, if it ended the run of an agent.
     partial: Any = None
 
     def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
@@ -137,7 +137,7 @@ class ReviewRefusedError(ToolsembleError):
 
 
 class ModelError(ToolsembleError):
-    """A model did not answer; the message is the provider's.
+    """A model request failed; the message is the provider's.
 
     >>> error = ModelError("Too many requests", retryable=True, retry_after=2.5)
     >>> error.retryable, error.retry_after
@@ -146,14 +146,14 @@ class ModelError(ToolsembleError):
 
     def __init__(self, message: str = "", *, retryable: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
-        #: Whether the same request may be answered when it is sent again.
+        #: Whether the same request may succeed if it is sent again.
         self.retryable = retryable
-        #: How many seconds the provider asks to wait before that; None when it does not say.
+        #: Seconds to wait before a retry, as the provider asks; None: not specified.
         self.retry_after = retry_after
 
 
 class AgentExecutionError(ToolsembleError):
-    """A run failed; what was done until then is kept.
+    """A run failed; ``partial`` holds the work so far.
 
     >>> AgentExecutionError("the model is down", partial=["a message"]).partial
     ['a message']
@@ -165,7 +165,7 @@ class AgentExecutionError(ToolsembleError):
 
 
 class MaxIterationsExceededError(ToolsembleError):
-    """A run used up its calls, and the model gave no answer even then.
+    """A run reached its limit of model calls without an answer.
 
     >>> str(MaxIterationsExceededError("25 calls, no answer"))
     '25 calls, no answer'
@@ -173,5 +173,5 @@ class MaxIterationsExceededError(ToolsembleError):
 
     def __init__(self, message: str = "", *, partial: Any = None) -> None:
         super().__init__(message)
-        #: What was done until then.
+        #: The work so far.
         self.partial = partial

@@ -1,6 +1,6 @@
-"""What happens to calls, as data: what sinks are told, and what a run's stream gives.
+"""The events of calls, which sinks receive and runs stream.
 
-Events are compared by what happened, not by when, and in whose run.
+Two events are equal if the same happened, whatever the time and the run.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ __all__ = [
 ]
 
 
-class Surroundings(Protocol):
-    """What is known of a call before anything happens to it: its context."""
+class CallIds(Protocol):
+    """The ids of a call, as its context has them."""
 
     @property
     def tool_name(self) -> str:
-        """The tool that is called."""
+        """The name of the tool."""
         ...
 
     @property
     def call_id(self) -> str:
-        """The call."""
+        """The id of the call."""
         ...
 
     @property
     def run_id(self) -> str:
-        """The run that the call belongs to."""
+        """The id of the run that the call belongs to."""
         ...
 
     @property
     def parent_id(self) -> str:
-        """The call that this one is made inside."""
+        """The id of the call around this one."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallEvent:
-    """Something that happened to a call.
+    """The base class of the events of a call.
 
     >>> from toolsemble import ToolContext
     >>> CallProgress.of(ToolContext("scrape", "call_1", run_id="r1"), fraction=0.4).run_id
@@ -75,13 +75,13 @@ class CallEvent:
     """
 
     tool_name: str
-    """The tool that is called."""
+    """The name of the tool."""
     call_id: str
-    """The call."""
+    """The id of the call."""
     run_id: str = field(default="", kw_only=True, compare=False)
-    """The run that the call belongs to."""
+    """The id of the run that the call belongs to."""
     parent_id: str = field(default="", kw_only=True, compare=False)
-    """The call that this one is made inside; empty for none."""
+    """The id of the call around this one; empty if there is none."""
     agent_role: str = field(default="unknown", kw_only=True, compare=False)
     """The role of the agent that calls."""
     memory_id: str = field(default="default", kw_only=True, compare=False)
@@ -91,8 +91,8 @@ class CallEvent:
     kind: ClassVar[str]
 
     @classmethod
-    def of(cls, context: Surroundings, **facts: Any) -> Self:
-        """Give the event for a call in its context; in texts, the secrets of the call are hidden."""
+    def of(cls, context: CallIds, **facts: Any) -> Self:
+        """Return the event for the call of a context, with the call's secrets masked in texts."""
         if secrets():
             facts = {name: mask_text(each) if isinstance(each, str) else each for name, each in facts.items()}
         return cls(
@@ -108,57 +108,57 @@ class CallEvent:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted(CallEvent):
-    """A call has begun: its arguments are read, and nobody was asked yet.
+    """A call has begun: its arguments are decoded, and no reviewer was asked yet.
 
     >>> CallStarted("weather", "call_1", {"city": "Rome"}).arguments
     {'city': 'Rome'}
     """
 
     arguments: Any = None
-    """The arguments as a reviewer would see them, with secrets hidden; where they do not fit, as they came."""
+    """The arguments as a reviewer would see them, with secrets hidden; invalid arguments are unchanged."""
     kind: ClassVar[str] = "call_started"
 
 
 @dataclass(frozen=True, slots=True)
 class CallRepaired(CallEvent):
-    """The arguments of a call did nearly fit, and were repaired.
+    """The arguments of a call were repaired.
 
     >>> CallRepaired("weather", "call_1", ({"step": "coerce", "path": "days", "from": "3", "to": 3},)).kind
     'call_repaired'
     """
 
     repairs: tuple[Mapping[str, Any], ...] = ()
-    """The changes: each with its ``step`` and ``path``, what it was ``from`` and what it became, ``to``."""
+    """The repairs, each with ``step``, ``path``, ``from`` and ``to``."""
     kind: ClassVar[str] = "call_repaired"
 
 
 @dataclass(frozen=True, slots=True)
 class CallRetried(CallEvent):
-    """A call that failed is about to be made again.
+    """A failed call is about to be retried.
 
     >>> CallRetried("search", "call_1", 1, 0.5, "Connection refused").attempt
     1
     """
 
     attempt: int
-    """Which repetition it is, from 1 on."""
+    """The number of the retry, starting at 1."""
     wait: float
-    """How many seconds pass before it."""
+    """Seconds until the retry."""
     error: str
-    """What went wrong."""
+    """The error message of the failed attempt."""
     kind: ClassVar[str] = "call_retried"
 
 
 @dataclass(frozen=True, slots=True)
 class CallProgress(CallEvent):
-    """How far a call has come, as its tool says.
+    """The progress of a call, reported by its tool.
 
     >>> CallProgress("scrape", "call_1", 0.4, "page 4 of 10").fraction
     0.4
     """
 
     fraction: float | None
-    """How much of the work is done, from 0 to 1; None when that is not known."""
+    """The part of the work that is done, from 0 to 1; None: unknown."""
     message: str = ""
     """What is being done, for people."""
     kind: ClassVar[str] = "call_progress"
@@ -166,20 +166,20 @@ class CallProgress(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class CallTimedOut(CallEvent):
-    """The time of a call is up.
+    """A call has reached its timeout.
 
     >>> CallTimedOut("search", "call_1", 5.0).seconds
     5.0
     """
 
     seconds: float
-    """How many seconds it had."""
+    """The timeout in seconds."""
     kind: ClassVar[str] = "call_timed_out"
 
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned(CallEvent):
-    """A call has its reply, but its body goes on: in a thread that nobody can end, or in a task that will not end.
+    """A call has ended, but its body is still running: in a thread, or in a task that ignores its cancellation.
 
     >>> CallAbandoned("search", "call_1").kind
     'call_abandoned'
@@ -190,7 +190,7 @@ class CallAbandoned(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class CacheHit(CallEvent):
-    """A call is answered with the result of an earlier one.
+    """A call is answered with a cached result.
 
     >>> CacheHit("search", "call_2").tool_name
     'search'
@@ -208,22 +208,22 @@ class CallFinished(CallEvent):
     """
 
     outcome: Outcome
-    """Whether it succeeded, gave a failed result, or its tool raised an exception."""
+    """Whether it succeeded, returned a failed result, or its tool raised an exception."""
     result: ToolResult | None = None
-    """The whole result, with secrets hidden; None when an exception passes through to the caller."""
+    """The whole result, with secrets hidden; None if an exception is raised to the caller."""
     arguments: Any = field(default=None, compare=False)
-    """The arguments that the body got, as a reviewer would see them: a reviewer may have changed them."""
+    """The arguments of the body, as a reviewer would see them; a reviewer may have edited them."""
     duration: float = field(default=0.0, compare=False)
-    """How many seconds the work took, without the time of a reviewer."""
+    """The duration in seconds, without the time of a reviewer."""
     error_type: str = ""
-    """The class of the exception that the tool raised; empty for none."""
+    """The class name of the exception that the tool raised; empty if there is none."""
     error: str = ""
-    """What that exception says; empty for none."""
+    """The message of that exception; empty if there is none."""
     kind: ClassVar[str] = "call_finished"
 
     @property
     def text(self) -> str:
-        """What the model is told, before any cut; the exception where one passes through."""
+        """The text for the model, not truncated; or the exception, if one is raised to the caller."""
         return f"{self.error_type}: {self.error}" if self.result is None else self.result.text
 
 
@@ -239,4 +239,4 @@ Event: TypeAlias = (
     | ReviewRequested
     | ReviewDecided
 )
-"""Anything that a sink is told of; each has a ``kind``, and says which tool, call and run it is about."""
+"""All events that a sink receives; each has a ``kind`` and the ids of the call."""

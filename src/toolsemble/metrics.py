@@ -1,4 +1,4 @@
-"""What is counted and measured of each call."""
+"""Metrics: counters and durations of calls."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 Outcome: TypeAlias = Literal["success", "failure", "error"]
 
 
 @runtime_checkable
 class ToolMetrics(Protocol):
-    """Where calls are counted; any object with these methods will do.
+    """The protocol of a metrics backend.
 
     A ``failure`` is a failed result, an ``error`` an exception that the tool raised.
 
@@ -27,7 +27,7 @@ class ToolMetrics(Protocol):
         ...
 
     def increment_failure(self, tool_name: str, agent_role: str) -> None:
-        """Count a call that gave a failed result."""
+        """Count a call that returned a failed result."""
         ...
 
     def increment_error(self, tool_name: str, agent_role: str) -> None:
@@ -35,20 +35,20 @@ class ToolMetrics(Protocol):
         ...
 
     def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
-        """Take down how long a call took."""
+        """Record the duration of a call."""
         ...
 
     def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
-        """Add to a counter of the tool's own."""
+        """Add to a custom counter of the tool."""
         ...
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
-        """Take down a value of the tool's own."""
+        """Record a custom value of the tool."""
         ...
 
 
 class SilentMetrics:
-    """Metrics that keep nothing: the default.
+    """Metrics that record nothing: the default.
 
     >>> SilentMetrics().increment_success("weather", "unknown")
     """
@@ -75,7 +75,7 @@ class SilentMetrics:
 
 
 class InMemoryMetrics:
-    """Metrics that can be read back, for tests and small programs; safe to share between threads.
+    """Metrics in memory that can be read, for tests and small programs; thread-safe.
 
     >>> from toolsemble import Tool, Toolbox, ToolCall
     >>> class Echo(Tool):
@@ -90,7 +90,7 @@ class InMemoryMetrics:
     """
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._outcomes: Counter[tuple[str, str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(list)
         self._counters: Counter[tuple[str, str, str]] = Counter()
@@ -101,42 +101,42 @@ class InMemoryMetrics:
         self._increment(self._outcomes, ("success", tool_name, agent_role))
 
     def increment_failure(self, tool_name: str, agent_role: str) -> None:
-        """Count a call that gave a failed result."""
+        """Count a call that returned a failed result."""
         self._increment(self._outcomes, ("failure", tool_name, agent_role))
 
     def increment_error(self, tool_name: str, agent_role: str) -> None:
         """Count a call whose tool raised an exception."""
         self._increment(self._outcomes, ("error", tool_name, agent_role))
 
-    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:  # noqa: ARG002 - read by tool only
-        """Take down how long a call took."""
+    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:  # noqa: ARG002 - durations are stored by tool only
+        """Record the duration of a call."""
         with self._lock:
             self._durations[tool_name].append(seconds)
 
     def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
-        """Add to a counter of the tool's own."""
+        """Add to a custom counter of the tool."""
         self._increment(self._counters, (name, tool_name, agent_role), amount)
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:  # noqa: ARG002 - as above
-        """Take down a value of the tool's own."""
+        """Record a custom value of the tool."""
         with self._lock:
             self._values[name, tool_name].append(value)
 
     def count(self, tool_name: str, outcome: Outcome, agent_role: str | None = None) -> int:
-        """Give how many calls of a tool ended so, for one role or for all."""
+        """Return the number of calls of a tool with an outcome, for one role or for all."""
         return self._sum(self._outcomes, outcome, tool_name, agent_role)
 
     def durations(self, tool_name: str) -> list[float]:
-        """Give the seconds that each call of a tool took, in the order of their ends."""
+        """Return the duration of each call of a tool in seconds, in the order in which the calls ended."""
         with self._lock:
             return list(self._durations.get(tool_name, ()))
 
     def counter(self, name: str, tool_name: str, agent_role: str | None = None) -> int:
-        """Give the state of a tool's own counter, for one role or for all."""
+        """Return the value of a custom counter, for one role or for all."""
         return self._sum(self._counters, name, tool_name, agent_role)
 
     def values(self, name: str, tool_name: str) -> list[float]:
-        """Give the values that a tool recorded under a name."""
+        """Return the values that a tool recorded under a name."""
         with self._lock:
             return list(self._values.get((name, tool_name), ()))
 
@@ -151,11 +151,11 @@ class InMemoryMetrics:
             return sum(n for (what, tool, _), n in counts.items() if (what, tool) == (name, tool_name))
 
 
-class SeveralMetrics:
-    """Metrics that hand everything on to several others; one that fails keeps nothing from the rest.
+class CombinedMetrics:
+    """Metrics that forward to several others; if one raises, the rest are still called.
 
     >>> first, second = InMemoryMetrics(), InMemoryMetrics()
-    >>> SeveralMetrics(first, second).increment_success("weather", "unknown")
+    >>> CombinedMetrics(first, second).increment_success("weather", "unknown")
     >>> first.count("weather", "success"), second.count("weather", "success")
     (1, 1)
     """
@@ -164,46 +164,46 @@ class SeveralMetrics:
 
     def __init__(self, *parts: ToolMetrics) -> None:
         self.parts = parts
-        """Who is told."""
+        """The metrics that are called."""
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""
-        self._each(lambda part: part.increment_success(tool_name, agent_role))
+        self._call_each(lambda part: part.increment_success(tool_name, agent_role))
 
     def increment_failure(self, tool_name: str, agent_role: str) -> None:
-        """Count a call that gave a failed result."""
-        self._each(lambda part: part.increment_failure(tool_name, agent_role))
+        """Count a call that returned a failed result."""
+        self._call_each(lambda part: part.increment_failure(tool_name, agent_role))
 
     def increment_error(self, tool_name: str, agent_role: str) -> None:
         """Count a call whose tool raised an exception."""
-        self._each(lambda part: part.increment_error(tool_name, agent_role))
+        self._call_each(lambda part: part.increment_error(tool_name, agent_role))
 
     def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:
-        """Take down how long a call took."""
-        self._each(lambda part: part.record_duration(tool_name, agent_role, seconds))
+        """Record the duration of a call."""
+        self._call_each(lambda part: part.record_duration(tool_name, agent_role, seconds))
 
     def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
-        """Add to a counter of the tool's own."""
-        self._each(lambda part: part.increment_counter(name, tool_name, agent_role, amount))
+        """Add to a custom counter of the tool."""
+        self._call_each(lambda part: part.increment_counter(name, tool_name, agent_role, amount))
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
-        """Take down a value of the tool's own."""
-        self._each(lambda part: part.record_value(name, tool_name, agent_role, value))
+        """Record a custom value of the tool."""
+        self._call_each(lambda part: part.record_value(name, tool_name, agent_role, value))
 
-    def _each(self, tell: Callable[[ToolMetrics], None]) -> None:
-        with ExitStack() as stack:  # goes through all, and raises in the end what one of them raised
+    def _call_each(self, call: Callable[[ToolMetrics], None]) -> None:
+        with ExitStack() as stack:  # calls all, and raises at the end what one of them raised
             for part in reversed(self.parts):
-                stack.callback(tell, part)
+                stack.callback(call, part)
 
 
-def with_metrics(known: ToolMetrics, added: ToolMetrics) -> ToolMetrics:
-    """Give metrics that count in both; the same ones where both are one, so that nothing is counted twice.
+def combine_metrics(known: ToolMetrics, added: ToolMetrics) -> ToolMetrics:
+    """Return metrics that record in both; without duplicates, so that nothing is counted twice.
 
     >>> metrics = InMemoryMetrics()
-    >>> with_metrics(metrics, metrics) is metrics
+    >>> combine_metrics(metrics, metrics) is metrics
     True
     """
     if known is added or isinstance(known, SilentMetrics):
         return added
-    parts = known.parts if isinstance(known, SeveralMetrics) else (known,)
-    return known if any(part is added for part in parts) else SeveralMetrics(*parts, added)
+    parts = known.parts if isinstance(known, CombinedMetrics) else (known,)
+    return known if any(part is added for part in parts) else CombinedMetrics(*parts, added)

@@ -1,4 +1,4 @@
-"""What was changed in a schema on its way to a model, and where."""
+"""``Note``: a change of a schema for a provider."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One keyword that a model does not see as it was written.
+    """A keyword of a schema that a provider's format cannot express as declared.
 
     >>> print(Note("$.age", "minimum", "moved", "at least 18"))
     $.age: minimum moved into the description: at least 18
@@ -19,10 +19,10 @@ class Note:
     keyword: str
     """The JSON Schema keyword."""
     action: Literal["moved", "dropped", "rewritten"]
-    """Whether the description says it now, nothing says it, or another keyword does."""
+    """Whether it was moved into the description, dropped, or rewritten as another keyword."""
     detail: str = ""
-    """The words in the description, or what stands in its place."""
+    """The text in the description, or the replacement."""
 
     def __str__(self) -> str:
-        done = {"moved": "moved into the description", "dropped": "dropped", "rewritten": "rewritten"}[self.action]
-        return f"{self.path}: {self.keyword} {done}" + (f": {self.detail}" if self.detail else "")
+        action = {"moved": "moved into the description", "dropped": "dropped", "rewritten": "rewritten"}[self.action]
+        return f"{self.path}: {self.keyword} {action}" + (f": {self.detail}" if self.detail else "")

@@ -1,4 +1,4 @@
-"""What a tool author can say about a parameter, inside ``Annotated``."""
+"""Metadata of parameters for ``Annotated``: ``Param`` and ``MemoryId``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, init=False)
 class Param:
-    """Describes a parameter for the model, and can rename it.
+    """The description of a parameter for the model, and optionally another name.
 
     >>> from typing import Annotated
     >>> from toolsemble import tool
@@ -23,11 +23,11 @@ class Param:
     description: str
     """What the parameter means."""
     name: str | None
-    """What the model calls it; None for the name in the code."""
+    """The name for the model; None: the name in the code."""
     required: bool | None
-    """Whether the model must give it; None for what the default says."""
+    """Whether the model must set it; None: if it has no default."""
     examples: tuple[Any, ...]
-    """Values that a model might send."""
+    """Examples of values."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Param:
 
 
 class MemoryId:
-    """Marks a parameter that gets the call's memory id; the model neither sees nor chooses it.
+    """A marker for a parameter that receives the call's memory id; hidden from the model.
 
     >>> from typing import Annotated
     >>> from toolsemble import Toolbox, ToolCall, tool

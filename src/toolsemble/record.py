@@ -1,4 +1,4 @@
-"""The record of a call: its metrics and its log lines."""
+"""The record of a call: metrics and log lines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Repair
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 TRACE = 5
-"""The level of specifications in the log: below DEBUG."""
+"""The log level of specifications, below DEBUG."""
 
 LOG_LIMIT = 200
-"""How many characters of input and output a log line shows, unless the toolbox says otherwise."""
+"""Default of the characters of input and output that a log line shows."""
 
 
 def record(
@@ -29,35 +29,35 @@ def record(
     duration: float,
     log_limit: int,
 ) -> None:
-    """Count the call and write it to the log; whatever goes wrong here does not disturb the call.
+    """Record a call in the metrics and the log; exceptions here are logged and not raised.
 
-    The error is what the tool raised; the result is None when that passes through to the caller.
+    ``error`` is what the tool raised; ``result`` is None if the error is raised to the caller.
     """
     try:
         if context.metrics is not SILENT:
             _count(context, outcome_of(result, error), duration)
-    except Exception:  # noqa: BLE001 - a metrics backend that is down must not fail calls
+    except Exception:  # noqa: BLE001 - a failing metrics backend must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         succeeded = error is None and result is not None and result.error_message is None
         level = logging.INFO if succeeded else _level(error)
-        if context.logger.isEnabledFor(level) and _is_heard(context.logger):
+        if context.logger.isEnabledFor(level) and _has_handler(context.logger):
             _log(level, context, given, result, error, outcome_of(result, error), duration, log_limit)
-    except Exception:  # noqa: BLE001 - nor may a log that is broken, or an input whose text cannot be made
+    except Exception:  # noqa: BLE001 - nor must a failing log handler, or an input that cannot be converted to text
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
 
 def record_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: int) -> None:
-    """Count the repairs of a call's arguments and write them to the log; what goes wrong here disturbs nothing."""
-    told = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
-    line = f"{context.tool_name} arguments repaired: {preview(told, log_limit)}"
-    note(context, "repairs", line, len(repairs), logging.INFO)
+    """Record the repairs of a call's arguments in the metrics and the log; never raise."""
+    repaired = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
+    line = f"{context.tool_name} arguments repaired: {preview(repaired, log_limit)}"
+    count_and_log(context, "repairs", line, len(repairs), logging.INFO)
 
 
-def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
-    """Count something that happened to a call and write it to the log; what goes wrong here disturbs nothing.
+def count_and_log(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
+    """Increment a counter for a call and write a log line; never raise.
 
-    >>> note(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
+    >>> count_and_log(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
     """
     count(context, counter, amount)
     try:
@@ -67,7 +67,7 @@ def note(context: ToolContext, counter: str, line: str, amount: int = 1, level: 
 
 
 def count(context: ToolContext, counter: str, amount: int = 1) -> None:
-    """Count something that happened to a call; what goes wrong here disturbs nothing.
+    """Increment a counter for a call; never raise.
 
     >>> count(ToolContext(tool_name="weather"), "denials")
     """
@@ -78,7 +78,7 @@ def count(context: ToolContext, counter: str, amount: int = 1) -> None:
 
 
 def outcome_of(result: ToolResult | None, error: BaseException | None) -> Outcome:
-    """Give how a call ended, by its result and what its tool raised.
+    """Return the outcome of a call from its result and the exception of its tool.
 
     >>> outcome_of(ToolResult.failure("no such city"), None)
     'failure'
@@ -103,8 +103,8 @@ def _level(error: BaseException | None) -> int:
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
 
 
-def _is_heard(logger: logging.Logger | None) -> bool:
-    """Whether anybody listens: making a record takes longer than most refusals, and a library often has no listener."""
+def _has_handler(logger: logging.Logger | None) -> bool:
+    """Return whether a log line would be written: creating a log record takes longer than most failed calls."""
     silent = False
     while isinstance(logger, logging.Logger):
         for handler in logger.handlers:
@@ -112,7 +112,7 @@ def _is_heard(logger: logging.Logger | None) -> bool:
                 return True
             silent = True
         logger = logger.parent if logger.propagate else None
-    return not silent  # without any handler at all, the last resort of logging is one
+    return not silent  # without any handler, logging uses its last resort
 
 
 def _log(
@@ -125,12 +125,12 @@ def _log(
     duration: float,
     limit: int,
 ) -> None:
-    name, logger, taken = context.tool_name, context.logger, mask_text(str(given))
-    cause = "" if error is None else f"{type(error).__name__}: {described(error)}"
-    told = cause if result is None else result.text
+    name, logger, shown = context.tool_name, context.logger, mask_text(str(given))
+    cause = "" if error is None else f"{type(error).__name__}: {describe_error(error)}"
+    outcome_text = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
-        told = f"{told}: {cause}"  # the model is not told, so it must stand here
-    told = mask_text(told)
+        outcome_text = f"{outcome_text}: {cause}"  # hidden from the model, so it must be in the log
+    outcome_text = mask_text(outcome_text)
     facts = {
         "tool": name,
         "call_id": context.call_id,
@@ -140,8 +140,8 @@ def _log(
         "duration": duration,
     }
     milliseconds = round(duration * 1000)
-    line = (name, preview(taken, limit), preview(told, limit), milliseconds)
+    line = (name, preview(shown, limit), preview(outcome_text, limit), milliseconds)
     logger.log(level, "%s(%s) -> %s [%d ms]", *line, exc_info=mask_error(error), extra=facts)
     if logger.isEnabledFor(logging.DEBUG):
-        whole = (name, preview(taken, len(taken)), preview(told, len(told)))
+        whole = (name, preview(shown, len(shown)), preview(outcome_text, len(outcome_text)))
         logger.debug("%s input: %s output: %s", *whole, extra=facts)

@@ -1,4 +1,4 @@
-"""What a tool gives back: text for the model, payloads for programs."""
+"""``ToolResult``, the outcome of a call, and its contents: images, audio, files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_MESSAGE = "Tool execution failed with no message"
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """A piece of text beside the result's own.
+    """A text besides the output of a result.
 
     >>> TextContent("a footnote").text
     'a footnote'
@@ -25,7 +25,7 @@ class TextContent:
 
 @dataclass(frozen=True, slots=True)
 class _Media:
-    """Bytes of a stated kind; the repr gives their number, not the bytes."""
+    """Bytes with a media type; the repr shows their number, not the bytes."""
 
     data: bytes
     """The raw bytes, not encoded."""
@@ -47,7 +47,7 @@ class ImageContent(_Media):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AudioContent(_Media):
-    """A piece of sound.
+    """An audio clip.
 
     >>> AudioContent(b"...", "audio/wav")
     AudioContent(<3 bytes>, mime_type='audio/wav')
@@ -63,19 +63,19 @@ class FileContent(_Media):
     """
 
     name: str
-    """The file's name, without a folder."""
+    """The file name, without a directory."""
 
     def __repr__(self) -> str:
         return f"FileContent(<{len(self.data)} bytes>, mime_type={self.mime_type!r}, name={self.name!r})"
 
 
 Content: TypeAlias = TextContent | ImageContent | AudioContent | FileContent
-"""What can stand beside the text of a result."""
+"""The contents that a result can have besides its text."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class ToolResult:
-    """The outcome of one call: made by :meth:`success` or :meth:`failure`, never changed afterwards.
+    """The outcome of one call, created by :meth:`success` or :meth:`failure`; immutable.
 
     >>> ToolResult.success("21 °C", structured_output={"celsius": 21}).text
     '21 °C'
@@ -90,9 +90,9 @@ class ToolResult:
     structured_output: Any = None
     """A payload for programs; never sent to the model."""
     contents: tuple[Content, ...] = ()
-    """Images, sound and files beside the text."""
+    """Images, audio and files besides the text."""
     attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
-    """Facts for programs; never sent to the model."""
+    """Metadata for programs; never sent to the model."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ToolResult:
         contents: tuple[Content, ...] = (),
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> None:
-        # Every call makes one: filling the slots takes half as long as what a frozen data class does.
+        # Every call creates one: setting the slots takes half as long as the __init__ of a frozen dataclass.
         _set_output(self, output)
         _set_error_message(self, error_message)
         _set_structured_output(self, structured_output)
@@ -118,13 +118,13 @@ class ToolResult:
         contents: Iterable[Content] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Give a successful result; an output of None is the empty text.
+        """Return a successful result; an output of None is the empty text.
 
         >>> ToolResult.success(None)
         ToolResult.success('')
         """
-        text = _text("output", output) if output is not None else ""
-        return cls(text, None, structured_output, tuple(contents), _frozen(attributes))
+        text = _check_text("output", output) if output is not None else ""
+        return cls(text, None, structured_output, tuple(contents), _freeze(attributes))
 
     @classmethod
     def failure(
@@ -134,22 +134,22 @@ class ToolResult:
         structured_output: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Give a failed result; without a message it says so.
+        """Return a failed result; without a message it has a default message.
 
         >>> ToolResult.failure()
         ToolResult.failure('Tool execution failed with no message')
         """
-        message = _text("error_message", error_message) if error_message is not None else ""
-        return cls("", message or _NO_MESSAGE, structured_output, (), _frozen(attributes))
+        message = _check_text("error_message", error_message) if error_message is not None else ""
+        return cls("", message or _NO_MESSAGE, structured_output, (), _freeze(attributes))
 
     @property
     def is_success(self) -> bool:
-        """Whether the call did what it was asked to do."""
+        """Whether the call succeeded."""
         return self.error_message is None
 
     @property
     def text(self) -> str:
-        """What the model is told: the output, or ``Error:`` and the message."""
+        """The text for the model: the output, or ``Error:`` and the message."""
         return self.output if self.error_message is None else f"Error: {self.error_message}"
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class ToolResult:
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled or deep-copied, a dict can.
         parts = (self.output, self.error_message, self.structured_output, self.contents)
-        return _restored, (*parts, dict(self.attributes))
+        return _restore, (*parts, dict(self.attributes))
 
 
 _set_output = vars(ToolResult)["output"].__set__
@@ -180,17 +180,17 @@ _set_contents = vars(ToolResult)["contents"].__set__
 _set_attributes = vars(ToolResult)["attributes"].__set__
 
 
-def _restored(
+def _restore(
     output: str, error: str | None, payload: Any, contents: tuple[Content, ...], attributes: dict[str, Any]
 ) -> ToolResult:
-    return ToolResult(output, error, payload, contents, _frozen(attributes))
+    return ToolResult(output, error, payload, contents, _freeze(attributes))
 
 
-def _frozen(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _freeze(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
 
 
-def _text(field: str, value: object) -> str:
+def _check_text(field: str, value: object) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(

@@ -1,4 +1,4 @@
-"""Types of values that nobody is shown: pydantic's own, under our roof.
+"""Types of secret values, re-exported from pydantic.
 
 >>> str(Secret("hunter2")), Secret("hunter2").get_secret_value()
 ('**********', 'hunter2')

@@ -1,4 +1,4 @@
-"""Results and contents as JSON values, and back."""
+"""Serialization of results and contents as JSON."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 
 
-def written_result(result: ToolResult) -> str:
-    """Give a result as JSON text; a ``ValueError`` says what of it JSON cannot hold as it is.
+def write_result(result: ToolResult) -> str:
+    """Return a result as JSON text; raise ``ValueError`` if a part of it cannot be restored from JSON.
 
-    >>> written_result(ToolResult.success("21 C", {"celsius": 21}))
+    >>> write_result(ToolResult.success("21 C", {"celsius": 21}))
     '{"output":"21 C","error":null,"payload":{"celsius":21},"contents":[],"attributes":{}}'
     """
     return json.dumps(
         {
             "output": result.output,
             "error": result.error_message,
-            "payload": _same("structured output", result.structured_output),
-            "contents": [written_content(content) for content in result.contents],
-            "attributes": _same("attributes", dict(result.attributes)),
+            "payload": _check_round_trip("structured output", result.structured_output),
+            "contents": [write_content(content) for content in result.contents],
+            "attributes": _check_round_trip("attributes", dict(result.attributes)),
         },
         separators=(",", ":"),
     )
 
 
 def read_result(text: str) -> ToolResult:
-    """Give the result that :func:`written_result` wrote; anything else is a ``ValueError``.
+    """Return the result that :func:`write_result` wrote; raise ``ValueError`` for other text.
 
-    >>> read_result(written_result(ToolResult.failure("no such city")))
+    >>> read_result(write_result(ToolResult.failure("no such city")))
     ToolResult.failure('no such city')
     """
     try:
@@ -46,13 +46,13 @@ def read_result(text: str) -> ToolResult:
             MappingProxyType(fields["attributes"]),
         )
     except (KeyError, TypeError, ValueError) as problem:
-        raise ValueError(f"This is no result: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
+        raise ValueError(f"Not a serialized result: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
 
 
-def timeless(result: ToolResult) -> ToolResult:
-    """Give a result without the attributes that tell how one call went, and not what came of it.
+def without_retries(result: ToolResult) -> ToolResult:
+    """Return a result without the attribute ``retries``, which describes the call and not its outcome.
 
-    >>> timeless(ToolResult.success("sunny", attributes={"retries": 2, "station": 7})).attributes["station"]
+    >>> without_retries(ToolResult.success("sunny", attributes={"retries": 2, "station": 7})).attributes["station"]
     7
     """
     if result.attributes.keys().isdisjoint(_OF_ONE_CALL):
@@ -61,22 +61,22 @@ def timeless(result: ToolResult) -> ToolResult:
     return replace(result, attributes=MappingProxyType(facts))
 
 
-def written_content(content: Content) -> dict[str, Any]:
-    """Give a content as JSON values; :func:`read_content` makes an equal one of them.
+def write_content(content: Content) -> dict[str, Any]:
+    """Return a content as JSON values, for :func:`read_content`.
 
-    >>> written_content(TextContent("a footnote"))
+    >>> write_content(TextContent("a footnote"))
     {'kind': 'TextContent', 'text': 'a footnote'}
     """
     kind = type(content).__name__
     if isinstance(content, TextContent):
         return {"kind": kind, "text": content.text}
-    named = {"name": content.name} if isinstance(content, FileContent) else {}
+    name = {"name": content.name} if isinstance(content, FileContent) else {}
     data = base64.b64encode(content.data).decode()
-    return {"kind": kind, "data": data, "mime_type": content.mime_type, **named}
+    return {"kind": kind, "data": data, "mime_type": content.mime_type, **name}
 
 
 def read_content(fields: Mapping[str, Any]) -> Any:
-    """Give the content that :func:`written_content` wrote.
+    """Return the content that :func:`write_content` wrote.
 
     >>> read_content({"kind": "TextContent", "text": "a footnote"})
     TextContent(text='a footnote')
@@ -84,47 +84,47 @@ def read_content(fields: Mapping[str, Any]) -> Any:
     return _read(_CONTENTS[fields["kind"]], fields, "kind")
 
 
-def type_of(content: Content) -> str:
-    """Give the word for a content in files that people read.
+def type_name(content: Content) -> str:
+    """Return the type name of a content in files that people read.
 
-    >>> type_of(TextContent("a footnote"))
+    >>> type_name(TextContent("a footnote"))
     'text'
     """
     return next(name for name, kind in _TYPES.items() if isinstance(content, kind))
 
 
-def read_typed(fields: Mapping[str, Any]) -> Any:
-    """Give the content of which such a file tells the type and the fields, with data in base64.
+def read_typed_content(fields: Mapping[str, Any]) -> Any:
+    """Return the content for a :func:`type_name` and its fields, with data in base64.
 
-    >>> read_typed({"type": "text", "text": "a footnote"})
+    >>> read_typed_content({"type": "text", "text": "a footnote"})
     TextContent(text='a footnote')
     """
     return _read(_TYPES[fields["type"]], fields, "type")
 
 
-def _read(kind: Any, fields: Mapping[str, Any], told_by: str) -> Any:
-    values = {name: value for name, value in fields.items() if name != told_by}
+def _read(kind: Any, fields: Mapping[str, Any], type_key: str) -> Any:
+    values = {name: value for name, value in fields.items() if name != type_key}
     if "data" in values:
         values["data"] = base64.b64decode(values["data"])
     return kind(**values)
 
 
-def _same(what: str, value: Any) -> Any:
-    """Give a value back that is the same when it was written and read; refuse others."""
+def _check_round_trip(what: str, value: Any) -> Any:
+    """Return a value that JSON restores unchanged; raise ``ValueError`` for others."""
     try:
-        if _plain(value):
+        if _is_plain(value):
             return value
     except RecursionError:
         pass
-    raise ValueError(f"its {what} would not come back from JSON as it is")
+    raise ValueError(f"its {what} cannot be restored from JSON unchanged")
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
-        return all(type(key) is str and _plain(each) for key, each in value.items())
+        return all(type(key) is str and _is_plain(each) for key, each in value.items())
     if kind is list:
-        return all(map(_plain, value))
+        return all(map(_is_plain, value))
     return kind in _SCALARS
 
 

@@ -1,4 +1,4 @@
-"""Whatever a tool gave back, as a :class:`ToolResult`."""
+"""Conversion of return values and exceptions of tools to results and text."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageCon
 _CONTENTS = (TextContent, ImageContent, AudioContent, FileContent)
 
 
-def shaped(value: object) -> ToolResult:
-    """Give the result for what a tool returned.
+def to_result(value: object) -> ToolResult:
+    """Return the result for the return value of a tool.
 
-    A result stays as it is, text is the output, None the empty output; contents travel beside the text.
-    Anything else is written as compact JSON, with the object itself as the structured output.
+    A result is returned unchanged, a str is the output, None the empty output, and contents become the contents.
+    Any other value becomes compact JSON, with the value itself as the structured output.
 
-    >>> shaped("21 °C")
+    >>> to_result("21 °C")
     ToolResult.success('21 °C')
-    >>> shaped({"celsius": 21})
+    >>> to_result({"celsius": 21})
     ToolResult.success('{"celsius":21}', structured_output={'celsius': 21})
     """
     if type(value) is str and value.isascii():
-        return ToolResult(value, None, None, (), NO_ATTRIBUTES)  # what most tools give, with nothing left to look up
+        return ToolResult(value, None, None, (), NO_ATTRIBUTES)  # the common case, without default arguments
     if isinstance(value, str):
-        return ToolResult(sendable(str.__str__(value)))
+        return ToolResult(escape_surrogates(str.__str__(value)))
     if isinstance(value, ToolResult):
-        return _sendable_result(value)
+        return _escape_result(value)
     if value is None:
         return ToolResult()
     if isinstance(value, _CONTENTS):
@@ -40,43 +40,43 @@ def shaped(value: object) -> ToolResult:
 
 
 def _with_contents(items: Iterable[object]) -> ToolResult:
-    """Give a result of texts and contents that a tool returned together."""
+    """Return the result for a list of texts and contents."""
     contents = [item for item in items if isinstance(item, _CONTENTS)]
-    others = [shaped(item).output for item in items if not isinstance(item, _CONTENTS)]
+    others = [to_result(item).output for item in items if not isinstance(item, _CONTENTS)]
     return ToolResult("\n".join(others), contents=tuple(contents))
 
 
-def described(error: BaseException | None) -> str:
-    """Give an exception's message, or its class name when it has none.
+def describe_error(error: BaseException | None) -> str:
+    """Return the message of an exception, or its class name if it has none.
 
-    >>> described(ValueError("no such city")), described(ValueError())
+    >>> describe_error(ValueError("no such city")), describe_error(ValueError())
     ('no such city', 'ValueError')
     """
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - an exception that cannot be printed must not hide the failure
+    except Exception:  # noqa: BLE001 - an exception without a working __str__ must not hide the failure
         message = ""
-    return sendable(message or type(error).__name__)
+    return escape_surrogates(message or type(error).__name__)
 
 
 def _json_text(value: object) -> str:
     if type(value) not in _PLAIN and isinstance(value, (Iterator, AsyncIterator)):
-        # Reading it here could take for ever, and programs would find it used up.
+        # Reading it could take forever, and would leave an exhausted iterator for programs.
         raise ToolExecutionError(f"The tool returned a {type(value).__name__}; return a list instead")
-    import pydantic_core  # noqa: PLC0415 - tools that return text never pay for it
+    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
 
     try:
         return pydantic_core.to_json(value, **_MODES).decode()
     except ValueError as problem:
         try:
-            # Half a surrogate pair, as in file names: ASCII JSON can write it as an escape, UTF-8 cannot.
+            # A lone surrogate, as in file names: ASCII JSON can escape it, UTF-8 cannot encode it.
             return json.dumps(pydantic_core.to_jsonable_python(value, **_MODES), separators=(",", ":"))
         except (TypeError, ValueError):
             raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
 
 
-def _plain(value: Any) -> Any:
-    """Give the fields of an attrs or msgspec object, and the text of anything else."""
+def _to_plain(value: Any) -> Any:
+    """Return the fields of an attrs or msgspec object as a dict, and ``str(value)`` for anything else."""
     kind = type(value)
     fields = getattr(kind, "__struct_fields__", None)
     if fields is None:
@@ -84,20 +84,20 @@ def _plain(value: Any) -> Any:
     return {name: getattr(value, name) for name in fields} if fields else str(value)
 
 
-_MODES: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _plain}
-_PLAIN = frozenset({int, float, bool, dict, list, tuple})  # what most tools give, and no iterator
+_MODES: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _to_plain}
+_PLAIN = frozenset({int, float, bool, dict, list, tuple})  # common types, none of them an iterator
 
 
-def _sendable_result(result: ToolResult) -> ToolResult:
-    output = sendable(result.output)
-    message = result.error_message and sendable(result.error_message)
+def _escape_result(result: ToolResult) -> ToolResult:
+    output = escape_surrogates(result.output)
+    message = result.error_message and escape_surrogates(result.error_message)
     if output is result.output and message is result.error_message:
         return result
     return replace(result, output=output, error_message=message)
 
 
-def sendable(text: str) -> str:
-    """Give the text with each half of a surrogate pair written as an escape: no provider could be sent it."""
+def escape_surrogates(text: str) -> str:
+    """Return the text with each lone surrogate written as an escape: it cannot be encoded as UTF-8."""
     if text.isascii():
         return text
     try:

@@ -1,4 +1,4 @@
-"""What a model is shown of a tool."""
+"""``ToolSpecification``: the name, description and JSON Schema of a tool."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FIELDS = ("name", "description", "parameters", "metadata", "strict")
 
 
 class ToolSpecification:
-    """A tool as a model sees it; it never changes once made.
+    """The specification of a tool that a model is shown; immutable.
 
     >>> weather = ToolSpecification("weather", "The weather in a city")
     >>> ToolSpecification.from_json(weather.to_json()) == weather
     True
     """
 
-    # Schema and metadata are kept as JSON text: text cannot be changed by those who read it, and dicts made of it can.
+    # Schema and metadata are stored as JSON text: callers get new dicts, and cannot change the specification.
     __slots__ = ("_description", "_metadata", "_name", "_parameters", "_strict")
 
     def __init__(
@@ -29,59 +29,59 @@ class ToolSpecification:
         description: str,
         parameters: dict[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
-        strict: bool | None = None,  # noqa: FBT001 - a field of the contract, in the contract's order
+        strict: bool | None = None,  # noqa: FBT001 - the public order of the fields
     ) -> None:
-        self._name: str = _checked("name", name, str)
-        self._description: str = _checked("description", description, str)
-        self._strict: bool | None = _checked("strict", strict, bool, type(None))
-        _checked("parameters", parameters, dict, type(None))
-        _checked("metadata", metadata, Mapping, type(None))
-        self._parameters = _json("parameters", parameters)
+        self._name: str = _check_type("name", name, str)
+        self._description: str = _check_type("description", description, str)
+        self._strict: bool | None = _check_type("strict", strict, bool, type(None))
+        _check_type("parameters", parameters, dict, type(None))
+        _check_type("metadata", metadata, Mapping, type(None))
+        self._parameters = _dump("parameters", parameters)
         if parameters is not None:
             _check_schema(json.loads(self._parameters))
-        self._metadata = _json("metadata", dict(metadata or {}))
+        self._metadata = _dump("metadata", dict(metadata or {}))
 
     @property
     def name(self) -> str:
-        """The name by which the model calls the tool."""
+        """The name of the tool."""
         return self._name
 
     @property
     def description(self) -> str:
-        """What the tool does, for the model to choose by."""
+        """What the tool does; the model chooses tools by it."""
         return self._description
 
     @property
     def parameters(self) -> dict[str, Any] | None:
-        """The JSON Schema of the arguments, as a fresh dict; None when the tool takes no parameters."""
+        """The JSON Schema of the arguments, as a new dict; None if the tool takes no parameters."""
         parameters: dict[str, Any] | None = json.loads(self._parameters)
         return parameters
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What else a provider may want to know, as a fresh dict."""
+        """Further data for providers, as a new dict."""
         metadata: dict[str, Any] = json.loads(self._metadata)
         return metadata
 
     @property
     def strict(self) -> bool | None:
-        """Whether the provider's strict mode is asked for; None leaves it to the provider."""
+        """Whether to request the provider's strict mode; None: not set."""
         return self._strict
 
     def to_json(self) -> str:
-        """Give the specification as one line of JSON, the same in every process.
+        """Return the specification as one line of JSON, identical in every process.
 
         >>> ToolSpecification("now", "The time").to_json()
         '{"name":"now","description":"The time","parameters":null,"metadata":{},"strict":null}'
         """
         return (
-            f'{{"name":{_json("name", self._name)},"description":{_json("description", self._description)},'
-            f'"parameters":{self._parameters},"metadata":{self._metadata},"strict":{_json("strict", self._strict)}}}'
+            f'{{"name":{_dump("name", self._name)},"description":{_dump("description", self._description)},'
+            f'"parameters":{self._parameters},"metadata":{self._metadata},"strict":{_dump("strict", self._strict)}}}'
         )
 
     @classmethod
     def from_json(cls, text: str) -> ToolSpecification:
-        """Give the specification that :meth:`to_json` wrote; refuse anything else, naming the field.
+        """Return the specification that :meth:`to_json` wrote; for other text, raise an error that names the field.
 
         >>> ToolSpecification.from_json('{"name": 7, "description": ""}')
         Traceback (most recent call last):
@@ -121,7 +121,7 @@ class ToolSpecification:
 
 
 class ToolParameters:
-    """Writes the JSON Schema of a tool's parameters step by step, for people who do not want raw dicts.
+    """A builder for the JSON Schema of a tool's parameters.
 
     >>> parameters = (
     ...     ToolParameters()
@@ -141,38 +141,38 @@ class ToolParameters:
     def add(
         self, name: str, type: str | dict[str, Any], description: str = "", *, required: bool = False, **keywords: Any
     ) -> ToolParameters:
-        """Add a property of a JSON type, or with a schema of its own; further keywords go into its schema."""
+        """Add a property with a JSON type or a schema; further keywords are added to its schema."""
         if name in self._properties:
-            raise ToolDefinitionError(f"Tool parameters: {name!r} is there already")
+            raise ToolDefinitionError(f"Tool parameters: {name!r} exists already")
         schema = dict(type) if isinstance(type, dict) else {"type": type}
         described = {"description": description} if description else {}
         self._properties[name] = {**schema, **described, **keywords}
         return self.require(name) if required else self
 
     def require(self, *names: str) -> ToolParameters:
-        """Mark properties that the model must give."""
+        """Mark properties as required."""
         for name in names:
             if name not in self._properties:
-                raise ToolDefinitionError(f"Tool parameters: {name!r} is not there; add it first")
+                raise ToolDefinitionError(f"Tool parameters: {name!r} does not exist; add it first")
             if name not in self._required:
                 self._required.append(name)
         return self
 
     def build(self) -> dict[str, Any]:
-        """Give the schema, for a :class:`ToolSpecification` or a :class:`SchemaTool`."""
+        """Return the schema, for a :class:`ToolSpecification` or a :class:`SchemaTool`."""
         ordered = [name for name in self._properties if name in self._required]
         schema: dict[str, Any] = {"type": "object", "properties": copy.deepcopy(self._properties)}
         return {**schema, **({"required": ordered} if ordered else {}), "additionalProperties": False}
 
 
-def _checked(field: str, value: Any, *types: type) -> Any:
+def _check_type(field: str, value: Any, *types: type) -> Any:
     if isinstance(value, types):
         return value
     names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
     raise ToolDefinitionError(f"Tool specification: {field!r} must be {names}, not {type(value).__name__}")
 
 
-def _json(field: str, value: object) -> str:
+def _dump(field: str, value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         text.encode()  # a lone surrogate could never be sent to a provider
@@ -182,7 +182,7 @@ def _json(field: str, value: object) -> str:
 
 
 def _check_schema(parameters: dict[str, Any]) -> None:
-    """Refuse what is not the schema of an object, or has parts that no provider could read, naming the field."""
+    """Raise if it is not the schema of an object, or has an invalid keyword; the message names the field."""
     if parameters.get("type", "object") != "object":
         raise ToolDefinitionError(
             f"Tool specification: 'parameters' must be a schema of type object, not {parameters['type']!r:.80}"
@@ -207,7 +207,7 @@ def _check_schema(parameters: dict[str, Any]) -> None:
 
 _FORMS: dict[str, tuple[Any, str]] = {
     "type": ((str, list), "the name of a type"),
-    "description": (str, "a text"),
+    "description": (str, "a str"),
     "properties": (dict, "an object"),
     "required": (list, "a list of names"),
     "items": ((dict, bool, list), "a schema"),

@@ -295,11 +295,11 @@ def test_a_thousand_turns_with_something_new_in_each_go_through():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"repeats": 1}, "LoopGuard repeats must be a whole number from 2 on, not 1"),
-        ({"longest": 0}, "LoopGuard longest must be a whole number from 1 on, not 0"),
-        ({"patience": -1}, "LoopGuard patience must be a whole number from 0 on, not -1"),
-        ({"patience": True}, "LoopGuard patience must be a whole number from 0 on, not True"),
-        ({"repeats": "3"}, "LoopGuard repeats must be a whole number from 2 on, not '3'"),
+        ({"repeats": 1}, "LoopGuard repeats must be an int >= 2, not 1"),
+        ({"longest": 0}, "LoopGuard longest must be an int >= 1, not 0"),
+        ({"patience": -1}, "LoopGuard patience must be an int >= 0, not -1"),
+        ({"patience": True}, "LoopGuard patience must be an int >= 0, not True"),
+        ({"repeats": "3"}, "LoopGuard repeats must be an int >= 2, not '3'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

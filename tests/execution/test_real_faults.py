@@ -18,7 +18,7 @@ from toolsemble.locks.claims import Claim
 from toolsemble.locks.holds import TABLE
 from toolsemble.locks.table import Table
 from toolsemble.processes.pool import WORKERS
-from toolsemble.runtime.concurrency import sweep
+from toolsemble.runtime.concurrency import forget_dead_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ both_ways = pytest.mark.parametrize("way", [sync, in_a_loop])
 def nothing_held():
     """See that nothing is held any more when a test has ended."""
     yield
-    sweep()
+    forget_dead_tasks()
     until(lambda: not TABLE._held)
     assert TABLE.waiting == 0
 

@@ -45,7 +45,7 @@ from toolsemble.limits.call_key import ObjectIds
 from toolsemble.limits.single_flight import SharedCall, SingleFlight
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import AutoReject
-from toolsemble.work.thread import Storing
+from toolsemble.work.thread import RunInThread
 
 BOUND = 20.0
 
@@ -241,7 +241,7 @@ def test_what_a_file_cannot_hold_is_not_kept_and_that_is_said_once(tmp_path, cap
         results = [look.execute('{"what":"a"}') for _ in range(3)]
     assert (calls.calls, [result.structured_output == payload for result in results]) == (3, [True] * 3)
     assert [record.getMessage() for record in caplog.records] == [
-        "Results of 'look' are not cached: its structured output would not come back from JSON as it is"
+        "Results of 'look' are not cached: its structured output cannot be restored from JSON unchanged"
     ]
     cache.close()
 
@@ -979,7 +979,7 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
     for function in (slow, broken):
         reading_now.clear()
         go.clear()
-        task = asyncio.create_task(Storing(function).ado())
+        task = asyncio.create_task(RunInThread(function).ado())
         assert await asyncio.to_thread(reading_now.wait, BOUND)
         task.cancel()
         await asyncio.sleep(0)
@@ -987,7 +987,7 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, BOUND)
-    assert await Storing(lambda: "here", in_place=True).ado() == "here"
+    assert await RunInThread(lambda: "here", in_place=True).ado() == "here"
 
 
 def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):

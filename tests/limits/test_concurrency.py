@@ -183,8 +183,8 @@ def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({"max_concurrency": 0}, "max_concurrency must be a whole number from 1 on, not 0"),
-        ({"max_concurrency": True}, "max_concurrency must be a whole number from 1 on, not True"),
+        ({"max_concurrency": 0}, "max_concurrency must be an int >= 1, not 0"),
+        ({"max_concurrency": True}, "max_concurrency must be an int >= 1, not True"),
         ({"resources": "file"}, "resources must be a function of the arguments, not 'file'"),
         ({"resources": lambda: {"file"}}, "Tool 'function': resources must take the arguments; in a class"),
         ({"resources": lambda a, b: {a, b}}, "missing a required argument: 'b'"),
@@ -301,7 +301,7 @@ async def test_a_sync_call_in_an_event_loop_that_would_have_to_wait_is_refused()
     task = asyncio.create_task(holding.aexecute("x"))
     await begun.wait()
     wanting = Function(str, "want", resources=lambda _: "file")
-    assert "call it with aexecute" in wanting.execute("x").text
+    assert "use aexecute" in wanting.execute("x").text
     opened.set()
     assert (await task).is_success
     assert wanting.execute("x").output == "x"

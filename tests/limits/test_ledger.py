@@ -45,7 +45,7 @@ from toolsemble import (
 )
 from toolsemble.errors import LostError, ToolArgumentsError
 from toolsemble.locks.holds import TABLE
-from toolsemble.processes.identity import Owner
+from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.review import AutoReject
 from toolsemble.runtime.concurrency import finish
 
@@ -511,7 +511,7 @@ def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
         box.execute(call(order), **RUN)
     assert (ledger.forget(100), [entry.state for entry in ledger.entries()]) == (1, ["unknown", "done"])
     assert (ledger.forget(0), [entry.state for entry in ledger.entries()]) == (1, ["unknown"])
-    with pytest.raises(ToolDefinitionError, match="older_than must be a number of seconds from 0 on, not -1"):
+    with pytest.raises(ToolDefinitionError, match="older_than must be a number of seconds >= 0, not -1"):
         ledger.forget(-1)
 
 
@@ -825,31 +825,31 @@ def die() -> str:
 
 
 def test_a_process_is_known_by_more_than_its_number():
-    here = Owner.here()
-    assert here.runs()
-    assert not here._replace(place="elsewhere").runs()
-    assert not here._replace(started="1").runs()
+    here = ProcessIdentity.current()
+    assert here.is_running()
+    assert not here._replace(place="elsewhere").is_running()
+    assert not here._replace(started="1").is_running()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         other = here._replace(pid=process.pid, started="")
-        assert other.runs()
+        assert other.is_running()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not here._replace(pid=process.pid).runs()  # dead, and nobody has taken note of it
-    assert not other.runs()
+        assert not here._replace(pid=process.pid).is_running()  # dead, and nobody has taken note of it
+    assert not other.is_running()
 
 
 def test_where_the_system_tells_little_numbers_have_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("toolsemble.processes.identity._PROC", tmp_path)
-    here = Owner.here()
-    assert (here.started, here.runs(), here._replace(pid=2**30).runs()) == ("", True, False)
+    here = ProcessIdentity.current()
+    assert (here.started, here.is_running(), here._replace(pid=2**30).is_running()) == ("", True, False)
 
     def forbidden(pid, number):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", forbidden)
-    assert here.runs()
+    assert here.is_running()
     monkeypatch.setattr(os, "name", "nt")
-    assert not here.runs()
+    assert not here.is_running()
 
 
 def test_an_interpreter_that_ends_does_not_write_any_more(monkeypatch):

@@ -165,10 +165,10 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"calls": 0}, "RateLimit calls must be a whole number from 1 on, not 0"),
-        ({"calls": 1.5}, "RateLimit calls must be a whole number from 1 on, not 1.5"),
-        ({"calls": 1, "per": 0}, "RateLimit per must be a number of seconds above 0, not 0"),
-        ({"calls": 1, "per": "1"}, "RateLimit per must be a number of seconds above 0, not '1'"),
+        ({"calls": 0}, "RateLimit calls must be an int >= 1, not 0"),
+        ({"calls": 1.5}, "RateLimit calls must be an int >= 1, not 1.5"),
+        ({"calls": 1, "per": 0}, "RateLimit per must be a number of seconds > 0, not 0"),
+        ({"calls": 1, "per": "1"}, "RateLimit per must be a number of seconds > 0, not '1'"),
     ],
 )
 def test_what_is_no_rate_is_refused(arguments, told):
@@ -302,7 +302,7 @@ async def test_a_body_whose_call_is_gone_before_it_begins_never_begins():
     with pytest.raises(asyncio.CancelledError):
         await first
     assert rate.pause() == 0  # its place is free
-    assert str(pool.jobs[0][1]()[1]) == "The call was given up before its body began"
+    assert str(pool.jobs[0][1]()[1]) == "The call was cancelled before its body began"
     assert ran == []
 
 

@@ -164,12 +164,12 @@ def test_a_tool_that_may_not_be_called_twice_is_refused(settings):
 @pytest.mark.parametrize(
     ("retries", "told"),
     [
-        (lambda: -1, "retries must be a whole number from 0 on, or Retries"),
-        (lambda: True, "retries must be a whole number from 0 on, or Retries"),
-        (lambda: "3", "retries must be a whole number from 0 on, or Retries"),
-        (lambda: Retries(-1), "Retries attempts must be a whole number from 0 on, not -1"),
-        (lambda: Retries(wait=-1), "Retries wait must be a number of seconds from 0 on, not -1"),
-        (lambda: Retries(longest=float("inf")), "Retries longest must be a number of seconds from 0 on, not inf"),
+        (lambda: -1, "retries must be an int >= 0, or Retries"),
+        (lambda: True, "retries must be an int >= 0, or Retries"),
+        (lambda: "3", "retries must be an int >= 0, or Retries"),
+        (lambda: Retries(-1), "Retries attempts must be an int >= 0, not -1"),
+        (lambda: Retries(wait=-1), "Retries wait must be a number of seconds >= 0, not -1"),
+        (lambda: Retries(longest=float("inf")), "Retries longest must be a number of seconds >= 0, not inf"),
         (lambda: Retries(on=(int,)), "Retries on must be exception classes, not <class 'int'>"),
         (
             lambda: Retries(on=(KeyboardInterrupt,)),
@@ -184,7 +184,7 @@ def test_wrong_settings_are_refused(retries, told):
 
 
 def test_a_pipeline_leaves_retries_to_its_steps():
-    with pytest.raises(ToolDefinitionError, match="retries are for a body; it is made of tools"):
+    with pytest.raises(ToolDefinitionError, match="retries need a body; it consists of tools"):
         ToolPipeline("line", "", [Function(str)], retries=1, effects="read")
 
 
@@ -258,7 +258,7 @@ def test_the_effects_are_hints_in_mcp(settings, hints):
             "return_behavior must be a ReturnBehavior, such as ReturnBehavior.IMMEDIATE, not 'IMMEDIATE'",
         ),
         ({"metadata": 5}, "Tool 'function': metadata must be a mapping or None, not 5"),
-        ({"max_output": -1}, "max_output must be a whole number from 0 on, not -1"),
+        ({"max_output": -1}, "max_output must be an int >= 0, not -1"),
     ],
 )
 def test_other_settings_are_checked_as_well(settings, told):

@@ -149,7 +149,7 @@ class NoThreads(Executor):
 
 
 def test_a_thread_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.wait._LOOK", 0.01)
+    monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
     bodies = Bodies()
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
     loop, replies = asyncio.new_event_loop(), []
@@ -166,7 +166,7 @@ def test_a_thread_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(
 
 
 async def test_a_task_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.wait._LOOK", 0.01)
+    monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
     bodies, kept = Bodies(), []
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
 

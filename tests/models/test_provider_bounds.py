@@ -259,7 +259,7 @@ async def test_what_is_counted_is_what_comes_out_of_compressed_answers(web, prov
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, None, "many"])
 def test_how_much_a_provider_may_send_is_a_number(web, provider, wrong):
-    with pytest.raises(ToolDefinitionError, match=f"max_reply must be a whole number from 1 on, not {wrong!r}"):
+    with pytest.raises(ToolDefinitionError, match=f"max_reply must be an int >= 1, not {wrong!r}"):
         provider.model(web, max_reply=wrong)
 
 

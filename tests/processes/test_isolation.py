@@ -1,4 +1,4 @@
-"""Bodies in worker processes: killed, renewed, and never left behind."""
+"""Bodies in worker processes, which are killed, replaced and never left running."""
 
 import asyncio
 import importlib
@@ -48,9 +48,9 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes.pool import WORKERS, Errand, Worker, WorkerDiedError, Workers
+from toolsemble.processes.pool import WORKERS, ProcessJob, Worker, WorkerDiedError, Workers
 from toolsemble.processes.supervisor import descendants
-from toolsemble.processes.worker import answered
+from toolsemble.processes.worker import run_payload
 from toolsemble.work.body import Job
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ def pid_of(result):
 
 
 def supervisor_of(result):
-    """Return the number of the process that supervises the one in which a body ran."""
+    """Return the pid of the supervisor of the process in which a body ran."""
     assert result.is_success, result
     return result.structured_output["parent"]
 
@@ -144,7 +144,7 @@ def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
 
 
 def daemon_of(file):
-    """Return the number of the daemon that a body has started, once it is there."""
+    """Return the pid of the daemon that a body has started, once it exists."""
     until(lambda: file.exists() and file.read_text())
     return int(file.read_text())
 
@@ -216,7 +216,7 @@ def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
         ("SIGSEGV", "The worker process was killed by SIGSEGV before the tool had ended"),
         ("exit", "The worker process exited with 3 before the tool had ended"),
         ("fork", "The worker process exited with 7 before the tool had ended"),
-        ("close", "The worker process was cut off before the tool had ended"),
+        ("close", "The worker process lost its connection before the tool had ended"),
     ],
 )
 def test_a_process_that_dies_is_a_failed_call_and_the_next_gets_another(how, told):
@@ -231,7 +231,7 @@ def test_an_idle_process_that_died_is_replaced():
     assert pid_of(where.execute("{}")) != pid
 
 
-def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
+def test_an_exception_comes_back_with_its_traceback(caplog):
     assert fail.execute({"kind": "value"}).error_message == "boom"
     assert "In the worker process:" in caplog.text
     assert fail.execute({"kind": "odd"}).error_message == "very odd"
@@ -247,7 +247,7 @@ def test_what_a_body_raises_comes_back_with_its_traceback(caplog):
         ("interrupt", "The tool raised KeyboardInterrupt in its worker process"),
     ],
 )
-def test_what_would_end_a_program_is_a_failed_call(kind, told):
+def test_system_exit_in_a_worker_is_a_failed_call(kind, told):
     assert fail.execute({"kind": kind}).error_message == told
     assert asyncio.run(fail.aexecute({"kind": kind})).error_message == told
     assert where.execute("{}").is_success
@@ -273,9 +273,9 @@ def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"max_memory": 10}, "max_memory needs a worker process; declare isolation='process'"),
-        ({"max_memory": 0, "isolation": "process"}, "max_memory must be a whole number from 1 on, not 0"),
-        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be a whole number from 1 on, not '1G'"),
+        ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
+        ({"max_memory": 0, "isolation": "process"}, "max_memory must be an int >= 1, not 0"),
+        ({"max_memory": "1G", "isolation": "process"}, "max_memory must be an int >= 1, not '1G'"),
     ],
 )
 def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
@@ -289,7 +289,7 @@ def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
 
-def test_what_cannot_be_sent_is_a_failed_call():
+def test_an_input_that_cannot_be_pickled_is_a_failed_call():
     message = fail.execute({"kind": "lock"}).error_message
     assert message.startswith("The result cannot be sent back from the worker process: ")
     given = Given()._define()
@@ -307,20 +307,20 @@ def test_what_cannot_be_sent_is_a_failed_call():
     [
         (
             lambda: AsyncFunction(str, isolation="process"),
-            "isolation='process' is for blocking bodies, and this one is async",
+            "isolation='process' needs a blocking body, and this one is async",
         ),
         (lambda: Function(str, isolation="process", inline=True), "and this one is inline"),
         (lambda: Function(lambda _: _, isolation="process"), "needs a tool that can be pickled"),
         (lambda: tool(isolation="process")(lambda: ""), "Invalid tool name"),
         (lambda: tool("lambda", isolation="process")(lambda: ""), "needs a tool that can be pickled"),
-        (lambda: isolated.shares, "isolation='process' and InvocationParameters do not go together"),
+        (lambda: isolated.shares, "isolation='process' cannot be used with InvocationParameters"),
         (
             lambda: ToolPipeline("line", "", [Counter()], isolation="process"),
-            "isolation is for a body; it is made of tools, so declare it on those",
+            "isolation needs a body; it consists of tools, so declare isolation on those",
         ),
     ],
 )
-def test_what_cannot_run_apart_is_refused_when_it_is_defined(made, told):
+def test_a_body_that_cannot_run_in_a_process_is_a_definition_error(made, told):
     with pytest.raises(ToolDefinitionError, match=told):
         Toolbox([made()])
 
@@ -348,13 +348,13 @@ def test_a_function_inside_a_function_is_refused():
 def test_only_some_processes_are_kept():
     workers = Workers(idle=1)
     try:
-        first, second = workers.take(), workers.take()
+        first, second = workers.acquire(), workers.acquire()
         assert sorted(workers.pids()) == sorted([first.pid, second.pid])
-        workers.give_back(first)
-        workers.give_back(second)
+        workers.release(first)
+        workers.release(second)
         assert workers.pids() == [first.pid]
         until(lambda: not alive(second.pid))
-        again = workers.take()
+        again = workers.acquire()
         assert again is first
     finally:
         workers.close()
@@ -365,8 +365,8 @@ def test_only_some_processes_are_kept():
 
 def test_a_fork_forgets_the_processes_of_its_parent():
     workers = Workers()
-    worker, other = workers.take(), workers.take()
-    workers.give_back(other)
+    worker, other = workers.acquire(), workers.acquire()
+    workers.release(other)
     workers._forget()
     assert workers.pids() == []
     until(lambda: not alive(worker.pid) and not alive(other.pid))  # nobody is at the other end of the line
@@ -399,8 +399,8 @@ def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
         WORKERS.close()
     else:
         where.execute("{}")
-    errand = Errand(b"")
-    errand.call_off()
+    errand = ProcessJob(b"")
+    errand.cancel()
     assert errand() == [None, None]
     pids = WORKERS.pids()
     assert supervisor_of(where.execute("{}")) in pids
@@ -422,22 +422,22 @@ def test_a_line_that_breaks_is_a_dead_process():
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
-    with pytest.raises(Exception, match="a script has to start its work under if __name__ == '__main__'"):
+    with pytest.raises(Exception, match="guard the entry point of a script with if __name__ == '__main__'"):
         worker.send(b"x" * 1_000_000)
     worker.end()
     worker.kill()  # nothing is there any more
-    assert not worker.alive()
+    assert not worker.is_alive()
 
 
 def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
-    line = worker._line
-    monkeypatch.setattr(worker, "_line", SimpleNamespace(poll=lambda _: False))
+    line = worker._connection
+    monkeypatch.setattr(worker, "_connection", SimpleNamespace(poll=lambda _: False))
     with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
         worker.receive(lambda: True)
-    monkeypatch.setattr(worker, "_line", line)
+    monkeypatch.setattr(worker, "_connection", line)
     worker.end()
 
 
@@ -446,25 +446,25 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
     assert worker.begin(lambda: True)
     (inside,) = descendants(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
-    worker._line.close()
+    worker._connection.close()
     until(lambda: not alive(inside))
-    monkeypatch.setattr("toolsemble.processes.pool._PATIENCE", 0.2)
+    monkeypatch.setattr("toolsemble.processes.pool._END_TIMEOUT", 0.2)
     worker.end()
     assert not alive(worker.pid)
 
 
-def test_what_a_worker_does_not_understand_it_says():
+def test_a_payload_that_cannot_be_read_is_reported():
     import pickle  # noqa: PLC0415 - only here
 
-    returned, error = pickle.loads(answered(b"nonsense"))
+    returned, error = pickle.loads(run_payload(b"nonsense"))
     assert (returned, str(error).startswith("The worker process cannot read the call: ")) == (None, True)
     context = ToolContext(tool_name="counter")
     job = Job(Counter(1)._define(), "2", context, None)
-    assert pickle.loads(answered(pickle.dumps(job)))[0].output == "3"
+    assert pickle.loads(run_payload(pickle.dumps(job)))[0].output == "3"
 
 
 def run_script(text, *arguments):
-    """Run a program of its own, which has to end by itself."""
+    """Run a separate program, which has to end by itself."""
     code = textwrap.dedent(text)
     file = Path(arguments[0]) / "script.py"
     file.write_text(code)
@@ -518,7 +518,7 @@ def test_a_fork_has_processes_of_its_own(tmp_path):
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
-def test_a_script_without_its_guard_is_told_what_to_do(tmp_path):
+def test_a_script_without_a_main_guard_gets_a_hint(tmp_path):
     done = run_script(
         """
         from helpers.isolated_tools import where
@@ -528,7 +528,7 @@ def test_a_script_without_its_guard_is_told_what_to_do(tmp_path):
         """,
         tmp_path,
     )
-    assert "a script has to start its work under if __name__ == '__main__'" in done.stdout
+    assert "guard the entry point of a script with if __name__ == '__main__'" in done.stdout
 
 
 def test_many_calls_leave_nothing_behind():
@@ -541,7 +541,7 @@ def test_many_calls_leave_nothing_behind():
     assert [reply.is_error for reply in replies] == [False] * 20 + [True] * 3
     until(lambda: not WORKERS._busy)
     until(lambda: threading.active_count() <= before + 1)
-    assert len(WORKERS.pids()) <= WORKERS._most
+    assert len(WORKERS.pids()) <= WORKERS._max_idle
     WORKERS.close()
     assert WORKERS.pids() == []
 

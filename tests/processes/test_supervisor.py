@@ -1,4 +1,4 @@
-"""A process that ends another one with every process that it has started."""
+"""The supervisor, which kills a process with all its descendants."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ context = multiprocessing.get_context("spawn")
 
 
 def in_another_process(function, *arguments):
-    """Run a function that waits for all of its children, of which only a process of its own can be sure."""
+    """Run a function that waits for all its children in a separate process."""
     process = context.Process(target=function, args=arguments)
     process.start()
     process.join(LONG)
@@ -67,7 +67,7 @@ def supervised(file, then, daemons):
 
 
 @pytest.mark.parametrize(("then", "daemons"), [("end", True), ("end", False), ("orphan", False), ("told", False)])
-def test_descendants_end_with_what_is_supervised_or_when_it_is_told(then, daemons, tmp_path):
+def test_descendants_are_killed_with_the_child_or_at_the_stop_signal(then, daemons, tmp_path):
     file = tmp_path / "pid"
     in_another_process(supervised, str(file), then, daemons)
     assert not alive(int(file.read_text()))
@@ -77,15 +77,15 @@ def stubborn(case):
     """End descendants that cannot be killed or listed."""
     if os.fork() == 0:
         time.sleep(LONG)
-    patience, kill = supervisor._MOST, supervisor.kill
+    patience, kill = supervisor._KILL_TIMEOUT, supervisor.kill
     if case == "forbidden":
         supervisor.kill = lambda family: False
     else:
-        supervisor._MOST = 0.2
+        supervisor._KILL_TIMEOUT = 0.2
         supervisor.kill = lambda family: True
     assert supervisor.end_all() == 0
     assert len(supervisor.descendants(os.getpid())) == 1
-    supervisor._MOST, supervisor.kill = patience, kill
+    supervisor._KILL_TIMEOUT, supervisor.kill = patience, kill
     supervisor.end_all()
 
 
@@ -96,7 +96,7 @@ def test_it_does_not_try_forever(case):
 
 def without_lists():
     """End descendants where the kernel lists no children of a process."""
-    supervisor.adopt()
+    supervisor.adopt_orphans()
     if os.fork() == 0:
         if os.fork() == 0:
             time.sleep(LONG)
@@ -113,7 +113,7 @@ def test_where_no_children_are_listed_parents_are_looked_at():
     in_another_process(without_lists)
 
 
-def test_a_process_that_has_ended_or_belongs_to_somebody_else_is_passed_over(monkeypatch):
+def test_ended_processes_and_those_of_other_users_are_skipped(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     assert supervisor.kill([ended.pid])
@@ -134,22 +134,22 @@ def test_a_process_that_has_ended_or_belongs_to_somebody_else_is_passed_over(mon
     ("status", "ends"),
     [(0, ("exit", 0)), (3 << 8, ("exit", 3)), (signal.SIGTERM, ("kill", 15)), (signal.SIGKILL, ("kill", 9))],
 )
-def test_it_ends_as_what_it_supervised(status, ends, monkeypatch):
+def test_a_supervisor_ends_like_its_child(status, ends, monkeypatch):
     done = []
     monkeypatch.setattr(os, "kill", lambda pid, number: done.append(("kill", number)))
     monkeypatch.setattr(os, "_exit", lambda code: done.append(("exit", code)))
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
     monkeypatch.setattr(supervisor._signal, "signal", lambda *_: None)
-    supervisor.leave(status)
+    supervisor.exit_like(status)
     assert done[0] == ends
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_where_nobody_can_adopt_nothing_is_done(supported, monkeypatch):
+def test_orphans_are_not_adopted_on_unsupported_systems(supported, monkeypatch):
     monkeypatch.setattr(supervisor, "SUPPORTED", supported)
     assert worker._is_single_threaded() is False or supported
     if not supported:
-        assert supervisor.adopt() is False
+        assert supervisor.adopt_orphans() is False
 
 
 class LeftError(BaseException):
@@ -158,7 +158,7 @@ class LeftError(BaseException):
 
 @pytest.fixture
 def still(monkeypatch):
-    """Record what would end this process, or change it, and do none of it."""
+    """Record the system calls that would end or change this process, without making them."""
     done = []
 
     def end(code):
@@ -207,7 +207,7 @@ def test_limits_that_were_not_asked_for_are_not_set(memory, cpu, limits, still):
 
 def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
-    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and daemons) << 8)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and daemons) << 8)
     with pytest.raises(LeftError):
         supervisor.main(["9", "0", "0", "1", "worker"])
     assert still == [("set_inheritable", 9, False), *(("dup2", 33, stream) for stream in range(3)), ("exit", 1)]
@@ -216,9 +216,9 @@ def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
 def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
     monkeypatch.setattr(worker, "_lead", lambda: still.append(("lead",)))
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(supervisor, "adopt", lambda: still.append(("adopt",)))
+    monkeypatch.setattr(supervisor, "adopt_orphans", lambda: still.append(("adopt",)))
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
-    monkeypatch.setattr(supervisor, "supervise", lambda child, told, *, daemons: (child == 7 and not daemons) << 8)
+    monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and not daemons) << 8)
     for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):
         still.clear()
         monkeypatch.setattr(worker, "_is_single_threaded", lambda single=single: single)

@@ -484,7 +484,7 @@ class TestEdits:
 
     @pytest.mark.parametrize("editable", ["mode", "owner"])
     def test_a_field_that_is_none_or_no_text_cannot_be_the_editable_one(self, editable):
-        with pytest.raises(ToolDefinitionError, match=f"editable must name a text parameter, not '{editable}'"):
+        with pytest.raises(ToolDefinitionError, match=f"editable must name a str parameter, not '{editable}'"):
             self.box(Continue(), editable=editable)
 
 

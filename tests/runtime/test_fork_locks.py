@@ -1,4 +1,4 @@
-"""A fork of the process goes on, whoever held a lock in that moment."""
+"""A forked process works although a thread held a lock during the fork."""
 
 import os
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from helpers.full_disk import in_a_process
 from toolsemble import InMemoryMetrics
 from toolsemble.review import AutoApprove, RememberReview
-from toolsemble.runtime.fork_locks import renew
+from toolsemble.runtime.fork_locks import renew_locks
 from toolsemble.telemetry import PrometheusMetrics, TraceFile
 from toolsemble.telemetry.prometheus import _REGISTRIES
 
@@ -52,7 +52,7 @@ HELD = """
 def test_an_object_has_another_lock_in_a_fork():
     metrics = InMemoryMetrics()
     lock = metrics._lock
-    renew()
+    renew_locks()
     assert metrics._lock is not lock
     metrics.increment_success("shout", "unknown")
     assert metrics.count("shout", "success") == 1
@@ -98,7 +98,7 @@ TRACED = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")
-def test_a_fork_traces_its_calls_whoever_wrote_to_the_file_in_that_moment(tmp_path):
+def test_a_fork_traces_its_calls_while_another_thread_writes(tmp_path):
     told = in_a_process(TRACED, tmp_path / "trace.jsonl")
     assert told == ["True 0", "True 0 ['FORK', 'PARENT']"]
 
@@ -114,5 +114,5 @@ def test_a_fork_traces_its_calls_whoever_wrote_to_the_file_in_that_moment(tmp_pa
 )
 def test_so_has_everything_that_is_shared_by_threads(owner):
     lock = owner._lock
-    renew()
+    renew_locks()
     assert owner._lock is not lock

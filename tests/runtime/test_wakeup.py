@@ -1,4 +1,4 @@
-"""Waking threads and tasks that wait."""
+"""Waking of waiting threads and tasks."""
 
 import asyncio
 import threading
@@ -11,30 +11,30 @@ def test_a_thread_that_waits_is_woken():
     wakeup, woken = Wakeup(), []
     thread = threading.Thread(target=lambda: woken.append(wakeup.wait(LONG)))
     thread.start()
-    wakeup.ring()
-    wakeup.ring()
+    wakeup.wake()
+    wakeup.wake()
     thread.join(LONG)
-    assert (woken, wakeup.wait(None), wakeup.rung) == ([True], True, True)
+    assert (woken, wakeup.wait(None), wakeup.woken) == ([True], True, True)
 
 
 async def test_a_task_that_waits_is_woken_also_twice_and_from_another_thread():
     wakeup = Wakeup()
-    waiting = asyncio.create_task(wakeup.await_(LONG))
+    waiting = asyncio.create_task(wakeup.wait_async(LONG))
     await asyncio.sleep(0)
-    await asyncio.to_thread(wakeup.ring)
-    wakeup.ring()
+    await asyncio.to_thread(wakeup.wake)
+    wakeup.wake()
     assert await waiting
-    assert await wakeup.await_(None)
+    assert await wakeup.wait_async(None)
     assert running_loop() is asyncio.get_running_loop()
 
 
 async def test_a_task_waits_no_longer_than_it_may():
-    assert not await Wakeup().await_(0)
+    assert not await Wakeup().wait_async(0)
 
 
-def test_nobody_is_woken_in_a_loop_that_is_closed():
+def test_a_waiter_in_a_closed_loop_is_not_woken():
     loop, wakeup = asyncio.new_event_loop(), Wakeup()
-    assert not loop.run_until_complete(wakeup.await_(0))
+    assert not loop.run_until_complete(wakeup.wait_async(0))
     loop.close()
-    wakeup.ring()
-    assert wakeup.rung
+    wakeup.wake()
+    assert wakeup.woken

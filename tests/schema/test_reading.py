@@ -394,9 +394,9 @@ def test_parameters_can_be_written_step_by_step():
     assert (
         SchemaTool("f", "", lambda arguments: arguments, parameters.build()).execute('{"a": "x"}').output == '{"a":"x"}'
     )
-    with pytest.raises(ToolDefinitionError, match="'a' is there already"):
+    with pytest.raises(ToolDefinitionError, match="'a' exists already"):
         parameters.add("a", "string")
-    with pytest.raises(ToolDefinitionError, match="'c' is not there; add it first"):
+    with pytest.raises(ToolDefinitionError, match="'c' does not exist; add it first"):
         parameters.require("c")
 
 

@@ -1,4 +1,4 @@
-"""A loop of one's own: three lines for each provider."""
+"""A hand-written agent loop: three lines for each provider."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_openai_has_two_apis_and_a_strict_mode():
     assert (response["name"], response["strict"]) == ("weather", False)
 
 
-def test_what_strict_mode_cannot_say_is_refused_at_definition():
+def test_a_schema_that_strict_mode_cannot_express_is_a_definition_error():
     @tool(strict=True)
     def bad(table: dict[str, int]) -> str:
         return str(table)

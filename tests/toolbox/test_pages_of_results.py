@@ -1,4 +1,4 @@
-"""Results that are too long for a model: cut, with the rest to be read page by page by whom it is for."""
+"""Paging of results that are too long for a model."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +19,13 @@ PAGE = re.compile(r"(.*?)(?:\.\.\. \[truncated, full length: \d+ chars\] |\n)\[p
 
 @tool
 def read(text: str = TEXT) -> str:
-    """Give a text."""
+    """Return a text."""
     return text
 
 
 @tool(max_output=20)
 def short() -> dict[str, str]:
-    """Give a text."""
+    """Return a text."""
     return {"text": TEXT}
 
 
@@ -36,7 +36,7 @@ def fail() -> str:
 
 
 def noted(reply):
-    """Give the text of a page, its number, how many there are, and the id of the result if there is a next one."""
+    """Return the text of a page, its number, the number of pages, and the id of the result if there is a next page."""
     found = PAGE.fullmatch(reply.text)
     text, number, count, rest = found.groups()
     named = re.fullmatch(rf'; for the next one call \w+ with result="(\w+)" and page={int(number) + 1}', rest)
@@ -48,7 +48,7 @@ def more(box, key, page, name="read_more", **whose):
     return box.execute(ToolCall(name, {"result": key, "page": page}), **whose)
 
 
-def test_what_a_model_gets_is_cut_and_programs_get_all():
+def test_text_for_the_model_is_truncated_and_programs_get_the_whole_result():
     reply = Toolbox([read], max_output=10).execute(ToolCall("read"))
     assert reply.text == f"line 0\nlin... [truncated, full length: {len(TEXT)} chars]"
     assert reply.result == ToolResult.success(TEXT)
@@ -109,7 +109,7 @@ def test_the_tool_that_reads_pages_is_a_tool_of_the_box():
     assert "Rejected" not in more(box, "x", 1).text
 
 
-def test_what_fits_is_not_kept():
+def test_a_text_within_the_limit_is_not_stored():
     box = Toolbox([read], max_output=5, pages=True)
     assert box.execute(ToolCall("read", {"text": "12345"})).text == "12345"
     assert more(box, "", 1).is_error
@@ -123,7 +123,7 @@ def test_errors_have_pages_too():
     assert noted(more(box, key, 2))[0].startswith("no no")
 
 
-GONE = "to read more of: it is not kept any more, or never was; call the tool that gave it again"
+GONE = "it never existed or is no longer stored; call the tool again"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_pages_are_for_whom_the_result_was(kept_for, read_by, allowed):
     reply = more(box, key, 2, **read_by)
     assert reply.is_error is not allowed
     if not allowed:
-        assert reply.text == f"Error: There is no result '{key}' {GONE}"
+        assert reply.text == f"Error: Unknown result '{key}': {GONE}"
         assert reply.text == more(box, key, 3, **read_by).text
 
 
@@ -176,7 +176,7 @@ def test_ids_cannot_be_guessed():
 
 
 @pytest.mark.parametrize("page", [0, -1, 8, 10**30])
-def test_a_page_that_is_not_there_is_told(page):
+def test_a_missing_page_is_an_error_with_the_range(page):
     box = Toolbox([read], max_output=200, pages=True)
     *_, count, key = noted(box.execute(ToolCall("read")))
     assert count == 4
@@ -201,7 +201,7 @@ def test_the_oldest_go_when_there_are_too_many(pages, left):
     ("settings", "text"),
     [({"max_output": 50, "pages": Pages(characters=99)}, "x" * 100), ({"max_output": 1, "pages": True}, "x" * 5001)],
 )
-def test_what_is_far_too_long_is_only_cut(settings, text):
+def test_a_text_with_too_many_pages_is_only_truncated(settings, text):
     limit = settings["max_output"]
     reply = Toolbox([read], **settings).execute(ToolCall("read", {"text": text}))
     assert reply.text == f"{text[:limit]}... [truncated, full length: {len(text)} chars]"
@@ -238,11 +238,11 @@ def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"pages": True}, "Toolbox pages are for results that are cut: give max_output, too"),
+        ({"pages": True}, "Toolbox pages needs max_output: only truncated results have further pages"),
         ({"pages": 5, "max_output": 5}, "Toolbox pages must be True, False or Pages(...), not 5"),
         (
             {"pages": Pages(name="read"), "max_output": 5},
-            "Toolbox pages: there is a tool 'read' already; say another name: pages=Pages(name=...)",
+            "Toolbox pages: a tool 'read' exists already; choose another name with pages=Pages(name=...)",
         ),
     ],
 )
@@ -256,8 +256,8 @@ def test_pages_that_cannot_be_offered_are_refused(settings, problem):
     ("settings", "problem"),
     [
         ({"name": "read more"}, "Invalid tool name 'read more': use 1 to 64 letters, digits, '_' or '-'"),
-        ({"results": 0}, "Pages results must be a whole number from 1 on, not 0"),
-        ({"characters": "x"}, "Pages characters must be a whole number from 1 on, not 'x'"),
+        ({"results": 0}, "Pages results must be an int >= 1, not 0"),
+        ({"characters": "x"}, "Pages characters must be an int >= 1, not 'x'"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings, problem):
@@ -281,7 +281,7 @@ def test_many_threads_keep_the_room():
     assert sum(not more(box, key, 2).is_error for key in ids) == 5
 
 
-def test_a_conversation_keeps_what_the_model_was_told():
+def test_a_conversation_stores_the_text_that_the_model_saw():
     message = ToolMessage(Toolbox([read], max_output=50, pages=True).execute(ToolCall("read")))
     assert message_from_json(message_to_json(message)).text == message.text
     assert message.reply.more in message.text

@@ -48,7 +48,7 @@ class TestTheSet:
         assert (len(box), box.names, box.specifications, box.execute_all([])) == (0, [], [], [])
         assert box.execute(ToolCall("x")).text == "Error: Unknown tool 'x'. Available tools: none"
 
-    def test_nobody_can_change_it(self):
+    def test_it_is_immutable(self):
         box = Toolbox([Echo()])
         box.names.append("other")
         box.specifications.clear()
@@ -136,7 +136,7 @@ class TestTheSet:
         ]
 
     @pytest.mark.parametrize("tools", [None, Echo(), "echo", {"echo": Echo()}, 5])
-    def test_what_is_no_list_of_tools_is_refused(self, tools):
+    def test_tools_must_be_a_list(self, tools):
         with pytest.raises(ToolDefinitionError, match="A toolbox takes a list of tools"):
             Toolbox(tools)
 
@@ -153,7 +153,7 @@ class TestTheSet:
     )
     def test_bad_settings_are_refused_by_name(self, setting):
         (name,) = setting
-        with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be a whole number"):
+        with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be an int"):
             Toolbox([], **setting)
 
     @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ class TestTheSet:
             ),
             ({"review": print}, "Toolbox review must be a ReviewHandler"),
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),
-            ({"memory_id": 5}, "Toolbox memory_id must be a text, not 5"),
-            ({"agent_role": None}, "Toolbox agent_role must be a text, not None"),
-            ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be seconds >= 0 or None, not 'x'"),
+            ({"memory_id": 5}, "Toolbox memory_id must be a str, not 5"),
+            ({"agent_role": None}, "Toolbox agent_role must be a str, not None"),
+            ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be a number of seconds or None, not 'x'"),
             ({"approval_on_timeout": "fail"}, "Toolbox: approval_on_timeout must be an OnTimeout, not 'fail'"),
             ({"approval_role": 5}, "Toolbox: approval_role must be a str or None, not 5"),
             ({"repair": 5}, "Toolbox repair must be True, False or names of steps, not 5"),
@@ -267,11 +267,11 @@ class TestOneCall:
     @pytest.mark.parametrize(
         ("given", "told"),
         [
-            ({"run_id": 5}, "The run_id of a call must be a text, not 5"),
-            ({"memory_id": 5}, "The memory_id of a call must be a text, not 5"),
+            ({"run_id": 5}, "The run_id of a call must be a str, not 5"),
+            ({"memory_id": 5}, "The memory_id of a call must be a str, not 5"),
             (
                 {"parameters": 5},
-                "The parameters of a call must be a mapping that can be changed, such as {'user': 'ada'}, not 5",
+                "The parameters of a call must be a mutable mapping such as {'user': 'ada'}, not 5",
             ),
         ],
     )
@@ -447,7 +447,7 @@ def nested(box_of, width):
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 1}, {"executor": 1}])
-def test_calls_inside_calls_never_wait_for_each_other_for_ever(settings):
+def test_nested_calls_do_not_deadlock(settings):
     with ThreadPoolExecutor(1) as executor:
         settings = {"executor": executor} if "executor" in settings else settings
         boxes = []

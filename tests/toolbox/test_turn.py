@@ -1,4 +1,4 @@
-"""The calls of one turn, side by side."""
+"""Concurrent execution of the calls of one turn."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from toolsemble import ExitEarlyError, InMemoryMetrics, Toolbox, ToolCall, ToolC
 
 
 async def run_turn(box, calls, how):
-    """Give the replies, by way of the async method or of the sync one in a thread of its own."""
+    """Return the replies from the async method, or from the sync one in a new thread."""
     if how == "async":
         return await box.aexecute_all(calls)
     return await asyncio.to_thread(box.execute_all, calls)
@@ -108,7 +108,7 @@ async def test_every_call_gets_a_reply_whatever_happens_to_its_siblings(how):
     [ExitEarlyError("enough"), ToolConfigurationError("no region"), asyncio.CancelledError("gone")],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_passes_through_is_raised_when_the_siblings_have_finished(how, kind, error):
+async def test_exceptions_for_the_caller_are_raised_after_the_siblings_have_ended(how, kind, error):
     finished = []
 
     async def later(input):
@@ -137,7 +137,7 @@ def test_also_when_it_would_stop_an_event_loop(kind, error):
     assert [reply.text for reply in raised.value.replies] == ["hi"]
 
 
-def test_the_one_that_is_no_exception_goes_first_and_then_request_order_decides():
+def test_a_base_exception_is_raised_first_and_then_request_order_decides():
     first, second = ExitEarlyError("first"), ExitEarlyError("second")
     tools = [Raising(first, "a"), Raising(second, "b"), Raising(KeyboardInterrupt(), "c")]
     with pytest.raises(ExitEarlyError) as raised:
@@ -153,7 +153,7 @@ def test_the_one_that_is_no_exception_goes_first_and_then_request_order_decides(
 
 @dataclasses.dataclass(frozen=True)
 class SealedError(BaseException):
-    """An exception that takes no attributes."""
+    """An exception without attributes."""
 
 
 def test_an_exception_that_refuses_the_replies_passes_all_the_same():
@@ -168,7 +168,7 @@ async def test_a_call_alone_carries_the_same_list(how):
     assert raised.value.replies == []
 
 
-async def test_a_cancelled_turn_cancels_its_calls_and_keeps_what_was_done():
+async def test_a_cancelled_turn_cancels_its_calls_and_keeps_the_replies():
     metrics = InMemoryMetrics()
     started = asyncio.Event()
 
@@ -195,7 +195,7 @@ async def test_sync_methods_work_where_a_loop_is_running():
 
 
 class Peak:
-    """Counts how many bodies run at the same time; each stays until those that may join it are there."""
+    """A counter of concurrent bodies; each waits until the expected others have begun."""
 
     def __init__(self, expected):
         self.expected = expected
@@ -313,7 +313,7 @@ BLOCKING = INTERRUPTED.replace("async ", "").replace("await ", "").replace("asyn
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("program", [INTERRUPTED, BLOCKING], ids=["async", "blocking"])
-def test_an_interrupt_from_the_keyboard_ends_a_sync_turn_and_keeps_what_was_done(program):
+def test_ctrl_c_ends_a_sync_turn_and_keeps_the_replies(program):
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
@@ -344,7 +344,7 @@ def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
     assert ran.stdout == "['a', 'b', 'c'] False\n"
 
 
-async def test_who_cancels_a_turn_twice_waits_for_its_calls_all_the_same():
+async def test_a_second_cancellation_of_a_turn_waits_for_its_calls():
     began, opened, ended = asyncio.Event(), asyncio.Event(), []
 
     async def stubborn(_):
@@ -387,7 +387,7 @@ def test_a_worker_that_takes_nothing_more_fails_the_calls_of_a_turn():
     assert [reply.text for reply in replies] == ["Error: cannot schedule new futures after shutdown"] * 2
 
 
-def test_what_blocking_bodies_give_to_be_awaited_is_awaited_on_one_loop():
+def test_awaitables_of_blocking_bodies_share_one_loop():
     arrived, turnstile = [], asyncio.Semaphore(1)
 
     async def meet(text):
@@ -403,7 +403,7 @@ def test_what_blocking_bodies_give_to_be_awaited_is_awaited_on_one_loop():
     assert [reply.text for reply in replies] == ["a", "b", "c"]
 
 
-def test_what_is_raised_there_is_told_as_anywhere():
+def test_exceptions_in_the_shared_loop_become_failures():
     async def fail(error):
         raise error
 
@@ -450,7 +450,7 @@ def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkey
 
 @pytest.fixture
 def interruptible():
-    """Have an interrupt raised as usual: a shell may have it ignored."""
+    """Restore the default SIGINT handler: a shell may ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

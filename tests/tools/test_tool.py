@@ -124,14 +124,14 @@ class Pretending:
         return "pretending"
 
 
-async def test_only_what_is_awaitable_is_awaited():
+async def test_only_awaitables_are_awaited():
     tool = Function(lambda _: Pretending())
     assert tool.execute("x").output == (await tool.aexecute("x")).output == '"pretending"'
 
 
 @pytest.mark.parametrize("context", [{"memory_id": "ada"}, 5])
-def test_a_context_that_is_none_is_a_configuration_error(context):
-    with pytest.raises(ToolConfigurationError, match="is a ToolContext, not"):
+def test_a_context_of_another_type_is_a_configuration_error(context):
+    with pytest.raises(ToolConfigurationError, match="must be a ToolContext, not"):
         Echo().execute("x", context)
 
 
@@ -144,7 +144,7 @@ def test_a_tool_whose_name_cannot_be_read_says_so():
         kind().execute("x")
 
 
-def test_a_run_that_is_no_method_is_refused():
+def test_run_must_be_a_method():
     with pytest.raises(ToolDefinitionError, match=r"Bad\.run must be a method, not int"):
         type("Bad", (Echo,), {"run": 5})().execute("x")
 
@@ -252,7 +252,7 @@ def test_outside_of_a_call_a_tool_has_a_default_context():
     assert Echo().executor.submit(pow, 2, 3).result(30) == 8
 
 
-def test_a_context_given_by_hand_is_the_one_inside_run():
+def test_an_explicit_context_is_the_current_one_inside_run():
     seen = []
     tool = Function(lambda _: seen.append((tool.context, tool.log, tool.metrics, tool.executor)))
     with ThreadPoolExecutor(1) as executor:

@@ -1,4 +1,4 @@
-"""Whoever has set a deadline answers for it: what is past it has timed out, whatever came of it."""
+"""A call that ends after its deadline has timed out, whatever its outcome."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ def clock(monkeypatch):
 
 
 class Striking:
-    """A layer next to the body: the time is up when the body has ended, however it did."""
+    """A layer next to the body: the deadline passes when the body has ended."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -85,7 +85,7 @@ async def echo(text):
 
 
 def striking(clock, outcome="value", kind=AsyncFunction, **settings):
-    """A tool whose outcome comes when its time is up."""
+    """A tool whose outcome comes at the deadline."""
 
     def end(_):
         clock.strike()
@@ -115,14 +115,14 @@ def test_so_is_an_exception(clock, kind, error, caplog):
 
 
 @pytest.mark.parametrize("inner", [ExitEarlyError("enough"), ToolConfigurationError("no bank")])
-def test_what_must_reach_the_caller_does_also_then(clock, inner):
+def test_exceptions_for_the_caller_are_raised_with_a_timeout_too(clock, inner):
     with pytest.raises(type(inner)):
         striking(clock, inner).execute("x")
     with pytest.raises(type(inner)):
         striking(clock, ExceptionGroup("", [inner])).execute("x")
 
 
-def test_what_comes_in_time_is_what_it_is(clock):
+def test_a_result_before_the_deadline_is_unchanged(clock):
     assert [each.output for each in both_ways(AsyncFunction(echo, timeout=LONG))] == ["x", "x"]
     failing = Function(lambda _: ToolResult.failure("no"), timeout=LONG)
     assert [each.error_message for each in both_ways(failing)] == ["no", "no"]
@@ -145,7 +145,7 @@ def test_a_body_that_holds_up_its_event_loop_past_its_deadline_has_timed_out():
     assert both_ways(slow) == [failure, failure]
 
 
-def test_who_watches_and_counts_is_told_the_same(clock):
+def test_watchers_and_metrics_see_the_same(clock):
     seen, metrics = [], InMemoryMetrics()
     box = Toolbox([striking(clock)], sinks=[seen.append], metrics=metrics)
     assert box.execute(called("slow")).is_error
@@ -270,7 +270,7 @@ class TestPipelines:
 
 
 class TestWhatIsKept:
-    """Nobody is given again what came too late, and an effect that happened stays known."""
+    """A late result is not cached, and a late effect stays in the ledger."""
 
     def test_a_result_that_came_too_late_is_not_cached(self, clock):
         results = []

@@ -1,4 +1,4 @@
-"""What was approved, and what a key was made of, is what runs, whoever else holds the values."""
+"""The body runs with the input that was approved, even if other code changes the values."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ class Order:
 
 
 class Bank:
-    """Tools around one order that somebody else holds and changes."""
+    """Tools that share an order which other code changes."""
 
     def __init__(self, **settings):
         self.order = Order("ada", 5)
@@ -101,7 +101,7 @@ def test_a_branch_beside_it_does_not_change_what_was_approved(settings):
 
 
 class Door:
-    """Holds up calls at something that they wait for, until the test has changed what they were approved with."""
+    """A lock that delays calls until the test has changed their approved input."""
 
     def __init__(self, meddle):
         self.meddle = meddle
@@ -132,7 +132,7 @@ def test_a_thread_of_an_earlier_step_does_not_change_what_waits_for_a_limit(sett
 
 
 @pytest.mark.parametrize("isolation", ["thread", "executor"])
-def test_what_waits_in_the_queue_of_an_executor_does_not_change(isolation):
+def test_an_input_in_the_queue_of_an_executor_does_not_change(isolation):
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
 
     bank = Bank()
@@ -150,7 +150,7 @@ def test_what_waits_in_the_queue_of_an_executor_does_not_change(isolation):
     assert (reply.text, bank.shown) == ("paid 5 to ada", [ADA])
 
 
-def test_what_a_predicate_let_pass_is_what_runs():
+def test_the_input_that_a_predicate_accepted_is_the_one_that_runs():
     bank = Bank(requires_approval=lambda arguments, _: arguments["order"]["amount"] > 100, rate_limit=RateLimit(5))
 
     def meddle(arguments, context):
@@ -172,7 +172,7 @@ def test_a_gate_of_a_toolbox_holds_for_what_was_shown():
     assert both_ways(box, ToolCall(name, {"number": 1}))[0] == "paid 5 to ada"
 
 
-def test_what_a_hook_has_seen_is_what_runs():
+def test_the_input_that_a_hook_saw_is_the_one_that_runs():
     bank, seen = Bank(requires_approval=False), []
 
     def before(call, context):
@@ -187,7 +187,7 @@ def test_what_a_hook_has_seen_is_what_runs():
 
 
 class Failing:
-    """A body that spoils its input and fails, some times."""
+    """A body that changes its input and fails, a number of times."""
 
     def __init__(self, times=1):
         self.times = times
@@ -352,7 +352,7 @@ def test_secrets_that_change_are_not_what_runs():
 
 
 class TestKeys:
-    """A key belongs to what ran."""
+    """The key is that of the input that ran."""
 
     def test_a_result_is_cached_under_what_it_was_made_of(self, monkeypatch):
         order, got = Order("ada", 5), []
@@ -425,7 +425,7 @@ class TestKeys:
 
 @dataclass
 class Account:
-    """What cannot be copied: it has a lock."""
+    """An object with a lock, which cannot be copied."""
 
     name: str
     lock: object = field(init=False, repr=False, default_factory=threading.Lock)
@@ -433,7 +433,7 @@ class Account:
 
 @dataclass
 class Doubled(Account):
-    """What can be neither copied nor read again."""
+    """An object that can be neither copied nor read twice."""
 
     def __post_init__(self):
         self.name *= 2
@@ -441,7 +441,7 @@ class Doubled(Account):
 
 @dataclass
 class Founded(Account):
-    """What can be made once only."""
+    """An object that can be created only once."""
 
     def __post_init__(self):
         if self.name in FOUNDED:
@@ -454,7 +454,7 @@ FOUNDED = []
 
 @dataclass
 class Single(Account):
-    """What is never copied: it says that it is its own copy."""
+    """An object that returns itself as its copy."""
 
     def __deepcopy__(self, memo):
         return self

@@ -1,4 +1,4 @@
-"""Calls that end when their time is up."""
+"""Timeouts of calls."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from toolsemble import (
 )
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import Continue
-from toolsemble.runtime.concurrency import GRACE, sweep
+from toolsemble.runtime.concurrency import GRACE, forget_dead_tasks
 from toolsemble.testing import CallbackReview, ScriptedModel
 
 SHORT = 0.05
@@ -39,7 +39,7 @@ LONG = 60.0
 
 
 class Gate:
-    """Something that blocks a body until the test has seen enough, and lets time pass meanwhile."""
+    """A gate that blocks a body until the test opens it, and advances the clock meanwhile."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -71,7 +71,7 @@ async def soon(text):
 
 @pytest.fixture
 def late(clock):
-    """Return an async body that goes on until its time is up."""
+    """Return an async body that runs until its deadline."""
 
     async def run(_=None):
         clock.advance(1)
@@ -115,10 +115,10 @@ def test_a_blocking_body_is_left_behind_counted_and_logged(gate, caplog):
     with caplog.at_level(logging.WARNING, "toolsemble"):
         assert both_ways(slow, ToolContext(metrics=metrics)) == [failure, failure]
     assert metrics.counter("abandoned_threads", "slow") == 2
-    assert caplog.text.count("The body of 'slow' goes on in a thread, which nobody can stop") == 2
+    assert caplog.text.count("The body of 'slow' is still running in a thread, which cannot be stopped") == 2
 
 
-def test_what_ends_in_time_gives_what_it_gives():
+def test_a_body_that_ends_in_time_returns_its_result():
     def fail(_):
         raise ValueError("boom")
 
@@ -149,13 +149,13 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
         texts += [asyncio.run(box.aexecute(each)).text for each in calls("bad")]
     assert texts == [f"Error: Tool '{name}' timed out after 0.05 s" for name in ("bad", "slow", "bad", "bad")]
     assert metrics.counter("abandoned_tasks", "bad") == 3
-    assert "The body of 'bad' was cancelled, and goes on" in caplog.text
-    sweep()
+    assert "The body of 'bad' was cancelled but is still running" in caplog.text
+    forget_dead_tasks()
     assert not TABLE._held  # their event loops are closed: they can never go on
     gc.collect()
 
 
-async def test_what_is_left_behind_holds_its_place_until_it_ends(clock):
+async def test_an_abandoned_body_holds_its_slot_until_it_ends(clock):
     opened = asyncio.Event()
 
     async def run(_):
@@ -220,7 +220,7 @@ def test_a_sync_function_that_gives_something_to_await_is_cancelled_too(late):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ExitEarlyError])
-def test_what_must_reach_the_caller_does(error):
+def test_exceptions_for_the_caller_are_raised(error):
     def run(_):
         raise error
 
@@ -323,7 +323,7 @@ def test_a_pipeline_ends_with_its_time(strategy, late):
     assert ran == []
 
 
-def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up(late):
+def test_a_pipeline_is_compensated_at_its_timeout(late):
     undone = []
     steps = [
         Step(Function(str, "first"), compensate=lambda *_: undone.append("by a function")),
@@ -335,7 +335,7 @@ def test_what_a_pipeline_began_is_undone_also_when_its_time_is_up(late):
     assert len(undone) == len(result.attributes["undone"]) == 2
 
 
-def test_copies_of_a_tool_share_what_they_say_the_same_about():
+def test_copies_of_a_tool_share_equal_limits():
     first = Function(str, max_concurrency=1)
     shared = first._define().policy
     second = copy.copy(first)
@@ -393,15 +393,15 @@ def test_a_step_that_never_blocks_runs_inline_also_under_a_deadline():
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True, float("inf"), float("nan")])
-def test_what_is_no_timeout_is_refused(seconds):
-    with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds above 0, not"):
+def test_an_invalid_timeout_is_a_definition_error(seconds):
+    with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds > 0, not"):
         Toolbox([Function(str, timeout=seconds)])
-    with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds above 0, not"):
+    with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds > 0, not"):
         Toolbox([], timeout=seconds)
 
 
 def test_a_timeout_that_cannot_be_kept_is_refused():
-    with pytest.raises(ToolDefinitionError, match="timeout cannot be kept by a sync body that is inline"):
+    with pytest.raises(ToolDefinitionError, match="timeout cannot be enforced for a sync inline body"):
         Toolbox([Function(str, timeout=5, inline=True)])
     assert Toolbox([AsyncFunction(hang, timeout=5, inline=True)])
 
@@ -466,7 +466,7 @@ def test_calls_in_time_leave_no_thread_and_no_task_behind():
     assert threading.active_count() <= before
 
 
-def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
+def test_watchers_see_timeouts_and_abandoned_bodies(gate):
     seen = []
     box = Toolbox([Function(gate, timeout=SHORT)], sinks=[seen.append])
     box.execute(ToolCall("function", {"input": "x"}))
@@ -475,7 +475,7 @@ def test_who_watches_is_told_what_ran_out_of_time_and_what_goes_on(gate):
 
 
 class GoneError(Exception):
-    """What can be referred to weakly, so that a test can see it go."""
+    """An object with weak references, so that a test can see when it is collected."""
 
 
 def raised_once(watched):

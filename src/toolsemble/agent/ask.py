@@ -15,7 +15,7 @@ from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
 from toolsemble.models.reply_limit import MAX_REPLY
-from toolsemble.shape import described, sendable
+from toolsemble.shape import describe_error, escape_surrogates
 
 LOGGER = logging.getLogger("toolsemble.agent")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
@@ -77,7 +77,7 @@ async def ask_model(
             if pause is None or (deadline is not None and time.monotonic() + pause > deadline):
                 raise
             tried += 1
-            event = ModelRetried(described(error), pause)
+            event = ModelRetried(describe_error(error), pause)
         LOGGER.warning("The model failed (%s); retry %d in %.1f s", event.reason, tried, event.seconds)
         on_retry(event)
         await asyncio.sleep(event.seconds)
@@ -103,7 +103,7 @@ def _check_reply(reply: Any) -> ChatReply:
             f"The model returned {reply.usage!r:.80} as the usage of its reply; it must be a TokenUsage of ints >= 0, "
             "or left out"
         )
-    text, calls = sendable(reply.text), tuple([_sendable_call(call) for call in reply.calls])
+    text, calls = escape_surrogates(reply.text), tuple([_sendable_call(call) for call in reply.calls])
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
         calls = _make_ids_unique(calls)
     if text is reply.text and calls == reply.calls:
@@ -129,7 +129,7 @@ def _sendable_call(call: ToolCall) -> ToolCall:
     name, arguments = call.name, call.json
     if name.isascii() and arguments.isascii():
         return call
-    sent = sendable(name), sendable(arguments)
+    sent = escape_surrogates(name), escape_surrogates(arguments)
     return call if sent == (name, arguments) else ToolCall(*sent, call.id)
 
 

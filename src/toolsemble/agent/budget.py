@@ -79,7 +79,7 @@ class Limits:
     >>> Limits(max_tokens=0)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be a whole number from 1 on, not 0
+    toolsemble.errors.ToolDefinitionError: Agent max_tokens must be an int >= 1, not 0
     """
 
     max_iterations: int = 25

@@ -18,7 +18,7 @@ from toolsemble.context import enter, leave
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 
@@ -66,7 +66,7 @@ class Execution:
             self._state.set_stop(stop)
             self._reply_unfinished(due, ToolResult.success(stop.text), "out of time")
         except BaseException as error:  # noqa: BLE001 - raised again when every call has its reply
-            why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else described(error)
+            why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
             self._reply_unfinished(due, ToolResult.failure(f"The run ended before this call did: {why}"), why)
             return error
         finally:

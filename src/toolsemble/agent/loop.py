@@ -31,7 +31,7 @@ from toolsemble.errors import (
 from toolsemble.models.chat import ChatReply, ChatRequest
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
@@ -98,7 +98,7 @@ class Loop:
             error.partial = state.result("error" if state.stop is None else state.stop.name)
             raise
         except Exception as error:
-            raise AgentExecutionError(described(error), partial=state.result("error")) from error
+            raise AgentExecutionError(describe_error(error), partial=state.result("error")) from error
         except BaseException as error:
             with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
                 error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
@@ -194,7 +194,7 @@ class Loop:
             return self._make_result(reply.text)
         except ToolArgumentsError as problem:
             self._count_invalid_answer(problem)
-            state.add_correction(f"{described(problem)}. Give the whole answer again.")
+            state.add_correction(f"{describe_error(problem)}. Give the whole answer again.")
             return None
 
     def _retry_empty_answer(self) -> None:
@@ -258,7 +258,7 @@ class Loop:
                 execution.answer(index, ToolResult.success("The answer is taken"))
             except ToolArgumentsError as problem:
                 answer = _Answer(problem=problem)
-                execution.answer(index, ToolResult.failure(described(problem)))
+                execution.answer(index, ToolResult.failure(describe_error(problem)))
         return answer
 
     def _result_beside_calls(self, reply: ChatReply) -> AgentResult:
@@ -302,7 +302,7 @@ class Loop:
         self._invalid_answers += 1
         if self._invalid_answers > self._config.limits.output_retries:
             times = "once" if self._invalid_answers == 1 else f"{self._invalid_answers} times"
-            raise ToolArgumentsError(f"The answer did not fit {times}: {described(problem)}")
+            raise ToolArgumentsError(f"The answer did not fit {times}: {describe_error(problem)}")
 
     def _no_answer_error(self) -> MaxIterationsExceededError:
         stop = self._state.stop

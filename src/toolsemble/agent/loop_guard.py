@@ -25,7 +25,7 @@ class LoopGuard:
     >>> LoopGuard(repeats=1)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: LoopGuard repeats must be a whole number from 2 on, not 1
+    toolsemble.errors.ToolDefinitionError: LoopGuard repeats must be an int >= 2, not 1
     """
 
     repeats: int = 3

@@ -11,7 +11,7 @@ from pathlib import Path
 from toolsemble.agent.memory_store import append_messages, new_messages
 from toolsemble.models.message import message_from_json, message_to_json
 from toolsemble.models.transcript import Transcript
-from toolsemble.runtime.sqlite import Database, Kind, told
+from toolsemble.runtime.sqlite import Database, Kind, translate_errors
 
 _BUSY_TIMEOUT = 5.0
 _CACHE_SIZE = 64
@@ -100,7 +100,7 @@ class SQLiteMemoryStore:
     @contextmanager
     def _connect(self, connected: AbstractContextManager[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
         """Open the connection; errors name the file."""
-        with told(self._path, _KIND.what), connected as rows:
+        with translate_errors(self._path, _KIND.what), connected as rows:
             yield rows
 
 

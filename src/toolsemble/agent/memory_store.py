@@ -6,7 +6,7 @@ from typing import Protocol
 
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.models.transcript import Transcript
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 
 def append_messages(kept: Transcript, before: Transcript | None, after: Transcript, count: int) -> Transcript:
@@ -62,7 +62,7 @@ class InMemoryStore:
 
     def __init__(self) -> None:
         self._kept: dict[str, Transcript] = {}
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def load(self, memory_id: str) -> Transcript:
         """Return a conversation."""

@@ -15,7 +15,7 @@ from toolsemble.schema.members import members_reader
 from toolsemble.schema.portable import make_portable
 from toolsemble.schema.repair import STEPS
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.specification import ToolSpecification
 
 FINAL_ANSWER = "final_answer"
@@ -85,7 +85,7 @@ class Output:
         if not self._is_wrapped:
             return given
         try:
-            return "null" if answer is None else shaped(answer).output
+            return "null" if answer is None else to_result(answer).output
         except ToolExecutionError:
             return given  # a value that JSON cannot hold
 
@@ -96,7 +96,7 @@ class Output:
             return given
         if given is not None:
             with suppress(ToolArgumentsError, ToolExecutionError):
-                return self.read(shaped(given).output)
+                return self.read(to_result(given).output)
         elif self._is_wrapped and not result.output and not result.contents:
             with suppress(ToolArgumentsError):
                 return self._decode(_NOTHING)[_KEY]

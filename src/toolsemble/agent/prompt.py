@@ -8,7 +8,7 @@ from typing import TypeAlias
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.result import ImageContent
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
 """The prompt of a run: a text, texts with images, or messages."""
@@ -32,7 +32,7 @@ def to_messages(prompt: Prompt) -> list[Message]:
         texts = [part for part in parts if isinstance(part, str)]
         images = tuple(part for part in parts if isinstance(part, ImageContent))
         if len(texts) + len(images) == len(parts):
-            return [UserMessage(sendable("\n".join(texts)), images)]
+            return [UserMessage(escape_surrogates("\n".join(texts)), images)]
     raise TypeError(f"A prompt must be a str, a list of str and images, or messages, not {prompt!r:.80}")
 
 

@@ -18,7 +18,7 @@ from toolsemble.models.chat import ChatModel
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.observers.sinks import Sinks
 from toolsemble.review import ReviewHandler
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
@@ -114,7 +114,7 @@ class ToolSource:
         if isinstance(tools, Toolbox):
             return tools
         given = tools(view())
-        found = await given if awaitable(given) else given
+        found = await given if is_awaitable(given) else given
         if isinstance(found, Toolbox):
             return self._build_toolbox(found)
         # Reused while the function returns the same tools: a new box would need new threads and new schemas.

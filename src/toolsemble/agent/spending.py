@@ -10,7 +10,7 @@ from typing import Any
 
 from toolsemble.agent.budget import Limits, Prices, Stop, Usage
 from toolsemble.models.chat import TokenUsage
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 LAST_ANSWER = 5.0
 """The least seconds for the final answer of a run whose time, or another budget, is used up."""
@@ -21,7 +21,7 @@ class Tally:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.cost = 0.0

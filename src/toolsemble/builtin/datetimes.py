@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.tools.base import Tool
 
 Clock: TypeAlias = Callable[[], datetime.datetime]
@@ -53,7 +53,7 @@ class DateTimeTool(Tool):
         if clock is not None and not callable(clock):
             raise ToolDefinitionError(f"clock must be a callable without arguments, not {type(clock).__name__}")
         for package in ("whenever", "tzdata"):
-            required(package, extra="datetime", user=type(self).__name__)
+            import_extra(package, extra="datetime", user=type(self).__name__)
         self._clock = clock or _system_clock
 
     def run(self, input: str) -> ToolResult:

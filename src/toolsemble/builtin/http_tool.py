@@ -17,7 +17,7 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.schema.members import collect_local_types
@@ -91,7 +91,7 @@ class HttpTool(Tool):
         operation: Operation | None = None,
         **settings: Unpack[HttpSettings],
     ) -> None:
-        fetch = required("toolsemble.builtin.fetch", extra="http", user="HttpTool")
+        fetch = import_extra("toolsemble.builtin.fetch", extra="http", user="HttpTool")
         _check_settings(settings)
         self.name = name
         self.description = description
@@ -149,7 +149,7 @@ class HttpTool(Tool):
         ...     "openapi": "3.1.0",
         ...     "servers": [{"url": "https://api.example.com"}],
         ...     "paths": {"/users/{id}": {"get": {"operationId": "get_user", "summary": "Gives a user", "parameters": [
-        ...         {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}}},
+        ...         {"name": "id", "in": "path", "import_extra": True, "schema": {"type": "integer"}}]}}},
         ... }
         >>> tools = HttpTool.from_openapi(document)
         >>> [(tool.name, tool.description) for tool in tools]

@@ -12,7 +12,7 @@ from pydantic import Field
 from toolsemble.builtin.dot_path import get_value
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.tools.typed import TypedTool
 
 TIMEOUT = 5.0
@@ -65,7 +65,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
 
         :param timeout: the time limit of a JSONPath query, in seconds
         """
-        required("jsonpath_rfc9535", extra="json", user="JsonParserTool")
+        import_extra("jsonpath_rfc9535", extra="json", user="JsonParserTool")
         self._timeout = timeout
 
     def run(self, input: JsonParserInput) -> ToolResult:

@@ -94,7 +94,7 @@ class ProcessTool(Tool):
             arguments = TypedArguments.of_type(input_type, names)
             arguments.check()
             self._typed = typed_definition(name, description, self.run, arguments)
-            self._typed.check_told("it cannot be sent to the program")
+            self._typed.check_no_init_vars("it cannot be sent to the program")
 
     async def run(self, input: Any) -> ToolResult:
         """Run the program until it exits."""

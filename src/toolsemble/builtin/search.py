@@ -15,7 +15,7 @@ from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.endpoint import FORM, Endpoint, Redactor, make_endpoint
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import UrlGuard
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 if TYPE_CHECKING:
     from toolsemble.builtin.fetch import Fetcher
@@ -61,7 +61,7 @@ class _Service:
     label = ""
 
     def __init__(self, endpoint: Endpoint, timeout: float, tls: SSLContext | None) -> None:
-        fetch = required("toolsemble.builtin.fetch", extra="web", user=type(self).__name__)
+        fetch = import_extra("toolsemble.builtin.fetch", extra="web", user=type(self).__name__)
         # The configured host is trusted, even if it is not public; hosts that it redirects to are not.
         guard = UrlGuard([str(urlsplit(endpoint.url).hostname)])
         self._endpoint = endpoint

@@ -16,7 +16,7 @@ from toolsemble.builtin.charset import decode_body
 from toolsemble.errors import ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.tools.typed import TypedTool
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class WebScraperTool(TypedTool[WebScraperInput]):
         tls: SSLContext | None = None,
         resolver: Resolver = resolve,
     ) -> None:
-        required("trafilatura", extra="web", user="WebScraperTool")
-        fetch = required("toolsemble.builtin.fetch", extra="web", user="WebScraperTool")
+        import_extra("trafilatura", extra="web", user="WebScraperTool")
+        fetch = import_extra("toolsemble.builtin.fetch", extra="web", user="WebScraperTool")
         self._request = fetch.Request
         self._timeout = timeout
         self._max_bytes = max_bytes

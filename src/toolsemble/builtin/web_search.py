@@ -22,7 +22,7 @@ from toolsemble.builtin.search import (
 )
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.tools.typed import TypedTool
 
 _PROVIDERS: dict[str, tuple[Callable[[], SearchProvider], tuple[str, ...]]] = {
@@ -82,7 +82,9 @@ class WebSearchTool(TypedTool[WebSearchInput]):
         if not input.query.strip():
             raise ToolArgumentsError("query must not be blank")
         found = self._provider.search(input.query, input.max_results)
-        return _await_result(found, input.max_results) if awaitable(found) else _make_result(found, input.max_results)
+        return (
+            _await_result(found, input.max_results) if is_awaitable(found) else _make_result(found, input.max_results)
+        )
 
 
 def _choose_provider(provider: Any) -> SearchProvider:

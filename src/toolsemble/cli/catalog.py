@@ -16,7 +16,7 @@ from toolsemble.definition.definition import PROVIDERS
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 
 def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
@@ -44,7 +44,7 @@ def _load_targets(targets: str) -> list[object]:
 
 def explain(target: str, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
     """Show which parts of a tool's schema a provider's format changes or drops."""
-    found = [pair for each in _load_targets(target) for pair in collected(each)]
+    found = [pair for each in _load_targets(target) for pair in collect_tools(each)]
     rows = [
         (definition.name, each, note)
         for _, definition in found

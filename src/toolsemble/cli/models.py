@@ -13,7 +13,7 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _MEGABYTE = 1_000_000
 _SPEED = 10 * _MEGABYTE
@@ -78,7 +78,7 @@ def _progress(screen: Screen) -> Iterator[Callable[[Any], None]]:
         yield _PhasePrinter(screen).update
         return
     progress, console = (
-        required(f"rich.{name}", extra="cli", user="A progress bar") for name in ("progress", "console")
+        import_extra(f"rich.{name}", extra="cli", user="A progress bar") for name in ("progress", "console")
     )
     columns = (
         progress.TextColumn("{task.description}", markup=False),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _MIN_WIDTH = 40  # on narrower terminals lines wrap, as the table would drop text
 
@@ -29,7 +29,7 @@ def show_table(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[st
 def _render(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return the table as text for a terminal; cells are not read as markup."""
     rich_console, rich_table, rich_text = (
-        required(f"rich.{name}", extra="cli", user="A table") for name in ("console", "table", "text")
+        import_extra(f"rich.{name}", extra="cli", user="A table") for name in ("console", "table", "text")
     )
     stream = screen.out
     table = rich_table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""A tool as the call path sees it: what to read, what to run, and how."""
+"""``ToolDefinition``: a tool as the call path uses it, and the functions that build and transform definitions."""
 
 from __future__ import annotations
 
@@ -39,69 +39,69 @@ _STRICT = {"openai", "anthropic", "bedrock", "mistral"}
 
 
 class ReturnBehavior(Enum):
-    """Who gets a tool's result: the model, or the caller at once.
+    """The recipient of a tool's result: the model, or the caller immediately.
 
     >>> ReturnBehavior.IMMEDIATE.name
     'IMMEDIATE'
     """
 
     TO_LLM = "to_llm"
-    """The model, which goes on with it."""
+    """The model, which continues with it."""
     IMMEDIATE = "immediate"
-    """The caller, when every call of the turn is immediate."""
+    """The caller, if every call of the turn is immediate."""
     IMMEDIATE_IF_LAST = "immediate_if_last"
-    """The caller, also when only the last call of the turn says so."""
+    """The caller, if the last call of the turn has this setting."""
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Names(NamedTuple):
-    """Names of tools, as far as they are known beforehand."""
+    """Names of tools, as far as they are known in advance."""
 
     found: tuple[str, ...]
     """The names."""
     all_known: bool = True
-    """Whether there are no others; False where tools are looked up later."""
+    """Whether the list is complete; False if tools are looked up later."""
 
 
 class Flow(Protocol):
-    """The work of a tool that is made of tools: a path through their paths, which either driver can walk."""
+    """The work of a tool that consists of other tools: a generator that runs their call paths."""
 
     def __call__(self, value: Any, context: ToolContext, walk: Any, trace: Any, /) -> Generator[Any, Any, Any]:
-        """Walk the parts with an input, as the call itself is walked and traced; give what a body would return."""
+        """Run the parts with an input, in the walk and trace of the call; return what a body would return."""
         ...
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:
-        """Give the same flow through parts that a function makes of these."""
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:
+        """Return the same flow with a function applied to each part."""
         ...
 
-    def dried(self) -> Flow:
-        """Give the same flow for a dry run, in which no part's body runs."""
+    def to_dry_run(self) -> Flow:
+        """Return the same flow for a dry run, in which no body runs."""
         ...
 
     def parts(self) -> tuple[ToolDefinition, ...]:
-        """Give the definitions of the tools that it is made of."""
+        """Return the definitions of the tools that the flow consists of."""
         ...
 
     def tools(self) -> tuple[ToolDefinition, ...]:
-        """Give the definitions of all tools that it may run: its parts, and those that undo them."""
+        """Return the definitions of all tools that the flow may run: its parts and their compensations."""
         ...
 
     @property
-    def asking(self) -> tuple[ToolDefinition, ...]:
-        """The parts, at every depth, that ask a reviewer whenever their turn comes, and whose turn is no choice."""
+    def always_gated(self) -> tuple[ToolDefinition, ...]:
+        """The parts, at every depth, that always need approval and are always run."""
         ...
 
     @property
     def how(self) -> str:
-        """How the parts are walked, in words."""
+        """How the parts are run, in words."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """What a call needs to know of a tool, taken down once; the call path knows no tool classes.
+    """A tool as the call path uses it; the call path does not depend on tool classes.
 
     >>> definition = ToolDefinition(
     ...     name="shout",
@@ -115,60 +115,60 @@ class ToolDefinition:
     """
 
     name: str
-    """The name by which it is called."""
+    """The name of the tool."""
     description: str
-    """What it does, for the model."""
+    """What the tool does, for the model."""
     body: Callable[[Any], Any]
-    """The work itself; takes what reading gives."""
+    """The function that does the work; takes the decoded input."""
     decode: Callable[[str, frozenset[str]], Decoded]
-    """From the JSON text that a model wrote to the body's input, with the steps of repair that are allowed."""
+    """Decodes JSON text from a model to the body's input, with the enabled repair steps."""
     accept: Callable[[Any, frozenset[str]], Decoded]
-    """From what a program handed over to the body's input."""
+    """Decodes a value passed by a program to the body's input."""
     schema: Callable[[], Mapping[str, Any]] = dict
-    """Gives the whole JSON Schema of the arguments; asked when a specification is needed."""
+    """Returns the full JSON Schema of the arguments; called when a specification is needed."""
     awaits: bool = False
     """Whether the body is async."""
     inline: bool = False
-    """Whether the body never blocks, so that async callers may run it without a thread."""
+    """Whether the body never blocks, so that async callers run it without a thread."""
     gate: Gate | None = None
-    """When a reviewer must agree before the body runs; None for never."""
+    """When a reviewer must approve a call before the body runs; None: never."""
     reviewed_as: str = ""
-    """What a reviewer is told that the tool does; empty for the description."""
+    """The description that a reviewer sees; empty: the description of the tool."""
     editable: str = ""
-    """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
+    """The parameter whose text a reviewer may edit; empty: an edit replaces all arguments."""
     present: Callable[..., Any] = lambda value, **_: value
-    """From the body's input to what a reviewer is shown: JSON values that nobody else holds, with secrets hidden unless
-    ``reveal`` is true."""
+    """Converts the body's input to what a reviewer is shown: a copy as JSON values; secrets are hidden without
+    ``reveal``."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
-    """Who gets the result."""
+    """The recipient of the result."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What else a provider may want to know."""
+    """Further data for providers."""
     strict: bool | None = None
-    """Whether the provider's strict mode is asked for."""
+    """Whether to request the provider's strict mode; None: not set."""
     arguments: Arguments | None = None
-    """How named parameters are checked; None for a tool that takes one string."""
+    """The decoder of named parameters; None for a tool that takes one string."""
     hand: Callable[[Any, frozenset[str]], Decoded] | None = None
-    """From what the tool before it in a pipeline gave to the body's input; None where its parameters tell how."""
+    """Converts the output of the previous step of a pipeline to the body's input; None: by its parameters."""
     returns: Callable[[], Any] = lambda: Any
-    """Gives the declared type of what the body returns."""
+    """Returns the declared return type of the body."""
     policy: Policy | None = None
-    """What was declared about limits; None when nothing was."""
+    """The declared limits; None if there are none."""
     sees: frozenset[str] = frozenset()
-    """What of the call's context the body is given beside its input: ``"memory_id"``, ``"parameters"``."""
+    """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``."""
     holder: object = None
-    """The object whose state the body can depend on: a tool of a class, or whose method it is; None for a function."""
+    """The object whose state the body may depend on: a tool object, or the object of a method; None for a function."""
     flow: Flow | None = None
-    """What is walked in place of the body, where the tool is made of tools."""
+    """The flow to run instead of the body, if the tool consists of other tools."""
     inside: Callable[[], Names] | None = None
-    """Gives the names of the tools that a call of this one can call, as an agent does; None when there are none."""
+    """Returns the names of the tools that a call can call, as an agent does; None if there are none."""
     secret: bool = False
-    """Whether a parameter is a secret, or has one inside."""
+    """Whether a parameter is or contains a secret."""
     logger: logging.Logger = field(init=False)
-    """The tool's own logger, called by its name."""
+    """The logger of the tool, named after it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", LOGGER.getChild(self.name))
-        self.logger.addFilter(REDACTION)  # any tool can be called inside a call that has secrets
+        self.logger.addFilter(REDACTION)  # any tool can be called inside a call with secrets
         if self.strict:
             self._check_strict()
         if self.editable:
@@ -179,16 +179,16 @@ class ToolDefinition:
             object.__setattr__(self, "decode", CautiousReader(self.decode))
             object.__setattr__(self, "accept", CautiousReader(self.accept))
         if self.gate is not None:
-            self.check_told("a reviewer could not be shown it")
+            self.check_no_init_vars("a reviewer could not be shown it")
 
     def _is_irreversible(self) -> bool:
-        """Return whether the tool, or one that it is made of, does what cannot be undone."""
+        """Return whether the tool, or a part of its flow, is declared irreversible."""
         if self.policy is not None and self.policy.effects == "irreversible":
             return True
         return self.flow is not None and any(isinstance(part.decode, CautiousReader) for part in self.flow.parts())
 
-    def check_told(self, otherwise: str) -> None:
-        """Refuse a type that does not keep what it is made of, where that has to be told; say what would happen."""
+    def check_no_init_vars(self, otherwise: str) -> None:
+        """Raise if the input type has an InitVar; ``otherwise`` says what could not work."""
         if self.arguments is not None and (init_only := self.arguments.init_only):
             raise ToolDefinitionError(
                 f"Tool '{self.name}': {init_only} is an InitVar, which no object keeps, so {otherwise}; make it a field"
@@ -196,12 +196,12 @@ class ToolDefinition:
 
     @property
     def only_blocks(self) -> bool:
-        """Whether a call needs nothing but a thread for its body: nobody is asked, and nothing is waited for."""
+        """Whether the body is blocking and a call has no approval, no limits and no flow: it needs only a thread."""
         bounded = self.policy is not None and self.policy.limits
         return not (self.awaits or self.inline or bounded) and self.gate is None and self.flow is None
 
     def specification(self) -> ToolSpecification:
-        """Give what a model is shown of the tool."""
+        """Return the specification that models are shown."""
         parameters = {"type": "object", **make_portable(self.schema())[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
         taken = None if nothing else parameters
@@ -209,7 +209,7 @@ class ToolDefinition:
         return ToolSpecification(self.name, self.description, taken, metadata, self.strict)
 
     def explain(self, provider: str) -> list[Note]:
-        """Give a note for every keyword of the schema that a provider's model does not see as it was written."""
+        """Return a note for every schema keyword that a provider's format cannot express as declared."""
         if provider not in PROVIDERS:
             raise ValueError(f"Unknown provider {provider!r}; known are {', '.join(PROVIDERS)}")
         parameters, notes = make_portable(self.schema())
@@ -217,30 +217,34 @@ class ToolDefinition:
         return [*notes, *import_module(f"toolsemble.providers.{provider}").adapt(parameters, **strict)[1]]
 
     def _check_editable(self) -> None:
-        """Refuse an editable field that the tool does not have, or that is no text."""
+        """Raise if ``editable`` does not name a parameter of type string."""
         fields = self.specification().parameters or {}
         if fields.get("properties", {}).get(self.editable, {}).get("type") != "string":
-            raise ToolDefinitionError(f"Tool '{self.name}': editable must name a text parameter, not {self.editable!r}")
+            raise ToolDefinitionError(f"Tool '{self.name}': editable must name a str parameter, not {self.editable!r}")
 
     def _check_policy(self, policy: Policy) -> None:
-        """Refuse limits that this body would not keep."""
+        """Raise if a limit cannot be enforced for this body."""
         owner = f"Tool '{self.name}'"
         if policy.timeout is not None and self.inline and not self.awaits and self.flow is None:
             raise ToolDefinitionError(
-                f"{owner}: timeout cannot be kept by a sync body that is inline; leave inline out, or make it async"
+                f"{owner}: timeout cannot be enforced for a sync inline body; remove inline, or make it async"
             )
         if policy.retried and self.flow is not None:
-            raise ToolDefinitionError(f"{owner}: retries are for a body; it is made of tools, so declare them on those")
+            raise ToolDefinitionError(
+                f"{owner}: retries need a body; it consists of tools, so declare retries on those"
+            )
         if policy.isolation == "process" and self.flow is not None:
-            raise ToolDefinitionError(f"{owner}: isolation is for a body; it is made of tools, so declare it on those")
+            raise ToolDefinitionError(
+                f"{owner}: isolation needs a body; it consists of tools, so declare isolation on those"
+            )
         if policy.isolation == "process" and (self.awaits or self.inline):
             kind = "async" if self.awaits else "inline"
-            raise ToolDefinitionError(f"{owner}: isolation='process' is for blocking bodies, and this one is {kind}")
+            raise ToolDefinitionError(f"{owner}: isolation='process' needs a blocking body, and this one is {kind}")
         for layer in policy.layers:
             layer.check(self)
 
     def _check_strict(self) -> None:
-        """Refuse a strict tool whose schema strict mode cannot say."""
+        """Raise if strict mode cannot express the schema of a strict tool."""
         try:
             self.explain("openai")
         except ValueError as problem:
@@ -248,16 +252,16 @@ class ToolDefinition:
 
 
 def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
-    """Give the definition of a tool that takes one string; refuse a bad name or description.
+    """Return the definition of a tool that takes one string; raise if the name or description is not valid.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True)
     >>> shout.decode('{"input": "hello"}', frozenset())
     ('hello', ())
     """
-    owner = checked_name(name)
+    owner = check_name(name)
     return ToolDefinition(
         name=owner,
-        description=checked_description(owner, description),
+        description=check_description(owner, description),
         body=body,
         decode=lambda text, steps: decode_input(text, owner, steps),
         accept=lambda value, _: (plain_input(value, owner), ()),
@@ -270,10 +274,10 @@ def string_definition(name: object, description: object, body: Callable[[str], A
 def typed_definition(
     name: object, description: object, body: Callable[[Any], Any], arguments: Arguments, **settings: Any
 ) -> ToolDefinition:
-    """Give the definition of a tool with named parameters; refuse a bad name or description."""
-    owner = checked_name(name)
+    """Return the definition of a tool with named parameters; raise if the name or description is not valid."""
+    owner = check_name(name)
 
-    decode = partial(_forgiving if settings.get("strict") else decode_arguments, arguments)
+    decode = partial(_decode_strict if settings.get("strict") else decode_arguments, arguments)
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
         text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
@@ -281,7 +285,7 @@ def typed_definition(
 
     return ToolDefinition(
         name=owner,
-        description=checked_description(owner, description),
+        description=check_description(owner, description),
         body=body,
         decode=decode,
         accept=accept,
@@ -292,27 +296,29 @@ def typed_definition(
     )
 
 
-def _forgiving(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
-    """Read arguments, with null for what is left out: a strict model has no other way to say so."""
+def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
+    """Decode arguments with null for omitted parameters: strict mode has no other way to omit one."""
     return decode_arguments(arguments, text, steps | {"null"})
 
 
-def mapped(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
-    """Give what a function makes of a definition and, where it is made of tools, of those at every depth.
+def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
+    """Apply a function to a definition and to the parts of its flow at every depth; return the new definition.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> mapped(shout, lambda each: replace(each, name=each.name.upper())).name
+    >>> map_definition(shout, lambda each: replace(each, name=each.name.upper())).name
     'SHOUT'
     """
-    made = change(definition)
-    return made if made.flow is None else replace(made, flow=made.flow.mapped(lambda part: mapped(part, change)))
+    changed = change(definition)
+    if changed.flow is None:
+        return changed
+    return replace(changed, flow=changed.flow.map(lambda part: map_definition(part, change)))
 
 
-def asking_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """Give those parts, and parts of theirs, that ask a reviewer whenever they are walked.
+def always_gated_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """Return the parts, at every depth, that need approval whenever they run.
 
     >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> [each.name for each in asking_in([shout, replace(shout, gate=Gate())])]
+    >>> [each.name for each in always_gated_in([shout, replace(shout, gate=Gate())])]
     ['shout']
     """
     found: list[ToolDefinition] = []
@@ -320,14 +326,14 @@ def asking_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
         if part.gate is not None and not part.gate.predicates:
             found.append(part)
         if part.flow is not None:
-            found += part.flow.asking
+            found += part.flow.always_gated
     return tuple(found)
 
 
-def dried(definition: ToolDefinition) -> ToolDefinition:
-    """Give the definition for a dry run: it reads, asks and records as ever, but its body does not run.
+def to_dry_run(definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition for a dry run: calls are decoded, reviewed and recorded, but the body does not run.
 
-    >>> dried(string_definition("shout", "Says it louder", str.upper)).body("hello").output
+    >>> to_dry_run(string_definition("shout", "Says it louder", str.upper)).body("hello").output
     "Dry run: 'shout' was not run"
     """
     result = dry_result(definition.name)
@@ -338,12 +344,12 @@ def dried(definition: ToolDefinition) -> ToolDefinition:
         inline=True,
         policy=None,
         reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
-        flow=None if definition.flow is None else definition.flow.dried(),
+        flow=None if definition.flow is None else definition.flow.to_dry_run(),
     )
 
 
 def dry_result(name: str) -> ToolResult:
-    """Give what stands for the result of a tool that was not run.
+    """Return the result of a tool in a dry run.
 
     >>> dry_result("save").attributes["dry_run"]
     True
@@ -352,7 +358,7 @@ def dry_result(name: str) -> ToolResult:
 
 
 def review_settings(name: object, source: object) -> dict[str, Any]:
-    """Give what an object says about its review, as settings of a definition; refuse what is unclear.
+    """Return the review settings of an object as fields of a definition; raise if one is not valid.
 
     >>> class Delete:
     ...     requires_approval = True
@@ -373,7 +379,7 @@ def _string_schema() -> dict[str, Any]:
 
 
 def is_name(name: object) -> bool:
-    """Return whether a tool can have this name.
+    """Return whether this is a valid name for a tool.
 
     >>> is_name("web_search"), is_name("web search")
     (True, False)
@@ -381,10 +387,10 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def checked_name(name: object) -> str:
-    """Give the name back, or refuse it with what is wrong.
+def check_name(name: object) -> str:
+    """Return the name if it is valid; raise otherwise.
 
-    >>> checked_name("web search")
+    >>> check_name("web search")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
@@ -392,16 +398,16 @@ def checked_name(name: object) -> str:
     if is_name(name):
         return str(name)
     if name is None:
-        raise ToolDefinitionError("The tool has no name; give its class an attribute or property 'name'")
+        raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
     if isinstance(name, str) and not name.strip():
         raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
     raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
 
 
-def checked_description(name: str, description: object) -> str:
-    """Give the description back, or refuse it with what is wrong.
+def check_description(name: str, description: object) -> str:
+    """Return the description if it is valid; raise otherwise.
 
-    >>> checked_description("clock", None)
+    >>> check_description("clock", None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'clock': description must be a str, not NoneType

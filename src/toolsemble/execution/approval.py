@@ -16,12 +16,12 @@ from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
 from toolsemble.review.request import digest
-from toolsemble.runtime.concurrency import unwrapped
+from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded, Repair
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.work.body import Apply, Work
-from toolsemble.work.snapshot import UncopyableError, copied, exact_digest
+from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
 
 _MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -92,7 +92,7 @@ def _ask_gate(
 def _copy_input(definition: ToolDefinition, value: Any) -> Any:
     """Return a copy of the input, or the input itself if it cannot be copied: it is compared after the decision."""
     try:
-        return copied(definition, value)
+        return copy_input(definition, value)
     except UncopyableError:
         return value
 
@@ -106,10 +106,10 @@ def _needs_approval(
             # Each predicate gets a copy, so that it cannot change what the reviewer sees.
             told = yield Apply(predicate, context, definition.present(value), context)
         except Exception as wrapped:
-            error = unwrapped(wrapped)
+            error = unwrap_stop_iteration(wrapped)
             shown = mask_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
-            return True, f"The approval predicate failed: {type(error).__name__}: {described(error)}"
+            return True, f"The approval predicate failed: {type(error).__name__}: {describe_error(error)}"
         if told is None:
             return True, "The approval predicate returned None instead of True or False"
         if told:

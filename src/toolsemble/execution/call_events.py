@@ -14,7 +14,7 @@ from toolsemble.observers.watchers import tell
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Repair
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _UNREAD = object()
 
@@ -49,7 +49,7 @@ class CallEvents:
                 self._display(given)
             facts: dict[str, Any] = {"outcome": outcome_of(result, error), "duration": duration}
             if error is not None:
-                facts |= {"error_type": type(error).__name__, "error": described(error)}
+                facts |= {"error_type": type(error).__name__, "error": describe_error(error)}
             shown = None if result is None else mask_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
         except Exception:  # noqa: BLE001 - as above

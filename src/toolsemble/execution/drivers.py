@@ -10,7 +10,7 @@ from typing import cast
 
 from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import SharedLoop, received
+from toolsemble.runtime.concurrency import SharedLoop, unwrap_outcome
 from toolsemble.work.body import RunBody
 
 
@@ -72,7 +72,7 @@ def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Gene
                 except BaseException:
                     future.cancel()  # nobody waits for it
                     raise
-                done = received(future.result())
+                done = unwrap_outcome(future.result())
             except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
                 work = path.throw(error)
             else:

@@ -16,7 +16,7 @@ from toolsemble.execution.approval import RejectedError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _PASSING = (ExitEarlyError, ToolConfigurationError)
 _CODED = (ToolArgumentsError, ToolExecutionError)
@@ -56,7 +56,11 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
         return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
-    said = described(error) if declared or not about else f"{about} failed: {type(error).__name__}: {described(error)}"
+    said = (
+        describe_error(error)
+        if declared or not about
+        else f"{about} failed: {type(error).__name__}: {describe_error(error)}"
+    )
     return ToolResult.failure(mask_text(said), attributes=None if code is None else {"error_code": code})
 
 

@@ -13,11 +13,11 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.execution.failure import failed_hook, passing
 from toolsemble.masking.secrets import read_with_secrets
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import unwrapped
+from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.schema.decode import Decoded
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Apply, Work
-from toolsemble.work.snapshot import UncopyableError, copied
+from toolsemble.work.snapshot import UncopyableError, copy_input
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 
@@ -156,7 +156,7 @@ def _sent_call(
         return HookedCall(read.call, read, given)
     value, repairs = read_with_secrets(definition, read, given, steps) if definition.secret else read(given, steps)
     with suppress(UncopyableError):  # passed on as it is, as without hooks
-        value = copied(definition, value)  # what the hook sees is what runs
+        value = copy_input(definition, value)  # what the hook sees is what runs
     shown = definition.present(value, reveal=True)
     arguments = shown if isinstance(shown, dict) else {"input": shown}
     return HookedCall(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)
@@ -170,11 +170,11 @@ def _apply_hook(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any
     except Exception as error:
         if (through := passing(error)) is not None:
             raise through from (None if through is error else error)
-        raise AnsweredError(call, failed_hook(unwrapped(error), context, name)) from error
+        raise AnsweredError(call, failed_hook(unwrap_stop_iteration(error), context, name)) from error
 
 
 def _check_result(hook: str, expected: str, made: object) -> ToolResult:
     """Return the result of a hook; a failed result if it is of another type."""
     if isinstance(made, ToolResult):
-        return shaped(made)
+        return to_result(made)
     return ToolResult.failure(f"The {hook} hook must return {expected}, not {type(made).__name__}")

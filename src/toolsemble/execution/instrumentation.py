@@ -12,7 +12,7 @@ from toolsemble.execution.call_events import CallEvents
 from toolsemble.execution.hooks import AnsweredError, Around, Read
 from toolsemble.execution.outcome import FinishedCall
 from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
-from toolsemble.metrics import ToolMetrics, with_metrics
+from toolsemble.metrics import ToolMetrics, combine_metrics
 from toolsemble.observers.watchers import ScopedWatcher, Watcher
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Decoded
@@ -132,5 +132,5 @@ class Instrumentation:
 
 def _add_metrics(context: ToolContext, added: ToolMetrics) -> ToolContext:
     """Return the context with the metrics of a companion added."""
-    metrics = with_metrics(context.metrics, added)
+    metrics = combine_metrics(context.metrics, added)
     return context if metrics is context.metrics else context.derive({"metrics": metrics})

@@ -10,7 +10,7 @@ from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 
 class FinishedCall:
@@ -62,7 +62,7 @@ class FinishedCall:
     def message(self) -> str:
         """The error message; empty for a success."""
         if self._raised is not None:
-            return mask_text(described(self._raised))
+            return mask_text(describe_error(self._raised))
         return mask_text((self._result and self._result.error_message) or "")
 
     @property

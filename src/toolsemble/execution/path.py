@@ -24,12 +24,12 @@ from toolsemble.locks.claims import Slots
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import LOG_LIMIT, record, record_repairs
 from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import THREADS, unwrapped
+from toolsemble.runtime.concurrency import THREADS, unwrap_stop_iteration
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.schema.repair import STEPS
-from toolsemble.shape import shaped
-from toolsemble.work.body import RunBody, Work, entered
-from toolsemble.work.process import RunApart
+from toolsemble.shape import to_result
+from toolsemble.work.body import RunBody, Work, run_in_context
+from toolsemble.work.process import RunInProcess
 from toolsemble.work.snapshot import Snapshot, is_bound
 from toolsemble.work.timeout import RunUntil
 
@@ -141,7 +141,7 @@ class Call:
 
     def fail(self, error: BaseException) -> bool:
         """Set an exception as the result; return False for one that must reach the caller."""
-        self.raised = error = unwrapped(error)
+        self.raised = error = unwrap_stop_iteration(error)
         through = passing(error)
         if through is None:
             result = failed(error, self.context)
@@ -152,7 +152,7 @@ class Call:
 
     def succeed(self, returned: object) -> None:
         """Set what the body returned as the result."""
-        result = shaped(returned)
+        result = to_result(returned)
         self.result = self._with_repairs(result) if self.repairs else result
 
     def _with_repairs(self, result: ToolResult) -> ToolResult:
@@ -285,7 +285,7 @@ def _run_limited(call: Call) -> Generator[Work, Any, Any]:
             begun, call.started = True, time.perf_counter()
         if definition.flow is not None:
             return (yield from definition.flow(value, bounded, _inside(definition, walk), call.trace))
-        return (yield from entered(_bounded_body(definition, value, bounded, walk.workers), bounded))
+        return (yield from run_in_context(_bounded_body(definition, value, bounded, walk.workers), bounded))
 
     # The functions that derive keys and resource names get a copy, too: they may change their argument.
     return apply_limits(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
@@ -297,7 +297,7 @@ def answer(call: Call) -> Generator[Work, Any, None]:
     try:
         call.result = yield from call.instrumentation.answer(call.result)
     except BaseException as error:
-        call.raised, call.result = unwrapped(error), None
+        call.raised, call.result = unwrap_stop_iteration(error), None
         raise
 
 
@@ -321,7 +321,7 @@ def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
 def _bounded_body(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
     """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.isolation == "process":
-        return RunApart(definition, given, context)
+        return RunInProcess(definition, given, context)
     # A body that never blocks needs no timer.
     if context.deadline is None or (definition.inline and not definition.awaits):
         return RunBody(definition, given, context, workers)

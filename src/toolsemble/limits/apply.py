@@ -18,11 +18,11 @@ from toolsemble.locks.claims import Slots
 from toolsemble.locks.holds import TABLE, Hold, current_hold
 from toolsemble.locks.table import DeadlockError
 from toolsemble.observers.watchers import tell
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.work.body import Work
-from toolsemble.work.deadline import TimedOutError, is_past, left, sooner
+from toolsemble.work.deadline import TimedOutError, check_time_left, earliest, is_past
 from toolsemble.work.start import Start
 from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 
@@ -57,7 +57,7 @@ def _run_within_timeout(
     """
     started = time.monotonic()
     own = None if policy.timeout is None else started + policy.timeout
-    deadline = sooner(own, context.deadline)
+    deadline = earliest(own, context.deadline)
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
     started_bodies: list[Inner] = []
     body = partial(_start_body, started_bodies, body)
@@ -68,7 +68,7 @@ def _run_within_timeout(
     returned: Any = None
     cause = ""
     try:
-        left(bounded)
+        check_time_left(bounded)
         returned = yield from body(bounded)
     except TimedOutError:
         yield from _wait_until(deadline)
@@ -76,13 +76,13 @@ def _run_within_timeout(
         # The reason why a call could not start is more useful than a timeout.
         if not started_bodies or not is_past(deadline) or _is_uncaught(error):
             raise
-        cause = f"; then it raised {type(error).__name__}: {described(error)}"
+        cause = f"; then it raised {type(error).__name__}: {describe_error(error)}"
     else:
         if not is_past(deadline) or (definition.flow is not None and _succeeded(returned)):
             return returned
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
-    note(context, "timeouts", message + cause)
+    count_and_log(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
         return replace(returned, error_message=message)  # its attributes say what a pipeline did until then

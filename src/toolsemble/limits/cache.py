@@ -22,14 +22,14 @@ from toolsemble.limits.call_key import CallKey, UnclearKeyError
 from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall, SingleFlight
 from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.watchers import tell
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
-from toolsemble.serialization import timeless
-from toolsemble.shape import described, shaped
+from toolsemble.serialization import without_retries
+from toolsemble.shape import describe_error, to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past
-from toolsemble.work.thread import Storing
+from toolsemble.work.thread import RunInThread
 
 
 class Cache:
@@ -96,7 +96,7 @@ class Cache:
     def keep(self, key: str, result: ToolResult) -> None:
         """Store a result."""
         now = self.clock()
-        self.results.keep(key, Entry(timeless(result), now, None if self.ttl is None else now + self.ttl))
+        self.results.keep(key, Entry(without_retries(result), now, None if self.ttl is None else now + self.ttl))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._settings,)
@@ -121,7 +121,7 @@ class CacheLayer(Layer):
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: cache is for a tool with a body; declare it on the tools inside")
         if self._cache.key is None:
-            definition.check_told("a cache could not tell calls by it")
+            definition.check_no_init_vars("a cache could not tell calls by it")
         if self._cache.key is None and "parameters" in definition.sees:
             raise ToolDefinitionError(
                 f"{owner}: the cache key does not contain what the tool takes from its InvocationParameters; "
@@ -142,7 +142,7 @@ class CacheLayer(Layer):
         try:
             parts = self._call_key.parts(definition, value, context, shared=not cache.results.in_place)
         except UnclearKeyError as problem:
-            note(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
+            count_and_log(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
             return (yield from inner(context))
         found = yield from self._use_store(context, partial(cache.find, parts))
         if found is None:
@@ -182,7 +182,7 @@ class CacheLayer(Layer):
 
     def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
         """Run what is inside, and store its result if it is a success."""
-        result = shaped((yield from inner(context)))
+        result = to_result((yield from inner(context)))
         if _is_storable(result, context):
             yield from self._use_store(context, partial(self._keep, key, result, context))
         return result
@@ -193,21 +193,23 @@ class CacheLayer(Layer):
         except (ValueError, RecursionError) as problem:
             level = logging.DEBUG if self._warned else logging.WARNING
             self._warned = True
-            message = mask_text(described(problem))
+            message = mask_text(describe_error(problem))
             context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, message)
 
     def _use_store(self, context: ToolContext, function: Callable[[], Any]) -> Generator[Work, Any, Any]:
         """Return the result of a store operation; None if the store cannot be used."""
         work = partial(self._try, context, function)
-        return work() if self._cache.results.in_place else (yield Storing(work))
+        return work() if self._cache.results.in_place else (yield RunInThread(work))
 
     def _try(self, context: ToolContext, function: Callable[[], Any]) -> Any:
         try:
             return function()
         except Exception as error:  # noqa: BLE001 - the call can do without the cache
             self._cache.close()
-            line = f"The cache of '{context.tool_name}' cannot be used; the call runs without it: {described(error)}"
-            note(context, "cache_errors", line)
+            line = (
+                f"The cache of '{context.tool_name}' cannot be used; the call runs without it: {describe_error(error)}"
+            )
+            count_and_log(context, "cache_errors", line)
             return None
 
 
@@ -244,7 +246,7 @@ def _is_storable(result: ToolResult, context: ToolContext) -> bool:
 
 
 def _report_hit(result: ToolResult, context: ToolContext) -> ToolResult:
-    note(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
+    count_and_log(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
     tell(CacheHit.of(context))
     return replace(result, attributes=MappingProxyType({**result.attributes, "cached": True}))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from toolsemble.result import ToolResult
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.runtime.signing import seal
-from toolsemble.serialization import read_result, written_result
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.signing import sign
+from toolsemble.serialization import read_result, write_result
 
 if TYPE_CHECKING:
     from toolsemble.runtime.sqlite import Database
@@ -87,12 +87,12 @@ class MemoryResults:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = os.urandom(32)
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
 
     def digest(self, parts: list[Any]) -> str:
         """Return the key of a call."""
-        return seal(self._secret, "cache", parts)
+        return sign(self._secret, "cache", parts)
 
     def find(self, key: str) -> Entry | None:
         """Return a copy of the entry for a key, or None."""
@@ -132,12 +132,12 @@ class FileResults:
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._size = size
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._open: tuple[Database, bytes] | None = None
 
     def digest(self, parts: list[Any]) -> str:
         """Return the key of a call."""
-        return seal(self._connect()[1], "cache", parts)
+        return sign(self._connect()[1], "cache", parts)
 
     def find(self, key: str) -> Entry | None:
         """Return the entry for a key; None also if it cannot be read."""
@@ -150,7 +150,7 @@ class FileResults:
 
     def keep(self, key: str, entry: Entry) -> None:
         """Store an entry, and delete expired ones."""
-        text = written_result(entry.result)
+        text = write_result(entry.result)
         with self._connect()[0].writing() as rows:
             rows.execute("DELETE FROM results WHERE expires <= ?", (entry.stored,))
             rows.execute(
@@ -177,12 +177,12 @@ class FileResults:
                 self._open = None
 
     def _connect(self) -> tuple[Database, bytes]:
-        from toolsemble.runtime.sqlite import Database, Kind, key_beside  # noqa: PLC0415 - only for caches in files
+        from toolsemble.runtime.sqlite import Database, Kind, load_key  # noqa: PLC0415 - only for caches in files
 
         with self._lock:
             if self._open is None:
                 database = Database(self._path, Kind("cache", 0x746F6F6D, 1, _TABLES, "NORMAL"), _BUSY)
-                self._open = database, key_beside(self._path, "key of the cache")
+                self._open = database, load_key(self._path, "key of the cache")
             return self._open
 
 

@@ -14,11 +14,11 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, UnclearError
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.runtime.signing import canonical
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.signing import canonical_json
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import to_display
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 # The default repr of an object: another object can have the same one later.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")
@@ -53,9 +53,9 @@ class CallKey:
         try:
             source, key = self._compute(definition, value, context)
             parts = [definition.name, place, memory_id, key]
-            has_address = _ADDRESS.search(canonical(parts)) is not None and _has_address(source)
+            has_address = _ADDRESS.search(canonical_json(parts)) is not None and _has_address(source)
         except Exception as error:
-            raise UnclearKeyError(f"Its key cannot be computed: {described(error)}") from error
+            raise UnclearKeyError(f"Its key cannot be computed: {describe_error(error)}") from error
         if has_address:
             raise UnclearKeyError("Its key cannot be computed: the text of an argument is its memory address")
         return parts
@@ -83,7 +83,7 @@ class ObjectIds:
     """Ids of live objects; unlike :func:`id`, never used again for another object."""
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._ids: dict[int, tuple[weakref.ref[Any], str]] = {}
 
     def get(self, holder: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
 from toolsemble.locks.claims import Slots
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 PROCESSES = Slots(32)
 """The slots for bodies that run in worker processes."""
@@ -58,7 +58,7 @@ class Needs:
             found = resources(given)
             names = {found} if isinstance(found, str) else set(found)
         except Exception as error:
-            raise UnclearError(f"Its resources cannot be computed: {described(error)}") from error
+            raise UnclearError(f"Its resources cannot be computed: {describe_error(error)}") from error
         if wrong := [name for name in names if not isinstance(name, str)]:
             raise ToolExecutionError(f"Its resources must be strings, not {type(wrong[0]).__name__}")
         return names

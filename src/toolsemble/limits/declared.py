@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import Cache, CacheLayer, cache_layer
@@ -20,8 +20,8 @@ from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.shape import described
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.shape import describe_error
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import EffectLedger
@@ -91,7 +91,7 @@ class PolicyCache:
     __slots__ = ("__weakref__", "_lock", "_policies")
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._policies: deque[tuple[tuple[Any, ...], Policy]] = deque(maxlen=_MAX_POLICIES)
 
     def policy(self, owner: str, settings: tuple[Any, ...], body: Callable[[Any], Any]) -> Policy:
@@ -116,7 +116,7 @@ def build_policy(owner: str, limits: Limits) -> Policy:
     >>> build_policy("Tool 'weather'", Limits(timeout=-1))
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds above 0, not -1
+    toolsemble.errors.ToolDefinitionError: Tool 'weather': timeout must be a number of seconds > 0, not -1
     """
     if limits.timeout is not None:
         check_seconds(f"{owner}: timeout", limits.timeout)
@@ -185,7 +185,7 @@ class BoxLimits:
         """Return the tools, and those they are made of, with the limits of the toolbox added to their own."""
         # The names of a toolbox's tools are unique; those of the parts of pipelines are not.
         bodies = {each.name: each.body for each in tools if each.flow is None}
-        return [self._with_timeout(mapped(each, partial(self._with_layers, bodies))) for each in tools]
+        return [self._with_timeout(map_definition(each, partial(self._with_layers, bodies))) for each in tools]
 
     def _with_timeout(self, definition: ToolDefinition) -> ToolDefinition:
         own = definition.policy or Policy()
@@ -240,7 +240,7 @@ def check_picklable(owner: str, body: Callable[[Any], Any]) -> None:
     except Exception as problem:
         raise ToolDefinitionError(
             f"{owner}: isolation='process' needs a tool that can be pickled, such as a function of a module: "
-            f"{described(problem)}"
+            f"{describe_error(problem)}"
         ) from problem
 
 

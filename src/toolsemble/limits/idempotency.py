@@ -18,18 +18,18 @@ from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.limits.call_key import CallKey
 from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.runtime.concurrency import THREADS
-from toolsemble.runtime.fork_locks import lock_of
-from toolsemble.runtime.signing import canonical
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.signing import canonical_json
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import to_display
-from toolsemble.serialization import timeless, written_result
-from toolsemble.shape import described, shaped
+from toolsemble.serialization import without_retries, write_result
+from toolsemble.shape import describe_error, to_result
 from toolsemble.work.body import Work
-from toolsemble.work.deadline import is_past, left, remaining
-from toolsemble.work.thread import Storing
+from toolsemble.work.deadline import check_time_left, is_past, remaining
+from toolsemble.work.thread import RunInThread
 from toolsemble.work.wait import Acquire, Sleep
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MAX_ARGUMENTS = 2000
 _LOOK = 0.05
 _PATIENCE = 300.0
-_WAITS = (Sleep, Acquire, Storing)
+_WAITS = (Sleep, Acquire, RunInThread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Idempotency:
 
     >>> from toolsemble import tool
     >>> @tool(effects="irreversible", idempotency=Idempotency(key=lambda arguments: arguments.order, scope="ledger"))
-    ... def pay(order: int, note: str = "") -> str:
+    ... def pay(order: int, count_and_log: str = "") -> str:
     ...     return f"paid {order}"
     >>> pay.execute('{"order": 17}').output
     'paid 17'
-    >>> pay.execute('{"order": 17, "note": "again"}').attributes["repeated"]
+    >>> pay.execute('{"order": 17, "count_and_log": "again"}').attributes["repeated"]
     True
     """
 
@@ -75,7 +75,7 @@ class IdempotencyLayer(Layer):
         self._idempotent = idempotent
         self._call_key = CallKey(owner, settings.key) if call_key is None else call_key
         self._own = settings.ledger
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def with_ledger(self, ledger: EffectLedger) -> IdempotencyLayer:
         """Return the same layer with the ledger of a toolbox, unless the tool has its own."""
@@ -90,7 +90,7 @@ class IdempotencyLayer(Layer):
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: idempotency is for a tool with a body; declare it on the tools inside")
         if self._settings.key is None:
-            definition.check_told("a ledger could not tell calls by it")
+            definition.check_no_init_vars("a ledger could not tell calls by it")
         if self._settings.ledger is None or self._settings.ledger.in_memory:
             self._call_key.check(f"{owner} with idempotency", definition)
 
@@ -165,17 +165,17 @@ class IdempotencyLayer(Layer):
         while True:
             reserve = partial(ledger.reserve, effect, token, again=self._idempotent, patience=remaining(context))
             try:
-                known: Effect | None = yield Storing(reserve, in_place=ledger.in_memory)
+                known: Effect | None = yield RunInThread(reserve, in_place=ledger.in_memory)
             except Exception as error:
-                line = f"{context.tool_name} was not called; its effect ledger cannot be used: {described(error)}"
-                note(context, "ledger_errors", line, level=logging.ERROR)
+                line = f"{context.tool_name} was not called; its effect ledger cannot be used: {describe_error(error)}"
+                count_and_log(context, "ledger_errors", line, level=logging.ERROR)
                 raise ToolExecutionError(
                     "The call was not made: it must be recorded first, and its effect ledger cannot be written. "
                     "Nothing was done; tell the operator"
                 ) from error
             if known is None or known.state != "running" or time.monotonic() >= ends:
                 return known
-            left(context)
+            check_time_left(context)
             yield Sleep(min(_LOOK, remaining(context) or _LOOK))
 
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
@@ -183,7 +183,7 @@ class IdempotencyLayer(Layer):
 
         parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
         run = context.run_id if self._settings.scope == "run" else None
-        shown = preview(canonical(definition.present(value)), _MAX_ARGUMENTS)
+        shown = preview(canonical_json(definition.present(value)), _MAX_ARGUMENTS)
         details = definition.name, context.run_id, context.call_id, shown
         return Effect(ledger.digest([run, *parts]), *details, "running", ledger.now())
 
@@ -244,10 +244,10 @@ def _read_setting(owner: str, setting: Any) -> Idempotency:
 def _outcome(returned: Any) -> tuple[ToolResult | ToolExecutionError, str | None]:
     """Return the result of a call or the error to raise, and the text to store; None for a failure."""
     try:
-        result = shaped(returned)
+        result = to_result(returned)
     except ToolExecutionError as error:
         # Its effect has happened, although its result cannot be shown.
-        return error, written_result(ToolResult.failure(described(error)))
+        return error, write_result(ToolResult.failure(describe_error(error)))
     return result, _storable(result) if result.is_success else None
 
 
@@ -259,7 +259,9 @@ def _is_definite(error: BaseException | None) -> bool:
 def _answer(known: Effect, context: ToolContext) -> ToolResult:
     """Return the result of a repeated call."""
     if known.result is not None:
-        note(context, "repeats", f"{context.tool_name} was called before and is not repeated", level=logging.INFO)
+        count_and_log(
+            context, "repeats", f"{context.tool_name} was called before and is not repeated", level=logging.INFO
+        )
         return replace(known.result, attributes=MappingProxyType({**known.result.attributes, "repeated": True}))
     running = known.state == "running"
     how = "is still being made by another process" if running else "ended without a record of its outcome"
@@ -268,7 +270,7 @@ def _answer(known: Effect, context: ToolContext) -> ToolResult:
         "taken effect. It is not made again. Find out whether the effect is there before anything else is done; "
         f"an operator settles it with EffectLedger.resolve('{known.key}', happened=...)"
     )
-    note(context, "unknown_outcomes", message)
+    count_and_log(context, "unknown_outcomes", message)
     return ToolResult.failure(message, attributes={"outcome": "unknown", "effect": known.key})
 
 
@@ -293,10 +295,10 @@ def _track_start(path: Generator[Work, Any, Any], started: list[bool]) -> Genera
 def _record(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:
     """Write an outcome; if that fails, the entry stays one of unknown outcome."""
     try:
-        yield Storing(work, in_place=ledger.in_memory)
+        yield RunInThread(work, in_place=ledger.in_memory)
     except Exception as error:  # noqa: BLE001 - the call has its outcome even if that cannot be written
-        line = f"An outcome of '{context.tool_name}' could not be written to its effect ledger: {described(error)}"
-        note(context, "ledger_errors", line, level=logging.ERROR)
+        line = f"An outcome of '{context.tool_name}' could not be written to its effect ledger: {describe_error(error)}"
+        count_and_log(context, "ledger_errors", line, level=logging.ERROR)
 
 
 def _settle_in_thread(settle: Callable[[], None]) -> None:
@@ -308,10 +310,10 @@ def _settle_in_thread(settle: Callable[[], None]) -> None:
 
 def _storable(result: ToolResult) -> str:
     """Return a result as text; a payload that is not JSON as people are shown it, or not at all."""
-    plain = timeless(result)
+    plain = without_retries(result)
     with suppress(Exception):  # a payload can raise anything
-        return written_result(plain)
+        return write_result(plain)
     with suppress(Exception):
         shown = to_display(result.structured_output)
-        return written_result(replace(plain, structured_output=shown, attributes=NO_ATTRIBUTES))
-    return written_result(replace(plain, structured_output=None, attributes=NO_ATTRIBUTES))
+        return write_result(replace(plain, structured_output=shown, attributes=NO_ATTRIBUTES))
+    return write_result(replace(plain, structured_output=None, attributes=NO_ATTRIBUTES))

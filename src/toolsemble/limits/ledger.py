@@ -15,12 +15,12 @@ from typing import Any, Literal, Self, TypeAlias
 from toolsemble.call import new_id
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits.single_flight import SingleFlight
-from toolsemble.processes.identity import Owner
+from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
-from toolsemble.runtime.signing import seal, sealed
-from toolsemble.runtime.sqlite import Database, Kind, key_beside
-from toolsemble.serialization import read_result, written_result
+from toolsemble.runtime.signing import is_signed, sign
+from toolsemble.runtime.sqlite import Database, Kind, load_key
+from toolsemble.serialization import read_result, write_result
 
 State: TypeAlias = Literal["running", "done", "unknown"]
 """The state of an effect: its call is running, it is done, or its outcome is unknown."""
@@ -101,7 +101,7 @@ class EffectLedger:
         self.in_memory = place is None
         self.flights = SingleFlight()
         self._database = Database(place, Kind("effect ledger", 0x746F6F6E, 1, _TABLES), _BUSY)
-        self._secret = os.urandom(32) if place is None else key_beside(place, "key of the effect ledger")
+        self._secret = os.urandom(32) if place is None else load_key(place, "key of the effect ledger")
         if place is not None:
             self._check_secret()
 
@@ -133,7 +133,7 @@ class EffectLedger:
                 what = "has no entry" if found is None else f"knows that '{found.tool_name}' is {found.state} for"
                 raise ValueError(f"The effect ledger {what} {key!r:.80}; take one from unknown()")
             if happened:
-                values = written_result(made), self._clock(), key
+                values = write_result(made), self._clock(), key
                 rows.execute("UPDATE effects SET state = 'done', result = ?, ended = ? WHERE key = ?", values)
             else:
                 rows.execute("DELETE FROM effects WHERE key = ?", (key,))
@@ -154,7 +154,7 @@ class EffectLedger:
 
     def digest(self, parts: list[Any]) -> str:
         """Return the key of a call, which reveals nothing about the arguments without the secret."""
-        return seal(self._secret, "effect", parts)[:32]
+        return sign(self._secret, "effect", parts)[:32]
 
     def now(self) -> float:
         """Return the time of the ledger's clock."""
@@ -242,26 +242,26 @@ class EffectLedger:
                 state = "unknown"
             kept = None if result is None else read_result(result)
         except (ValueError, TypeError, LookupError) as error:
-            raise self._database.damaged(error) from error
+            raise self._database.damaged_error(error) from error
         return Effect(key, tool, run, call, arguments, state, began, ended, kept)
 
     def _owner(self) -> str:
-        return json.dumps([*Owner.here(), self._id])
+        return json.dumps([*ProcessIdentity.current(), self._id])
 
     def _is_running(self, token: str, owner: str) -> bool:
         """Return whether the call of an entry is still running, here or in another process."""
         *process, ledger = json.loads(owner)
-        if ledger == self._id and Owner(*process) == Owner.here():
+        if ledger == self._id and ProcessIdentity(*process) == ProcessIdentity.current():
             return token in self._live
-        return Owner(*process).runs()
+        return ProcessIdentity(*process).is_running()
 
     def _check_secret(self) -> None:
         """Raise ToolConfigurationError for a file whose keys were made with another secret: no entry would be found."""
         with self._database.writing() as rows:
             known = rows.execute("SELECT fingerprint FROM secret").fetchone()
             if known is None:
-                rows.execute("INSERT INTO secret VALUES (?)", (seal(self._secret, "ledger", ""),))
-        if known is not None and not sealed(known[0], self._secret, "ledger", ""):
+                rows.execute("INSERT INTO secret VALUES (?)", (sign(self._secret, "ledger", ""),))
+        if known is not None and not is_signed(known[0], self._secret, "ledger", ""):
             self._database.close()
             raise ToolConfigurationError("The effect ledger was created with another key; restore the file <path>.key")
 

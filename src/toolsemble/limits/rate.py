@@ -10,12 +10,12 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolExecutionError
 from toolsemble.locks.holds import Hold
-from toolsemble.runtime.checks import check_count, check_seconds, written_seconds
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import remaining
 from toolsemble.work.start import Start
-from toolsemble.work.wait import Sleep, taken
+from toolsemble.work.wait import Sleep, acquire
 
 _LOOK = 0.1  # seconds until a body that is about to start is checked again
 
@@ -41,7 +41,7 @@ class RateLimit:
         check_seconds("RateLimit per", per)
         self.calls = calls
         self.per = per
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._starts: deque[Start] = deque()
 
     def pause(self, start: Start | None = None) -> float:
@@ -70,11 +70,11 @@ class RateLimit:
         turn = Hold([self])
         turn.number = number
         try:
-            yield from taken(turn, context)
+            yield from acquire(turn, context)
             while (pause := self.pause()) > 0:  # event loops may wake a little early
                 seconds = remaining(context)
                 if seconds is not None and pause > seconds:
-                    when = written_seconds(pause)
+                    when = format_seconds(pause)
                     raise ToolExecutionError(f"The {self} is used up; the next call can start in {when}")
                 # A body that is about to start may be cancelled instead.
                 yield Sleep(min(pause, _LOOK) if pause == self.per else pause)

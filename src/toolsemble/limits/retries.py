@@ -15,12 +15,12 @@ from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.events import CallRetried
 from toolsemble.observers.watchers import tell
-from toolsemble.record import LOG_LIMIT, note
+from toolsemble.record import LOG_LIMIT, count_and_log
 from toolsemble.result import ToolResult
-from toolsemble.runtime.checks import check_count, check_seconds, written_seconds
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
+from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
-from toolsemble.shape import described, shaped
+from toolsemble.shape import describe_error, to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError
 from toolsemble.work.wait import Sleep
@@ -70,7 +70,7 @@ class RetryLayer(Layer):
 
     def __init__(self, owner: str, retries: Retries) -> None:
         self._retries = retries
-        self._tenacity: ModuleType = required("tenacity", extra="retry", user=f"{owner} with retries")
+        self._tenacity: ModuleType = import_extra("tenacity", extra="retry", user=f"{owner} with retries")
         self._waits = self._tenacity.wait_exponential_jitter(retries.wait, retries.longest, 2, retries.jitter)
 
     def around(
@@ -93,7 +93,7 @@ class RetryLayer(Layer):
                 done += 1
                 _report(context, done, pause, error)
             else:
-                return _with_count(shaped(returned), done) if done else returned
+                return _with_count(to_result(returned), done) if done else returned
             yield Sleep(pause)
 
     def _state(self, context: ToolContext) -> Any:
@@ -135,9 +135,9 @@ def _read_setting(owner: str, setting: Any) -> Retries:
 
 
 def _report(context: ToolContext, attempt: int, pause: float, error: BaseException) -> None:
-    message = described(error)
-    line = f"{context.tool_name} failed ({message}); retry {attempt} in {written_seconds(pause)}"
-    note(context, "retries", preview(line, LOG_LIMIT), level=logging.INFO)
+    message = describe_error(error)
+    line = f"{context.tool_name} failed ({message}); retry {attempt} in {format_seconds(pause)}"
+    count_and_log(context, "retries", preview(line, LOG_LIMIT), level=logging.INFO)
     tell(CallRetried.of(context, attempt=attempt, wait=pause, error=message))
 
 

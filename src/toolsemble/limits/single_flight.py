@@ -9,9 +9,9 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.locks.holds import TABLE, Hold, current_hold
 from toolsemble.locks.table import DeadlockError
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.work.body import Work
-from toolsemble.work.wait import WouldBlockLoopError, taken
+from toolsemble.work.wait import WouldBlockLoopError, acquire
 
 CANNOT_WAIT = (DeadlockError, WouldBlockLoopError)
 """Raised when waiting for a call in flight would never end."""
@@ -43,7 +43,7 @@ class SharedCall:
         """Wait until it has ended, or raise at the deadline; a nested call does not wait."""
         hold = Hold([self], current_hold(), brief=True)
         try:
-            yield from taken(hold, context)
+            yield from acquire(hold, context)
         finally:  # the other waiting calls need not wait for this one
             try:
                 hold.leave()
@@ -76,7 +76,7 @@ class SingleFlight:
     """
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._open: dict[Hashable, SharedCall] = {}
 
     def join(self, key: Hashable, own: SharedCall) -> SharedCall:

@@ -91,7 +91,7 @@ class Engine:
 
     async def _wait_turn(self, claim: Claim) -> None:
         assert claim.wakeup is not None  # noqa: S101 - the claim was not granted at once
-        while not await claim.wakeup.await_(_SWEEP_INTERVAL):
+        while not await claim.wakeup.wait_async(_SWEEP_INTERVAL):
             self._turns.release_closed_loops()  # the event loop of the current holder may have been closed
 
     async def context_size(self) -> int:

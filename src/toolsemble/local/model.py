@@ -29,7 +29,7 @@ from toolsemble.models.chat import (
 )
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _MIN_CONTEXT = 256
 
@@ -65,7 +65,7 @@ class LocalModel(ChatModel):
             check_count(f"LocalModel {setting}", value, least=least)
         check_count("LocalModel threads", threads or 1, least=1)
         self._library = load_library(type(self).__name__)
-        required("httpcore2", extra="local", user=type(self).__name__)
+        import_extra("httpcore2", extra="local", user=type(self).__name__)
         self._setup = Setup(find_weights(str(name)), context, threads or 0, cache_directory() / "prefixes")
         self._max_tokens = max_tokens
         self._engine: Engine | None = None

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _WAIT_POLICY = "OMP_WAIT_POLICY"
 _SETTINGS = {
@@ -30,7 +30,7 @@ def load_library(user: str) -> ModuleType:
     policy = os.environ.get(_WAIT_POLICY)
     os.environ[_WAIT_POLICY] = policy or "passive"
     try:
-        return required("xllamacpp", extra="local", user=user)
+        return import_extra("xllamacpp", extra="local", user=user)
     finally:
         if policy is None:
             del os.environ[_WAIT_POLICY]

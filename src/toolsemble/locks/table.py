@@ -203,7 +203,7 @@ class Table:
             for name, slot in claim.slots.items():
                 self._restore_slot(claim, name, slot)
             if claim.slots and claim.wakeup is not None:
-                claim.wakeup.ring()
+                claim.wakeup.wake()
         self._requeue([claim for claim in self._claims if not claim.slots])
 
     def _restore_slot(self, claim: Claim, name: Hashable, slot: Slot) -> None:
@@ -253,7 +253,7 @@ class Table:
                 self._held.setdefault(name, []).append(slot)
             slot.append(claim)
         if claim.wakeup is not None:
-            claim.wakeup.ring()
+            claim.wakeup.wake()
 
     def _find_slot(self, claim: Claim, name: Hashable) -> Slot:
         """Return the slot of an enclosing call, or an empty one."""

@@ -18,7 +18,7 @@ from toolsemble.result import Content, FileContent, TextContent, ToolResult
 from toolsemble.schema.decode import Arguments, Decoded, Repair
 from toolsemble.schema.display import HIDDEN, DisplayError, to_display
 from toolsemble.schema.secret import parameters, property_names
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _SHORT = 4  # a shorter secret is masked only where it is a whole word
 
@@ -168,7 +168,7 @@ def mask_error(error: BaseException | None) -> BaseException | None:
         return error
     kind = type(error)
     masked: BaseException = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(
-        mask_text(described(error))
+        mask_text(describe_error(error))
     )
     masked.with_traceback(error.__traceback__)
     return masked.with_traceback(None) if _contains_secret(masked) else masked  # the source lines may contain it

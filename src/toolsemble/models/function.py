@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.models.chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of
 from toolsemble.models.scripted import as_reply
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 
 
 class FunctionModel:
@@ -40,7 +40,7 @@ class FunctionModel:
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the reply of the function."""
         returned = self._function(request)
-        return as_reply(await returned if awaitable(returned) else returned, self._usage)
+        return as_reply(await returned if is_awaitable(returned) else returned, self._usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply of the function in chunks."""

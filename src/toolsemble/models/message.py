@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ImageContent, ToolResult
-from toolsemble.serialization import read_content, written_content
+from toolsemble.serialization import read_content, write_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _write(message: Message) -> dict[str, Any]:
         return {**fields, "call": write_call(message.call), **_write_result(message.reply)}
     fields["text"] = message.text
     if isinstance(message, UserMessage) and message.images:
-        fields["images"] = [written_content(image) for image in message.images]
+        fields["images"] = [write_content(image) for image in message.images]
     if isinstance(message, AssistantMessage):
         fields["calls"] = [write_call(call) for call in message.calls]
         if message.details is not None:
@@ -138,7 +138,7 @@ def _write_result(reply: ToolReply) -> dict[str, Any]:
     return {
         "output": result.output,
         "error": result.error_message,
-        "contents": [written_content(content) for content in result.contents],
+        "contents": [write_content(content) for content in result.contents],
         "limit": reply.limit,
         **({"more": reply.more} if reply.more else {}),
         **({"note": reply.note} if reply.note else {}),

@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of
 from toolsemble.models.message import Message
-from toolsemble.runtime.concurrency import awaitable
+from toolsemble.runtime.concurrency import is_awaitable
 
 Said: TypeAlias = str | ToolCall | Sequence[ToolCall] | ChatReply | BaseException | type[BaseException]
 """A reply in a test: text, a call, several calls, a whole reply, or an exception to raise."""
@@ -65,7 +65,7 @@ class ScriptedModel:
         except StopIteration:
             raise ModelError(f"The script is used up: this is request {len(self.asked)}") from None
         reply = line(request.messages) if _is_function(line) else line  # type: ignore[operator]  # checked by _is_function
-        return as_reply(await reply if awaitable(reply) else reply, self._usage)
+        return as_reply(await reply if is_awaitable(reply) else reply, self._usage)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the next reply of the script in chunks."""

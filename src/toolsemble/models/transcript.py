@@ -10,7 +10,7 @@ from typing import Any, overload
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 
 class Transcript(Sequence[Message]):
@@ -114,7 +114,7 @@ class _SharedMessages:
 
     def __init__(self, items: list[Message]) -> None:
         self.items = items
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def extend(self, length: int, messages: Sequence[Message]) -> _SharedMessages:
         """Return a list with these messages after the first ones: this one for the first caller, else a copy."""

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkab
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import ToolMetrics
 from toolsemble.observers.watchers import ScopedWatcher, mute, set_watchers, unwatch, watch, watchers
-from toolsemble.runtime.concurrency import JobFuture, awaitable, finish, is_async, start_thread, wait_for
+from toolsemble.runtime.concurrency import JobFuture, finish, is_async, is_awaitable, start_thread, wait_for
 
 LOGGER = logging.getLogger("toolsemble.sink")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
@@ -320,7 +320,7 @@ class _ThreadedSink(_InlineSink):
             return
         try:
             made = self._emit(item)
-            if awaitable(made):
+            if is_awaitable(made):
                 finish(made)
         except BaseException:  # noqa: BLE001 - a sink must not fail a call, and the thread has more to deliver
             self._warn("A sink failed: %r", self._sink, exc_info=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble.definition.definition import (
     ToolDefinition,
-    checked_description,
+    check_description,
     string_definition,
     typed_definition,
 )
@@ -51,7 +51,7 @@ class CompositeTool(Tool):
         recipe: Callable[[], Tool],
     ) -> None:
         self.name = check_generated_name(name)
-        self.description = checked_description(self.name, description)
+        self.description = check_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
         self._recipe = recipe

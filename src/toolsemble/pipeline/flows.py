@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, asking_in, dried
+from toolsemble.definition.definition import ToolDefinition, always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
@@ -18,9 +18,9 @@ from toolsemble.pipeline.join import ParallelParts, join_dry_results, join_resul
 from toolsemble.pipeline.return_types import dict_type, return_type, union_type
 from toolsemble.pipeline.undo import add_undone, fail_if_late, run_undos
 from toolsemble.result import ToolResult
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Apply
-from toolsemble.work.snapshot import copied
+from toolsemble.work.snapshot import copy_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class FanOut:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether this is a dry run: no part runs, and there is nothing to merge."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The parts, at every depth, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Run the parts; return their results by name, or the merged result."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         parts = list(zip(self.branches, split_input(self.branches, value), strict=True))
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
         own = trace or Trace()
@@ -57,20 +57,20 @@ class FanOut:
         if self.merge is None:
             return join_results(results_by_name, results)
         try:
-            return shaped((yield Apply(self.merge, context, results_by_name)))
+            return to_result((yield Apply(self.merge, context, results_by_name)))
         except Exception as error:  # noqa: BLE001 - logged with the failure
             if (through := passing(error)) is not None:
                 raise through from (None if through is error else error)
             trace.threw = context.tool_name
             return failed_beside(error, context, f"The merge of '{context.tool_name}'")
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> FanOut:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> FanOut:
         """Return a copy with each part replaced by ``change(part)``."""
         return replace(self, branches=tuple(each.map_definition(change) for each in self.branches))
 
-    def dried(self) -> FanOut:
+    def to_dry_run(self) -> FanOut:
         """Return a copy for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Return the parts."""
@@ -102,15 +102,15 @@ class ForEach:
     """Whether one failure cancels the others."""
     dry: bool = False
     """Whether this is a dry run."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The part, and the parts inside it, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Run the part for each item; return the results in the order of the items."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         parts = [(self.branch, Handoff.from_value(item)) for item in read_items(as_handoff(value))]
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
         collect = partial(self._list_results, context)
@@ -120,13 +120,13 @@ class ForEach:
         yield from ()  # makes this a generator, like FanOut._merge_results
         return join_dry_results(context.tool_name, results, results) if self.dry else join_results(results, results)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> ForEach:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> ForEach:
         """Return a copy with the part replaced by ``change(part)``."""
         return replace(self, branch=self.branch.map_definition(change))
 
-    def dried(self) -> ForEach:
+    def to_dry_run(self) -> ForEach:
         """Return a copy for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
     def parts(self) -> tuple[ToolDefinition, ...]:
         """Return the part."""
@@ -155,7 +155,7 @@ class Choice:
     """The first part."""
     otherwise: Branch
     """The second part."""
-    asking: tuple[ToolDefinition, ...] = field(init=False, default=())
+    always_gated: tuple[ToolDefinition, ...] = field(init=False, default=())
     """Empty: the part that will run is not known in advance."""
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
@@ -163,7 +163,9 @@ class Choice:
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handoff = as_handoff(value)
         shown = handoff.as_text if texts else handoff.as_value
-        chosen = yield Apply(self.predicate, context, copied(self.then.definition, shown) if walk.approved else shown)
+        chosen = yield Apply(
+            self.predicate, context, copy_input(self.then.definition, shown) if walk.approved else shown
+        )
         branch = self.then if chosen else self.otherwise
         given = split_input((self.then, self.otherwise), value)[0 if chosen else 1]
         own = Trace()
@@ -177,13 +179,13 @@ class Choice:
             if trace is not None:
                 trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
         """Return a copy with each part replaced by ``change(part)``."""
         return replace(self, then=self.then.map_definition(change), otherwise=self.otherwise.map_definition(change))
 
-    def dried(self) -> Choice:
+    def to_dry_run(self) -> Choice:
         """Return a copy for a dry run."""
-        return self.mapped(dried)
+        return self.map(to_dry_run)
 
     def parts(self) -> tuple[ToolDefinition, ToolDefinition]:
         """Return both parts."""

@@ -15,7 +15,7 @@ from toolsemble.schema.decode import Arguments, CautiousReader, Decoded, plain_i
 from toolsemble.schema.display import to_display
 from toolsemble.schema.pointer import resolve_schema
 from toolsemble.schema.problem import MismatchError
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 
 Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 """Reads the input of a body from a handoff, with the allowed repair steps."""
@@ -51,7 +51,7 @@ class Handoff(NamedTuple):
     @property
     def as_text(self) -> str:
         """The text for a tool that takes a text."""
-        return self.text if self.text is not None else shaped(self.payload).output
+        return self.text if self.text is not None else to_result(self.payload).output
 
     @property
     def as_value(self) -> Any:

@@ -15,9 +15,9 @@ from toolsemble.pipeline.handoff import Handoff, unwrap_results
 from toolsemble.pipeline.parallel import RunParallel
 from toolsemble.pipeline.undo import StepRecord, add_undone, fail_if_late, must_undo, run_undos
 from toolsemble.result import ToolResult
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.work.body import Work
-from toolsemble.work.snapshot import copied
+from toolsemble.work.snapshot import copy_input
 
 _SHOWN = 3
 
@@ -44,7 +44,7 @@ class ParallelParts:
         """
         # Each part gets its own copy of an approved input, so that no part can change what was approved for another.
         parts = [
-            (branch, copied(branch.definition, handoff) if walk.approved else handoff)
+            (branch, copy_input(branch.definition, handoff) if walk.approved else handoff)
             for branch, handoff in self._parts
         ]
         starts = [
@@ -95,7 +95,7 @@ class ParallelParts:
 def join_results(payload: Any, results: Sequence[ToolResult]) -> ToolResult:
     """Return one result for several: their payloads or texts as JSON, and all their contents."""
     contents = tuple(content for result in results for content in result.contents)
-    return ToolResult(shaped(unwrap_results(payload)).output, None, payload, contents)
+    return ToolResult(to_result(unwrap_results(payload)).output, None, payload, contents)
 
 
 def join_dry_results(name: str, payload: Any, results: Sequence[ToolResult]) -> ToolResult:

@@ -8,8 +8,8 @@ from typing import Any, Unpack, final
 
 from toolsemble.definition.definition import (
     ToolDefinition,
-    checked_description,
-    checked_name,
+    check_description,
+    check_name,
     string_definition,
     typed_definition,
 )
@@ -65,8 +65,8 @@ class ToolPipeline(Tool):
             plan still asks on its own, and so do gates that a toolbox adds to a step.
         :param settings: the settings of any tool, see :class:`Tool`
         """
-        self.name = checked_name(name)
-        self.description = checked_description(self.name, description)
+        self.name = check_name(name)
+        self.description = check_description(self.name, description)
         self.approve_plan = approve_plan
         self._apply(settings)
         owner = f"Pipeline '{self.name}'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import ForEach
 from toolsemble.pipeline.sequence import StepSequence
@@ -68,7 +68,7 @@ def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefini
         return replace(part, gate=None) if part.gate is not None and part.gate.role in (None, role) else part
 
     assert definition.flow is not None  # noqa: S101 - it is a pipeline
-    flow = definition.flow.mapped(lambda part: mapped(part, drop_gate))
+    flow = definition.flow.map(lambda part: map_definition(part, drop_gate))
     question = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
     return replace(definition, gate=replace(terms, role=role), reviewed_as=question, flow=flow)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, asking_in, dried, dry_result
+from toolsemble.definition.definition import ToolDefinition, always_gated_in, dry_result, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk
@@ -28,15 +28,15 @@ class StepSequence:
     """The steps, in order."""
     dry: bool = False
     """Whether this is a dry run: only the first step's input is known."""
-    asking: tuple[ToolDefinition, ...] = field(init=False)
+    always_gated: tuple[ToolDefinition, ...] = field(init=False)
     """The steps, at every depth, that always ask a reviewer."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asking", asking_in(self.parts()))
+        object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
     def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
         """Run the steps; return the result of the last or of the failed one, with the records of all."""
-        check_reviewer(self.asking, context)
+        check_reviewer(self.always_gated, context)
         progress = _Progress()
         records, undos = progress.records, progress.undos
         try:
@@ -92,11 +92,11 @@ class StepSequence:
         records += [StepRecord(name, None, dry_result(name), 0.0) for name in names]
         return dry_result(context.tool_name)
 
-    def dried(self) -> StepSequence:
+    def to_dry_run(self) -> StepSequence:
         """Return a copy for a dry run."""
-        return replace(self.mapped(dried), dry=True)
+        return replace(self.map(to_dry_run), dry=True)
 
-    def mapped(self, change: Callable[[ToolDefinition], ToolDefinition]) -> StepSequence:
+    def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> StepSequence:
         """Return a copy with each tool replaced by ``change(tool)``."""
         return replace(self, steps=tuple(step.map_definition(change) for step in self.steps))
 

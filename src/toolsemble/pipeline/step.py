@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.definition import ToolDefinition, checked_name
+from toolsemble.definition.definition import ToolDefinition, check_name
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import Read, make_reader
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.undo import Compensation, build_compensation
 from toolsemble.result import ToolResult
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 from toolsemble.tools.base import Tool, define, pipeline_class
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
@@ -103,12 +103,12 @@ def get_definition(place: str, source: object) -> ToolDefinition:
         raise ToolDefinitionError(f"{place} is a Step, which only a pipeline takes; pass its tool")
     try:
         # A Tool that also has @tool methods counts as one tool.
-        found = [define(source)] if isinstance(source, Tool) else [each for _, each in collected(source)]
+        found = [define(source)] if isinstance(source, Tool) else [each for _, each in collect_tools(source)]
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{place}: {problem}") from None
     except Exception as problem:
         # A property of a foreign object can raise anything.
-        raise ToolDefinitionError(f"{place} ({type(source).__name__}): {described(problem)}") from problem
+        raise ToolDefinitionError(f"{place} ({type(source).__name__}): {describe_error(problem)}") from problem
     if len(found) != 1 or found[0] is None:
         has = f"has {len(found)} tools; pass one of its methods" if found else "is not a tool"
         raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
@@ -122,6 +122,6 @@ def check_generated_name(name: str) -> str:
     'search_then_save'
     """
     try:
-        return checked_name(name)
+        return check_name(name)
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"{problem}; pass another name with name=...") from None

@@ -19,9 +19,9 @@ from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
 from toolsemble.schema.display import to_display
-from toolsemble.shape import shaped
-from toolsemble.tools.collection import collected
-from toolsemble.work.body import RunBody, Work, entered
+from toolsemble.shape import to_result
+from toolsemble.tools.collection import collect_tools
+from toolsemble.work.body import RunBody, Work, run_in_context
 from toolsemble.work.deadline import is_past
 
 _PARAMETERS = {"input", "result"}
@@ -67,7 +67,7 @@ def build_compensation(owner: str, source: Any) -> Compensation | None:
     """Return the compensation of a step, or None; raise if it is not a function or a tool with fitting parameters."""
     if source is None:
         return None
-    found = [] if isinstance(source, type) else collected(source)
+    found = [] if isinstance(source, type) else collect_tools(source)
     if not found:
         return Compensation(_define_function(owner, source), None)
     if len(found) > 1:
@@ -133,7 +133,7 @@ class Undo(NamedTuple):
         if read is None:
             # Not the toolbox's executor: a function beside the step cannot always be sent to a process.
             work = RunBody(definition, (self.input, self.result), context, THREADS)
-            return shaped((yield from entered(work, context)))
+            return to_result((yield from run_in_context(work, context)))
         payload = unwrap_results(self.result.structured_output)
         given = {
             "input": to_display(self.input, reveal=True),

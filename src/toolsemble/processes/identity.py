@@ -1,4 +1,4 @@
-"""Which process something belongs to, and whether that process still runs."""
+"""The identity of a process, and whether it is still running."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import NamedTuple
 _PROC = Path("/proc")
 
 
-class Owner(NamedTuple):
-    """One process, told from all others before and after it, as far as the system lets it be told.
+class ProcessIdentity(NamedTuple):
+    """The identity of a process, unique even if its pid is reused, as far as the system allows.
 
-    >>> Owner.here().runs()
+    >>> ProcessIdentity.current().is_running()
     True
     """
 
     place: str
-    """The machine since its last start, and the part of it in which process numbers are unique."""
+    """The boot of the machine and the PID namespace."""
     pid: int
-    """The number of the process."""
+    """The pid."""
     started: str
-    """When it was started, as the system counts; empty where it does not tell."""
+    """The start time of the process, as the system counts it; empty if not available."""
 
     @classmethod
-    def here(cls) -> Owner:
-        """Give this process."""
+    def current(cls) -> ProcessIdentity:
+        """Return the identity of this process."""
         return cls(_place(), os.getpid(), _started(os.getpid()) or "")
 
-    def runs(self) -> bool:
-        """Whether the process still runs; False where nobody can tell, because it belongs to another machine."""
+    def is_running(self) -> bool:
+        """Return whether the process is still running; False if it belongs to another machine."""
         if self.place != _place():
             return False
         if self.started:
@@ -47,19 +47,19 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Give when a process was started; None when it does not run, or where nobody tells."""
+    """Return the start time of a process; None if it is not running, or not available."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    # The name, in parentheses, may hold anything, also spaces and parentheses.
+    # The name, in parentheses, may contain spaces and parentheses.
     state, *facts = stat.rpartition(")")[2].split()
     return None if state in {"Z", "X"} else facts[18]
 
 
 def _exists(pid: int) -> bool:
     if os.name != "posix":
-        return False  # elsewhere the same call would end the process
+        return False  # on Windows the same call would end the process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Processes of our own that run bodies, one after the other, and can be killed with all that they started."""
+"""A pool of worker processes, which can be killed together with all processes that they started."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from toolsemble.processes import supervisor
 from toolsemble.processes.worker import SUPERVISED, serve
 
 IDLE = max(2, os.cpu_count() or 1)
-"""How many processes are kept for the next calls."""
+"""How many idle processes are kept."""
 
-_LOOK = 0.5  # after how many seconds a process is looked at whose death nobody told: its own children hold its pipes
-_PATIENCE = 5.0  # how many seconds a process has to end when it is asked to
-_SHORT = 0.005  # likewise, for one that is about to end
-_context = multiprocessing.get_context("spawn")  # a fork of a program with threads may stand still for ever
+_CHECK_INTERVAL = 0.5  # seconds between checks whether the process is alive: its children may keep its pipes open
+_END_TIMEOUT = 5.0  # seconds that a process has to end by itself
+_POLL_INTERVAL = 0.005  # seconds between checks while it ends
+_context = multiprocessing.get_context("spawn")  # forking a program with threads may deadlock
 
 
-# Where there are no process groups, as on Windows, what a worker started goes on without it.
+# Without process groups, as on Windows, processes that a worker started survive it.
 _kill_group: Callable[[int, int], None] = getattr(os, "killpg", lambda *_: None)
 _at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 class WorkerDiedError(LostError):
-    """The process that ran a body ended before the body did."""
+    """The worker process ended before the body did."""
 
 
 class Worker:
-    """One process, and the line to it."""
+    """A worker process and the connection to it."""
 
     def __init__(self) -> None:
-        self._line, far = _context.Pipe()
-        told, self._leash = _context.Pipe(duplex=False)
-        self._process = _context.Process(target=serve, args=(far, told), name="toolsemble-worker")
+        self._connection, far = _context.Pipe()
+        stop, self._stop_pipe = _context.Pipe(duplex=False)
+        self._process = _context.Process(target=serve, args=(far, stop), name="toolsemble-worker")
         self._lock = threading.RLock()
         self._gone = False
         self._path = list(sys.path)
@@ -52,25 +52,25 @@ class Worker:
         try:
             self._process.start()
         except BaseException:
-            self._line.close()
-            self._leash.close()
+            self._connection.close()
+            self._stop_pipe.close()
             raise
         finally:
             far.close()
-            told.close()
+            stop.close()
         self.pid = self._process.pid or 0
 
-    def alive(self) -> bool:
-        """Whether it can be used: it is there, and finds the modules that are found here by now."""
+    def is_alive(self) -> bool:
+        """Return whether it can be used: it is running, and ``sys.path`` has not changed since its start."""
         with self._lock:
             return not self._gone and self._path == sys.path and self._process.is_alive()
 
-    def idle(self) -> bool:
-        """Return whether it can be used and has nothing to say, as a worker whose process for bodies has ended has."""
-        return self.alive() and not (self.ready and self._line.poll())
+    def is_idle(self) -> bool:
+        """Return whether it can be used and has sent no message, such as the end of its inner process."""
+        return self.is_alive() and not (self.ready and self._connection.poll())
 
     def begin(self, wanted: Callable[[], bool]) -> bool:
-        """Wait until it has started; return False when that is not wanted any more."""
+        """Wait until it has started; return False if it is no longer wanted."""
         if not self.ready:
             first = self.receive(wanted)
             self._supervised = first == SUPERVISED
@@ -78,124 +78,124 @@ class Worker:
         return self.ready
 
     def send(self, payload: bytes) -> None:
-        """Have it run a body."""
+        """Send it a job."""
         try:
-            self._line.send_bytes(payload)
+            self._connection.send_bytes(payload)
         except OSError:
-            raise self._died() from None
+            raise self._death_error() from None
 
     def receive(self, wanted: Callable[[], bool]) -> bytes | None:
-        """Give what it says next; None when that is not wanted any more."""
+        """Return its next message; None if it is no longer wanted."""
         while wanted():
             try:
-                if self._line.poll(_LOOK):
-                    return self._line.recv_bytes()
+                if self._connection.poll(_CHECK_INTERVAL):
+                    return self._connection.recv_bytes()
             except (EOFError, OSError):
-                raise self._died() from None
-            if not self.alive():
-                raise self._died()
+                raise self._death_error() from None
+            if not self.is_alive():
+                raise self._death_error()
         return None
 
     def kill(self) -> None:
-        """End it at once, with what it started; nothing where that was done before."""
+        """Kill it with all processes that it started; do nothing if it has ended."""
         with self._lock:
             if self._gone:
                 return
             if not self._supervised:
                 self._kill_tree()
-            elif not self._leash.closed:
-                with suppress(OSError):  # it has ended
-                    self._leash.send_bytes(b"end")
-                self._leash.close()
+            elif not self._stop_pipe.closed:
+                with suppress(OSError):  # the process has ended
+                    self._stop_pipe.send_bytes(b"end")
+                self._stop_pipe.close()
 
     def _kill_tree(self) -> None:
-        """Kill it from here, with what it started as far as that can be seen."""
+        """Kill it and all processes that it started, as far as they can be found."""
         supervisor.kill(supervisor.descendants(self.pid))
         with suppress(ProcessLookupError, PermissionError):
             _kill_group(self.pid, _KILL)
         self._process.kill()
 
     def end(self) -> None:
-        """Let it end, kill what it leaves behind, and take away the rest."""
-        self._line.close()
+        """Let it end by itself, kill what remains, and release its resources."""
+        self._connection.close()
         with self._lock:
-            if self.alive():
-                self._waited(_PATIENCE)
+            if self.is_alive():
+                self._is_alive_after(_END_TIMEOUT)
                 self.kill()
-                if self._supervised and self._waited(_PATIENCE):
+                if self._supervised and self._is_alive_after(_END_TIMEOUT):
                     self._kill_tree()
             self._gone = True
-            self._leash.close()
+            self._stop_pipe.close()
             self._process.join()
             self._process.close()
 
     def forget(self) -> None:
-        """Let go of a process that belongs to another one: to that from which this one was forked."""
-        self._line.close()
-        self._leash.close()
-        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001 - or it is waited for at exit, in vain
+        """Drop the process in a forked child: it belongs to the parent."""
+        self._connection.close()
+        self._stop_pipe.close()
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001 - or multiprocessing would wait for it at exit
 
-    def _waited(self, seconds: float) -> bool:
-        """Wait for its end; tell whether it is still there."""
-        # Looked at again and again: what else could tell of its end is closed by others, or held open.
+    def _is_alive_after(self, seconds: float) -> bool:
+        """Wait for its end, at most some seconds; return whether it is still alive."""
+        # Polling: its pipes may be closed or kept open by other processes.
         ends = time.monotonic() + seconds
-        while (alive := self.alive()) and time.monotonic() < ends:
-            time.sleep(_SHORT)
+        while (alive := self.is_alive()) and time.monotonic() < ends:
+            time.sleep(_POLL_INTERVAL)
         return alive
 
-    def _died(self) -> WorkerDiedError:
-        alive = self._waited(_LOOK)  # it may have closed its line a moment before its end
+    def _death_error(self) -> WorkerDiedError:
+        alive = self._is_alive_after(_CHECK_INTERVAL)  # it may have closed its connection just before its end
         code = self._process.exitcode
         self.kill()
-        how = "was cut off" if alive or code is None else f"exited with {code}" if code >= 0 else _signal(code)
-        hint = "" if self.ready else "; a script has to start its work under if __name__ == '__main__'"
+        how = _describe_exit(None if alive else code)
+        hint = "" if self.ready else "; guard the entry point of a script with if __name__ == '__main__'"
         return WorkerDiedError(f"The worker process {how} before the tool had ended{hint}")
 
 
 class Workers:
-    """The processes of this program: some that are at work, and a few that wait for it."""
+    """The pool of worker processes: busy ones, and a few idle ones."""
 
     def __init__(self, idle: int = IDLE) -> None:
-        self._most = idle
+        self._max_idle = idle
         self._lock = threading.RLock()
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         atexit.register(self.close)
         _at_fork(after_in_child=self._forget)
 
-    def take(self) -> Worker:
-        """Give a process that waits, or a new one."""
+    def acquire(self) -> Worker:
+        """Return an idle worker, or a new one."""
         while True:
             with self._lock:
                 worker = self._idle.pop() if self._idle else None
             if worker is None:
                 worker = Worker()
-            elif not worker.idle():
+            elif not worker.is_idle():
                 worker.end()
                 continue
             with self._lock:
                 self._busy.add(worker)
             return worker
 
-    def give_back(self, worker: Worker) -> None:
-        """Keep a process for the next call, unless there are enough."""
+    def release(self, worker: Worker) -> None:
+        """Keep a worker for the next call, or end it if enough are idle."""
         with self._lock:
             self._busy.discard(worker)
-            keep = len(self._idle) < self._most
+            keep = len(self._idle) < self._max_idle
             if keep:
                 self._idle.append(worker)
         if not keep:
             worker.end()
 
     def drop(self, worker: Worker) -> None:
-        """Kill a process that nobody can use any more."""
+        """Kill a worker that can no longer be used."""
         with self._lock:
             self._busy.discard(worker)
         worker.kill()
         worker.end()
 
     def close(self) -> None:
-        """End all of them: those at work at once, the others when they have heard of it."""
+        """Kill the busy workers, and let the idle ones end."""
         with self._lock:
             idle, busy = self._idle, list(self._busy)
             self._idle = []
@@ -205,12 +205,12 @@ class Workers:
             worker.end()
 
     def pids(self) -> list[int]:
-        """Give the numbers of the processes that there are."""
+        """Return the pids of all workers."""
         with self._lock:
             return [worker.pid for worker in (*self._idle, *self._busy)]
 
     def _forget(self) -> None:
-        # The processes belong to the parent, and its threads do not exist here: nobody would free the lock.
+        # The processes belong to the parent; its threads do not exist here, so a held lock would never be released.
         workers, self._idle, self._busy = [*self._idle, *self._busy], [], set()
         self._lock = threading.RLock()
         for worker in workers:
@@ -220,44 +220,44 @@ class Workers:
 WORKERS = Workers()
 
 
-class Errand:
-    """One body that is run in another process: called in a thread that may wait, and called off from any other."""
+class ProcessJob:
+    """A job in a worker process: called in a thread that may block, and cancelled from any other thread."""
 
     def __init__(self, payload: bytes, sent: Callable[[], None] | None = None) -> None:
         self._payload = payload
-        self._sent = sent  # is called in the moment in which the body is sent
+        self._sent = sent  # called when the job is sent
         self._lock = threading.Lock()
         self._worker: Worker | None = None
-        self._off = False
+        self._cancelled = False
 
     def __call__(self) -> list[Any]:
-        """Give what the body returned and what it raised; raise when its process died."""
-        worker = WORKERS.take()
+        """Run the job and return its outcome; raise if the process died."""
+        worker = WORKERS.acquire()
         try:
             answer = self._run(worker)
         except BaseException:
             WORKERS.drop(worker)
             raise
-        WORKERS.give_back(worker)
+        WORKERS.release(worker)
         if answer is None:
             return [None, None]
-        returned: list[Any] = pickle.loads(answer)  # noqa: S301 - a process of our own wrote it
+        returned: list[Any] = pickle.loads(answer)  # noqa: S301 - written by a worker process of this program
         return returned
 
-    def call_off(self) -> None:
-        """Kill the process, if the body has begun; nobody waits for it any more."""
+    def cancel(self) -> None:
+        """Cancel the job; kill its process if the job was sent."""
         with self._lock:
-            self._off = True
+            self._cancelled = True
             worker = self._worker
         if worker is not None:
             worker.kill()
 
     def _run(self, worker: Worker) -> bytes | None:
-        # One that has not finished starting is left to the next call: killed, it would never come to an end of that.
-        if not worker.begin(lambda: not self._off):
+        # A worker that is still starting is kept for the next call.
+        if not worker.begin(lambda: not self._cancelled):
             return None
         with self._lock:
-            if self._off:
+            if self._cancelled:
                 return None
             self._worker = worker
         if self._sent is not None:
@@ -266,6 +266,11 @@ class Errand:
         return worker.receive(lambda: True)
 
 
-def _signal(code: int) -> str:
-    known = {each.value: each.name for each in signal.Signals}
-    return f"was killed by {known.get(-code, -code)}"
+def _describe_exit(code: int | None) -> str:
+    """Return how a process ended, from its exit code; None: it has not ended."""
+    if code is None:
+        return "lost its connection"
+    if code >= 0:
+        return f"exited with {code}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"was killed by {names.get(-code, -code)}"

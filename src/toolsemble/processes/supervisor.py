@@ -1,57 +1,57 @@
-"""A process that starts another one and, when told to, ends it with every process that it has started, daemons too.
+"""A supervisor process: it starts another process and can kill it with all its descendants, including daemons.
 
-It is the *child subreaper* of what it supervises (Linux): a descendant whose parent has ended becomes its child, so
-none can leave its tree, whatever session it leads, however often it forks and whatever it executes. It runs as a
-program of its own (:func:`main`), for which this module imports as little as possible, or forked inside a worker.
+It is the *child subreaper* of its descendants (Linux): one whose parent has ended becomes a child of the supervisor, so
+none can leave the tree by forking or by starting a session. It runs as a separate program (:func:`main`), for which
+this module imports as little as possible, or forked inside a worker.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # its public form takes longer to import than everything else here
+import _signal  # type: ignore[import-not-found]  # the module signal takes longer to import than everything else here
 import os
 import select
 import sys
 import time
-from _collections_abc import Callable, Iterable  # which is loaded already, unlike collections.abc
+from _collections_abc import Callable, Iterable  # already loaded, unlike collections.abc
 
 SUPPORTED = sys.platform == "linux"
 """Whether this system has child subreapers."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL = getattr(_signal, "SIGKILL", _signal.SIGTERM)
-_SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks at processes that do not end
-_MOST = 60.0  # seconds after which it stops trying to kill what cannot be killed
+_MIN_PAUSE, _MAX_PAUSE = 0.0005, 0.05  # seconds between checks for processes that have not ended
+_KILL_TIMEOUT = 60.0  # seconds after which it gives up killing
 _NOT_FOUND = 127  # the exit code of shells for a program that cannot be started
 
 
-def adopt() -> bool:
-    """Make this process the parent of every orphan among its descendants; return whether the system did it."""
+def adopt_orphans() -> bool:
+    """Make this process the parent of orphans among its descendants; return whether the system supports it."""
     if not SUPPORTED:
         return False
-    import _ctypes  # noqa: PLC0415 - not on every system; ctypes itself would double the time that a start takes
+    import _ctypes  # noqa: PLC0415 - not on every system; importing ctypes would double the start time
 
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
     return bool(_ctypes.call_function(prctl, (_SUBREAPER, 1, 0, 0, 0)) == 0)
 
 
 def fork() -> int:
-    """Adopt orphans from now on and fork the process to supervise; return its number, and 0 inside of it."""
-    adopt()
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # where it is ignored, nobody can wait for a child
+    """Adopt orphans from now on and fork the process to supervise; return its pid, and 0 in the child."""
+    adopt_orphans()
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # if it is ignored, a child cannot be waited for
     return os.fork()
 
 
-def supervise(child: int, told: int, *, daemons: bool) -> int:
+def supervise(child: int, stop: int, *, daemons: bool) -> int:
     """Wait for a child to end; return its wait status.
 
-    Its process group is killed when it ends, and with ``daemons=False`` all of its descendants. These are killed at
-    once, with the child, when the file descriptor ``told`` can be read or its other end is closed.
+    Its process group is killed when it ends, and with ``daemons=False`` all its descendants. All are killed at once,
+    with the child, when the file descriptor ``stop`` becomes readable or its other end is closed.
     """
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     _signal.signal(_signal.SIGCHLD, _ignore)  # without a handler nothing would be written to the pipe
     _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     while (status := _reap(child)) is None:
-        if told in select.select([told, reader], [], [])[0]:
+        if stop in select.select([stop, reader], [], [])[0]:
             return end_all(child)
         os.read(reader, 65536)
     if not daemons:
@@ -60,40 +60,40 @@ def supervise(child: int, told: int, *, daemons: bool) -> int:
 
 
 def end_all(child: int = 0) -> int:
-    """Kill every descendant of this process until none is left; return the wait status of the child, if it was one.
+    """Kill all descendants of this process until none is left; return the wait status of the child if it was killed.
 
-    Stops early when all that are left belong to other users, and when something does not end within a minute.
+    Stop early if the remaining ones belong to other users, or do not end within a minute.
     """
-    status, before, pause, ends = 0, [child], 0.0, time.monotonic() + _MOST
+    status, before, pause, ends = 0, [child], 0.0, time.monotonic() + _KILL_TIMEOUT
     if child:
-        kill([child])  # also where nobody lists processes
+        kill([child])  # works without /proc
     while time.monotonic() < ends:
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 status = ended[1] if ended[0] == child else status
-        except ChildProcessError:  # who has no children here has no descendants either
+        except ChildProcessError:  # a subreaper without children has no descendants
             return status
         family = descendants(os.getpid())
         if family and not kill(family):
             return status
-        # While new ones appear it is a race, in which no time may be lost.
-        pause = min(max(2 * pause, _SHORTEST), _LONGEST) if family == before else 0.0
+        # No pause while new processes appear: they may be forking faster than they are killed.
+        pause = min(max(2 * pause, _MIN_PAUSE), _MAX_PAUSE) if family == before else 0.0
         before = family
         time.sleep(pause)
     return status
 
 
 def kill(family: Iterable[int]) -> bool:
-    """Kill processes, with their process groups; return False when none of them could be killed."""
+    """Kill processes with their process groups; return False if none could be killed."""
     any_killed = False
     for pid in family:
         try:
-            # A group is killed as a whole: no member can fork in between. No process has the group of this one.
+            # A group is killed as a whole, so no member can fork in between; never the group of this process.
             group = os.getpgid(pid)
             if group not in (os.getpgid(0), 0):
                 os.killpg(group, _KILL)
             os.kill(pid, _KILL)
-        except ProcessLookupError:  # it has ended by itself
+        except ProcessLookupError:  # it has ended already
             pass
         except PermissionError:
             continue
@@ -102,39 +102,39 @@ def kill(family: Iterable[int]) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, directly or not, as far as each has its parent still."""
+    """Return the pids of the descendants of a process, without those whose parent has ended."""
     family = [pid]
     children = _children if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children") else _parents()
-    for each in family:  # which grows by the children of each
+    for each in family:  # grows while it is iterated
         family += children(each)
     return family[1:]
 
 
 def main(arguments: list[str]) -> None:
-    """Run a program under supervision, as the arguments say, or alone.
+    """Run a program, with or without supervision.
 
-    They are the file descriptor to be told by (-1: no supervision), the most bytes of memory and seconds of processor
-    time (0: no limit), whether the program has a variable LC_CTYPE, and the command.
+    The arguments are the file descriptor ``stop`` (-1: no supervision), the limits for bytes of memory and seconds of
+    CPU time (0: no limit), whether the program has a variable LC_CTYPE, and the command.
     """
-    told, memory, cpu, locale = map(int, arguments[:4])
-    if told < 0:
-        _become(arguments[4:], memory, cpu, locale)
-    os.set_inheritable(told, False)  # noqa: FBT003 - it takes no keyword
+    stop, memory, cpu, locale = map(int, arguments[:4])
+    if stop < 0:
+        _exec(arguments[4:], memory, cpu, locale)
+    os.set_inheritable(stop, False)  # noqa: FBT003 - positional-only
     child = fork()
     if child == 0:
         os.setsid()
-        _become(arguments[4:], memory, cpu, locale)
+        _exec(arguments[4:], memory, cpu, locale)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # or its pipes would stay open when it closes them
+    for stream in range(3):  # or the pipes of the program would stay open when it closes them
         os.dup2(nothing, stream)
-    leave(supervise(child, told, daemons=True))
+    exit_like(supervise(child, stop, daemons=True))
 
 
-def leave(status: int) -> None:
-    """End this process as another one has ended: with the same exit code, or by the same signal."""
+def exit_like(status: int) -> None:
+    """End this process like another one: with the same exit code, or by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        import resource  # noqa: PLC0415 - seldom needed
+        import resource  # noqa: PLC0415 - rarely needed
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code != _KILL:
@@ -143,16 +143,16 @@ def leave(status: int) -> None:
     os._exit(code & 0xFF)
 
 
-def _become(command: list[str], memory: int, cpu: int, locale: int) -> None:
-    """Execute the program in this process, within its limits."""
-    for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):  # by Python
+def _exec(command: list[str], memory: int, cpu: int, locale: int) -> None:
+    """Replace this process by the program, with its limits."""
+    for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):  # ignored by Python
         _signal.signal(ignored, _signal.SIG_DFL)
     if not locale:
-        os.environ.pop("LC_CTYPE", None)  # which Python sets for itself where there is no locale
+        os.environ.pop("LC_CTYPE", None)  # set by Python itself if there is no locale
     if memory or cpu:
         _limit(memory, cpu)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - what it is for
+        os.execvp(command[0], command)  # noqa: S606 - its purpose
     except OSError as error:
         os.write(2, f"Cannot start {command[0]!r}: {error.strerror}".encode("utf-8", "replace"))
     os._exit(_NOT_FOUND)
@@ -169,11 +169,11 @@ def _limit(memory: int, cpu: int) -> None:
 
 
 def _reap(child: int) -> int | None:
-    """Take the status of every child that has ended; return that of one child, whose group is killed first."""
+    """Reap all children that have ended; return the status of one child, whose group is killed first."""
     while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
         if found.si_pid == child:
             try:
-                os.killpg(child, _KILL)  # its number is not given to another process before it is waited for
+                os.killpg(child, _KILL)  # the pid cannot be reused before the child is reaped
             except (ProcessLookupError, PermissionError):
                 pass
             return os.waitpid(child, 0)[1]
@@ -187,13 +187,13 @@ def _children(pid: int) -> list[int]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-    except OSError:  # it ends while it is looked at
+    except OSError:  # it ended meanwhile
         pass
     return found
 
 
 def _parents() -> Callable[[int], list[int]]:
-    """Return a function for the children of a process, where the system lists only the parent of each."""
+    """Return a function for the children of a process, for systems that list only the parent of each process."""
     found: dict[int, list[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         try:

@@ -1,4 +1,4 @@
-"""What a worker process does: it runs bodies, one after the other."""
+"""The main function of a worker process: it runs one job after the other."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from pathlib import Path
 
 from toolsemble.errors import LostError
 from toolsemble.processes import supervisor
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
-# Where there are no process groups, as on Windows, what it starts goes on without it.
+# Without process groups, as on Windows, processes that it starts survive it.
 _lead: Callable[[], None] = getattr(os, "setsid", lambda: None)
 
 
 READY = b"ready"
 """The first message of a worker."""
 SUPERVISED = b"ready, supervised"
-"""The first message of a worker whose supervisor ends it with all that it has started."""
+"""The first message of a worker with a supervisor that can kill it with all its descendants."""
 
 
-def serve(line: Connection, told: Connection) -> None:
-    """Run bodies, one after the other, until nobody is there any more: what a worker process does.
+def serve(connection: Connection, stop: Connection) -> None:
+    """Run jobs until the connection is closed.
 
-    On Linux it forks: this process supervises, the other one runs the bodies. Whatever these have started ends with
-    the worker, and at once when there is something to read from ``told`` or its other end is closed.
+    On Linux it forks: this process supervises, the child runs the jobs. All processes that jobs have started are killed
+    when the worker ends, and at once when ``stop`` becomes readable or its other end is closed.
     """
-    _lead()  # what it starts can be killed with it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the program alone
+    _lead()  # processes that it starts can be killed with it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the main program
     supervised = _is_single_threaded()
     child = supervisor.fork() if supervised else 0
     if child:
-        line.close()
-        supervisor.leave(supervisor.supervise(child, told.fileno(), daemons=False))
+        connection.close()
+        supervisor.exit_like(supervisor.supervise(child, stop.fileno(), daemons=False))
     if supervised:
         _lead()
     else:
-        supervisor.adopt()
-    told.close()
-    work(line, SUPERVISED if supervised else READY)
+        supervisor.adopt_orphans()
+    stop.close()
+    run_jobs(connection, SUPERVISED if supervised else READY)
 
 
-def work(line: Connection, ready: bytes = READY) -> None:
-    """Say that the worker is ready, and run bodies until nobody is at the other end of the line."""
+def run_jobs(connection: Connection, ready: bytes = READY) -> None:
+    """Send the first message, and run jobs until the connection is closed."""
     with suppress(EOFError, OSError):
-        line.send_bytes(ready)
+        connection.send_bytes(ready)
         while True:
-            line.send_bytes(answered(line.recv_bytes()))
+            connection.send_bytes(run_payload(connection.recv_bytes()))
 
 
 def _is_single_threaded() -> bool:
-    """Return whether it can fork: with other threads, which the main module may have started, it could stand still."""
+    """Return whether it can fork safely: the main module may have started threads."""
     return supervisor.SUPPORTED and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def answered(payload: bytes) -> bytes:
-    """Run one body; give what it returned and what it raised, as bytes."""
+def run_payload(payload: bytes) -> bytes:
+    """Run a pickled job and return its pickled outcome."""
     try:
-        outcome = pickle.loads(payload)()  # noqa: S301 - the program that started this process wrote it
-    except BaseException as error:  # noqa: BLE001 - told to whoever asked
-        return _told(f"The worker process cannot read the call: {described(error)}")
+        outcome = pickle.loads(payload)()  # noqa: S301 - written by the program that started this process
+    except BaseException as error:  # noqa: BLE001 - sent to the caller
+        return _dump_error(f"The worker process cannot read the call: {describe_error(error)}")
     try:
         return pickle.dumps(outcome)
-    except Exception as error:  # noqa: BLE001 - likewise
-        return _told(f"The result cannot be sent back from the worker process: {described(error)}")
+    except Exception as error:  # noqa: BLE001 - as above
+        return _dump_error(f"The result cannot be sent back from the worker process: {describe_error(error)}")
 
 
-def _told(problem: str) -> bytes:
+def _dump_error(problem: str) -> bytes:
     return pickle.dumps([None, LostError(problem)])

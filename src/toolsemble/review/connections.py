@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 PATIENCE = 10.0
 """Seconds for a client to send a whole message, and again to read the reply."""
@@ -32,7 +32,7 @@ class Connections:
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
         self._clock = clock
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._deadlines: dict[socket.socket, float] = {}
         self._held: set[socket.socket] = set()
 

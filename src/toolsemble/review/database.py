@@ -40,4 +40,4 @@ class Database(sqlite.Database):
 
 def key_beside(path: Path) -> bytes:
     """Return the key from the file beside a database; anyone who can read it can sign answers."""
-    return sqlite.key_beside(path, "review key", ", or pass a secret")
+    return sqlite.load_key(path, "review key", ", or pass a secret")

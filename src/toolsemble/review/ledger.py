@@ -16,7 +16,7 @@ from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.records import USED, Record, Records
 from toolsemble.review.request import ReviewRequest
-from toolsemble.runtime.signing import sealed
+from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
 
@@ -55,7 +55,7 @@ class Ledger:
         self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
             fingerprint = records.fingerprint()
-        if not sealed(fingerprint, secret, "store", ""):
+        if not is_signed(fingerprint, secret, "store", ""):
             database.close()
             raise ToolConfigurationError("The review store was created with another secret; pass the same one")
 

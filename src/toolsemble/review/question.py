@@ -19,7 +19,7 @@ from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.events import ReviewDecided, ReviewRequested
 from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
-from toolsemble.runtime.concurrency import ThreadPerJob, awaitable, finish, is_async, wait_for
+from toolsemble.runtime.concurrency import ThreadPerJob, finish, is_async, is_awaitable, wait_for
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN
 
@@ -204,7 +204,7 @@ class Batch:
             self.loop.call_soon(self._send, handler)
         asked[request.id] = request, self.loop.create_future()
         answer = await asked[request.id][1]
-        return await answer if awaitable(answer) else answer
+        return await answer if is_awaitable(answer) else answer
 
     def _send(self, handler: Any) -> None:
         asked = self._open.pop(id(handler))
@@ -280,7 +280,7 @@ async def ask(handler: Any, request: ReviewRequest) -> Any:
 async def _call(method: Callable[[Any], Any], given: Any) -> Any:
     """Return the result of a handler's method: async ones run in place, others in a thread."""
     answer = method(given) if is_async(method) else await _call_in_thread(method, given)
-    return await answer if awaitable(answer) else answer
+    return await answer if is_awaitable(answer) else answer
 
 
 async def _call_in_thread(method: Callable[[Any], Any], given: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Literal
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
-from toolsemble.runtime.signing import canonical, seal, sealed
+from toolsemble.runtime.signing import canonical_json, is_signed, sign
 from toolsemble.schema.display import HIDDEN
 
 MAX_CLOCK_SKEW = 300.0
@@ -89,7 +89,7 @@ class Receipt:
             time.time() if issued_at is None else issued_at,
             expires_at,
         )
-        return replace(receipt, signature=seal(secret, "receipt", asdict(receipt)))
+        return replace(receipt, signature=sign(secret, "receipt", asdict(receipt)))
 
     @property
     def decision(self) -> ReviewDecision:
@@ -129,14 +129,14 @@ class Receipt:
         if not self._sealed("receipt", secret):
             return None
         kept = replace(self, text=HIDDEN if hidden and self.kind == "edit" else self.text, signature="")
-        return replace(kept, signature=seal(secret, "spent", asdict(kept)))
+        return replace(kept, signature=sign(secret, "spent", asdict(kept)))
 
     def _sealed(self, kind: str, secret: str | bytes) -> bool:
-        return sealed(self.signature, secret, kind, asdict(replace(self, signature="")))
+        return is_signed(self.signature, secret, kind, asdict(replace(self, signature="")))
 
     def to_json(self) -> str:
         """Return the receipt as JSON text; :meth:`from_json` reads it."""
-        return canonical(asdict(self))
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:

@@ -11,7 +11,7 @@ from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.audit import ReviewEvent
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest, digest
-from toolsemble.runtime.signing import seal, sealed
+from toolsemble.runtime.signing import is_signed, sign
 from toolsemble.runtime.text import preview
 
 USED = "it was used already"
@@ -148,7 +148,7 @@ class Records:
         """Return the fingerprint of the secret that the store was created with; write it if there is none."""
         found = self._connection.execute("SELECT fingerprint FROM secret").fetchone()
         if found is None:
-            found = (seal(self._secret, "store", ""),)
+            found = (sign(self._secret, "store", ""),)
             self._connection.execute("INSERT INTO secret (fingerprint) VALUES (?)", found)
         return str(found[0])
 
@@ -164,14 +164,14 @@ class Records:
 
     def _serialize(self, request: ReviewRequest) -> tuple[float | None, str, str]:
         text = request.to_json()
-        return request.deadline, text, seal(self._secret, "request", text)
+        return request.deadline, text, sign(self._secret, "request", text)
 
     def _read(self, where: str, *values: object) -> Iterator[Record]:
         for key, state, text, given, receipt, expires in self._connection.execute(_RECORD + where, values).fetchall():
             yield Record(key, state, self._verify(key, text, given), receipt, expires)
 
     def _verify(self, id: str, text: object, given: object) -> ReviewRequest | None:
-        if not isinstance(text, str) or not sealed(f"{given}", self._secret, "request", text):
+        if not isinstance(text, str) or not is_signed(f"{given}", self._secret, "request", text):
             return None
         request = ReviewRequest.from_json(text)
         return request if request.id == id else None  # else a row was copied over another one

@@ -10,7 +10,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import Continue, ReviewDecision
 from toolsemble.review.question import ask
 from toolsemble.review.request import ReviewHandler, ReviewRequest, ReviewTiming
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 Scope: TypeAlias = Literal["arguments", "tool"]
 
@@ -69,7 +69,7 @@ class RememberReview:
             raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; known are {', '.join(_SCOPES)}")
         self._handler = handler
         self._scope = scope
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
 
     def forget(self, run_id: str) -> None:

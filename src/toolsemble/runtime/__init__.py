@@ -1,1 +1,1 @@
-"""What Python lacks for this library; nothing here knows of tools."""
+"""Extensions of the standard library: threads, SQLite, signing, text; independent of tools."""

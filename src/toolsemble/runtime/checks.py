@@ -1,4 +1,4 @@
-"""Numbers that a program sets, and must not set wrongly."""
+"""Validation of numeric settings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 from toolsemble.errors import ToolDefinitionError
 
-_WHOLE = 100  # from so many seconds on, fractions of one tell nobody anything
+_WHOLE = 100  # from this many seconds on, fractions are not shown
 
 
 def is_seconds(value: object, *, zero: bool = False) -> bool:
-    """Whether a value is a number of seconds, above 0 or from 0 on.
+    """Return whether a value is a finite number of seconds > 0, or >= 0 with ``zero``.
 
     >>> is_seconds(0.5), is_seconds(True), is_seconds(0, zero=True)
     (True, False, True)
@@ -21,34 +21,34 @@ def is_seconds(value: object, *, zero: bool = False) -> bool:
 
 
 def check_seconds(what: str, value: object, *, zero: bool = False) -> None:
-    """Refuse what is no number of seconds.
+    """Raise if a value is not a number of seconds.
 
     >>> check_seconds("RateLimit per", "1")
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: RateLimit per must be a number of seconds above 0, not '1'
+    toolsemble.errors.ToolDefinitionError: RateLimit per must be a number of seconds > 0, not '1'
     """
     if not is_seconds(value, zero=zero):
-        least = "from 0 on" if zero else "above 0"
+        least = ">= 0" if zero else "> 0"
         raise ToolDefinitionError(f"{what} must be a number of seconds {least}, not {value!r:.80}")
 
 
 def check_count(what: str, value: object, *, least: int, other: str = "") -> None:
-    """Refuse what is no whole number, or one that is too small.
+    """Raise if a value is not an int, or less than the minimum.
 
     >>> check_count("Toolbox max_concurrency", 0, least=1)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: Toolbox max_concurrency must be a whole number from 1 on, not 0
+    toolsemble.errors.ToolDefinitionError: Toolbox max_concurrency must be an int >= 1, not 0
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ToolDefinitionError(f"{what} must be a whole number from {least} on{other}, not {value!r:.80}")
+        raise ToolDefinitionError(f"{what} must be an int >= {least}{other}, not {value!r:.80}")
 
 
-def written_seconds(seconds: float) -> str:
-    """Give a number of seconds as people read it: three digits, and whole seconds where there are more.
+def format_seconds(seconds: float) -> str:
+    """Return seconds as text with three significant digits, and without a fraction from 100 seconds on.
 
-    >>> written_seconds(0.01234), written_seconds(3599.6)
+    >>> format_seconds(0.01234), format_seconds(3599.6)
     ('0.0123 s', '3600 s')
     """
     return f"{seconds:.3g} s" if seconds < _WHOLE else f"{seconds:.0f} s"

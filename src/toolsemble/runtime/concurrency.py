@@ -1,4 +1,4 @@
-"""Threads that carry context variables, and a way for sync code to finish async work."""
+"""Executors that pass on context variables, and functions to run async code from sync code."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Outcome: TypeAlias = "list[Any]"
-"""What was returned, and what was raised, if anything was; :func:`received` takes both out."""
+"""A list of the return value and the exception or None; :func:`unwrap_outcome` empties it."""
 
 
-def received(outcome: Outcome) -> Any:
-    """Give what was returned, or raise what was raised; whoever else still has the outcome has neither then.
+def unwrap_outcome(outcome: Outcome) -> Any:
+    """Return the value of an outcome or raise its exception, and empty the outcome.
 
-    The frames of a traceback refer to what carried its exception. Both would live until the collector comes.
+    The traceback of the exception refers to frames that refer to the outcome: the cycle would keep both alive.
 
-    >>> received([42, None])
+    >>> unwrap_outcome([42, None])
     42
     """
     returned, error = outcome
@@ -45,14 +45,14 @@ def received(outcome: Outcome) -> Any:
 
 
 class _Condition(threading.Condition):
-    """A condition whose ``with`` calls the lock itself: an interrupt cannot come between the two."""
+    """A condition whose ``with`` uses the lock directly, so that an interrupt cannot come between the two."""
 
     __enter__ = property(attrgetter("_lock.__enter__"))
     __exit__ = property(attrgetter("_lock.__exit__"))
 
 
 class JobFuture(Future[T]):
-    """What comes of a job; an interrupt of whoever waits for it leaves nothing locked that the job needs.
+    """The future of a job; an interrupt of the thread that waits for it leaves no lock held that the job needs.
 
     >>> future = JobFuture()
     >>> future.set_result(42)
@@ -66,7 +66,7 @@ class JobFuture(Future[T]):
 
 
 def wait_for(future: Future[Any], seconds: float | None) -> bool:
-    """Wait in this thread until a future is done, for some seconds or without limit; return whether it is.
+    """Wait in this thread until a future is done, at most some seconds; return whether it is done.
 
     >>> wait_for(THREADS.submit(pow, 2, 10), None)
     True
@@ -81,20 +81,20 @@ def wait_until(future: Future[Any], ends: float | None) -> bool:
     False
     """
     wakeup = Wakeup()
-    future.add_done_callback(lambda _: wakeup.ring())
+    future.add_done_callback(lambda _: wakeup.wake())
     if ends is None:
         return wakeup.wait(None)
     while not wakeup.wait(min(max(ends - time.monotonic(), 0.0), threading.TIMEOUT_MAX)):
-        if time.monotonic() >= ends:  # a wait may end a little early, and others look at the clock
+        if time.monotonic() >= ends:  # a wait may end slightly early, but callers check the clock
             return False
     return True
 
 
 class ThreadPerJob(Executor):
-    """An executor that keeps nothing: each job gets a thread of its own and the submitter's context.
+    """An executor that starts a new thread for each job, with the submitter's context variables.
 
-    It never makes a job wait for another, so jobs that wait for jobs cannot block each other. With ``daemon``, a
-    program can end although a job has not.
+    Jobs never queue, so jobs that wait for other jobs cannot deadlock. With ``daemon``, the program can end before a
+    job has.
 
     >>> ThreadPerJob().submit(pow, 2, 10).result()
     1024
@@ -104,28 +104,28 @@ class ThreadPerJob(Executor):
         self._daemon = daemon
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Start the job at once."""
+        """Start the job immediately."""
         future: JobFuture[T] = JobFuture()
         future.set_running_or_notify_cancel()
         self.start(future, partial(fn, *args, **kwargs))
         return future
 
     def start(self, future: Future[T], job: Callable[[], T]) -> None:
-        """Start a job for a future that is there already; until the thread gets to it, it can be cancelled."""
+        """Start a job for an existing future, which can be cancelled until the thread begins."""
         job = partial(copy_context().run, job)
         start_thread(partial(_settle, future, job), "toolsemble-job", daemon=self._daemon)
 
 
 def start_thread(target: Callable[[], object], name: str, *, daemon: bool) -> None:
-    """Start a thread; an interrupt meanwhile is raised as what it is, and the thread is not left hanging."""
+    """Start a thread; an interrupt meanwhile is raised as KeyboardInterrupt, and does not block the thread."""
     thread = threading.Thread(target=target, name=name, daemon=daemon)
-    with suppress(AttributeError):  # where the standard library does it in another way one day
-        # Whoever starts it waits there for a sign, which the thread could never give when an interrupt left it locked.
+    with suppress(AttributeError):  # in case the standard library changes
+        # The starting thread waits for an event; an interrupt could leave its lock held, and block the new thread.
         thread._started._cond = _Condition(threading.Lock())  # type: ignore[attr-defined]  # noqa: SLF001 - see above
     try:
         thread.start()
     except RuntimeError as error:
-        # In the middle of waiting for the thread, an interrupt has the standard library free a lock that is free.
+        # An interrupt during the wait makes the standard library release a lock that is not held.
         if isinstance(error.__context__, KeyboardInterrupt):
             raise error.__context__ from None
         raise
@@ -136,7 +136,7 @@ def _settle(future: Future[T], job: Callable[[], T]) -> None:
         return
     try:
         result = job()
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+    except BaseException as error:  # noqa: BLE001 - raised by the future
         future.set_exception(error)
         del future  # the traceback of the error refers to this frame
     else:
@@ -147,11 +147,11 @@ THREADS = ThreadPerJob()
 _DAEMONS = ThreadPerJob(daemon=True)
 
 GRACE = 0.5
-"""How many seconds an async body has to end when it is cancelled."""
+"""Seconds that an async body has to end after it is cancelled."""
 
 
 class ContextThreadPool(ThreadPoolExecutor):
-    """A thread pool whose jobs see the submitter's context variables; a fork gets threads of its own.
+    """A thread pool whose jobs see the submitter's context variables; a forked process gets new threads.
 
     >>> with ContextThreadPool(1) as pool:
     ...     pool.submit(pow, 2, 10).result()
@@ -170,7 +170,7 @@ class ContextThreadPool(ThreadPoolExecutor):
 
 
 def in_event_loop() -> bool:
-    """Whether this thread is running an event loop right now.
+    """Return whether this thread is running an event loop.
 
     >>> in_event_loop()
     False
@@ -179,7 +179,7 @@ def in_event_loop() -> bool:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it gives a coroutine; also for objects that are called through ``__call__``.
+    """Return whether calling it returns a coroutine; also for objects with an async ``__call__``.
 
     >>> class Greeter:
     ...     async def __call__(self):
@@ -188,26 +188,26 @@ def is_async(function: object) -> bool:
     (True, False)
     """
     if isinstance(function, type):
-        return False  # called, it gives an object, whatever those can do
+        return False  # calling a class returns an instance
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method is looked at, not tested for
+        getattr(function, "__call__", None)  # noqa: B004 - the method is inspected, not tested for
     )
 
 
-def awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
-    """Whether a value has to be awaited.
+def is_awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
+    """Return whether a value can be awaited.
 
-    >>> awaitable("text")
+    >>> is_awaitable("text")
     False
     """
-    # Asked of the class: an object may claim to have any attribute.
+    # Checked on the class: a mock may claim to have any attribute.
     return hasattr(type(value), "__await__")
 
 
-def unwrapped(error: BaseException) -> BaseException:
-    """Give what somebody's own function raised: Python wraps a StopIteration that leaves a coroutine.
+def unwrap_stop_iteration(error: BaseException) -> BaseException:
+    """Return the original exception of a function: Python wraps a StopIteration that leaves a coroutine.
 
-    >>> unwrapped(ValueError("no such key"))
+    >>> unwrap_stop_iteration(ValueError("no such key"))
     ValueError('no such key')
     """
     inner = error.__cause__
@@ -215,21 +215,21 @@ def unwrapped(error: BaseException) -> BaseException:
 
 
 def finish(work: Awaitable[T]) -> T:
-    """Give what an awaitable gives, to code that cannot await.
+    """Run an awaitable to its end from sync code, and return its result.
 
-    Each time in an event loop of its own: a client that belongs to a loop is made inside, not kept on the tool.
+    It runs in a new event loop each time, so a client that is bound to a loop must be created inside, not stored.
 
     >>> async def answer():
     ...     return 42
     >>> finish(answer())
     42
     """
-    # A thread runs one loop at a time; where one is running, it is busy waiting here.
-    return _finish_elsewhere(work) if in_event_loop() else _run(work)
+    # A thread can run only one loop at a time, so another thread is needed if one is running here.
+    return _finish_in_thread(work) if in_event_loop() else _run(work)
 
 
-def _finish_elsewhere(work: Awaitable[T]) -> T:
-    """Give what an awaitable gives in the event loop of another thread; interrupted, leave nothing running there."""
+def _finish_in_thread(work: Awaitable[T]) -> T:
+    """Run an awaitable in the event loop of a new thread and return its result; an interrupt cancels it."""
     future: JobFuture[T] = JobFuture()
     loop = OwnLoop()
     try:
@@ -243,11 +243,11 @@ def _finish_elsewhere(work: Awaitable[T]) -> T:
     try:
         return future.result()
     finally:
-        del future  # it has the error, whose traceback refers to this frame
+        del future  # it holds the error, whose traceback refers to this frame
 
 
 class OwnLoop:
-    """An event loop of the thread that waits in it; what it awaits can be cancelled from other threads.
+    """An event loop in the calling thread; its task can be cancelled from other threads.
 
     >>> async def answer():
     ...     return 42
@@ -262,57 +262,57 @@ class OwnLoop:
         self._task: asyncio.Task[Any] | None = None
 
     def finish(self, work: Awaitable[T]) -> T:
-        """Give what an awaitable gives."""
-        return _run(self._noted(work))
+        """Run an awaitable to its end and return its result."""
+        return _run(self._track(work))
 
     def cancel(self) -> None:
-        """Cancel what is awaited, or is about to be."""
+        """Cancel the awaitable, now or when it begins."""
         self._cancelled = True
         if self._task is not None:
-            try:  # noqa: SIM105 - as everywhere
+            try:  # noqa: SIM105 - suppress() has more points at which an interrupt can come
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
             except RuntimeError:
-                pass  # it has ended, and its loop is closed
+                pass  # the task has ended and its loop is closed
 
-    async def _noted(self, work: Awaitable[T]) -> T:
-        import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
+    async def _track(self, work: Awaitable[T]) -> T:
+        import asyncio  # noqa: PLC0415 - slow to import; programs without async tools do not need it
 
         self._task = asyncio.current_task()
-        if self._cancelled:  # looked at after the task can be seen: one of the two sees the other
+        if self._cancelled:  # checked after _task is set: either this or cancel() sees the other
             asyncio.ensure_future(work).cancel()
             raise asyncio.CancelledError
         return await work
 
 
 def _run(work: Awaitable[T]) -> T:
-    import asyncio  # noqa: PLC0415 - programs without async tools never pay for it
+    import asyncio  # noqa: PLC0415 - slow to import; programs without async tools do not need it
 
     async def awaited() -> Outcome:
         try:
             return [await work, None]
-        except Exception as error:  # noqa: BLE001 - raised again when the loop is closed
+        except Exception as error:  # noqa: BLE001 - raised again after the loop is closed
             return [None, error]
 
-    # With a factory the runner leaves the thread's own event loop setting alone, which asyncio.run would clear.
+    # With a factory the runner does not change the thread's event loop setting, which asyncio.run would clear.
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             outcome = runner.run(awaited())
     finally:
-        sweep()
-    return received(outcome)  # type: ignore[no-any-return]  # what the work gave
+        forget_dead_tasks()
+    return unwrap_outcome(outcome)  # type: ignore[no-any-return]  # the result of the awaitable
 
 
 class SharedLoop:
-    """One event loop for what several threads give to be awaited; it is started when the first has something.
+    """An event loop in a thread that several threads share; started on first use.
 
-    What they await together, such as a semaphore, belongs to one loop. Closed, it cancels what is left.
+    Objects that they await together, such as a semaphore, need one loop. Closing it cancels the remaining tasks.
 
     >>> async def answer():
     ...     return 42
     >>> with SharedLoop() as loop:
     ...     loop.finish(answer())
     42
-    >>> loop.finish(answer())  # by now in a loop of its own
+    >>> loop.finish(answer())  # closed, so in a new loop
     42
     """
 
@@ -323,12 +323,12 @@ class SharedLoop:
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     def finish(self, work: Awaitable[T]) -> T:
-        """Give what an awaitable gives, to a thread that waits for it."""
-        future = self._submitted(work)
-        # Whoever closes it has gone, and this thread has not heard of it.
-        return finish(work) if future is None else received(future.result())
+        """Run an awaitable in the shared loop, wait for it, and return its result."""
+        future = self._submit(work)
+        # After close, a thread that was abandoned may still come here.
+        return finish(work) if future is None else unwrap_outcome(future.result())
 
-    def _submitted(self, work: Awaitable[Any]) -> Future[Outcome] | None:
+    def _submit(self, work: Awaitable[Any]) -> Future[Outcome] | None:
         import asyncio  # noqa: PLC0415 - as above
 
         with self._lock:
@@ -337,7 +337,7 @@ class SharedLoop:
             if self._thread is None:
                 self._thread = threading.Thread(target=lambda: _run(self._serve()), name="toolsemble-loop")
                 self._thread.start()
-            return asyncio.run_coroutine_threadsafe(settled(work), self._started.result()[0])
+            return asyncio.run_coroutine_threadsafe(capture_outcome(work), self._started.result()[0])
 
     async def _serve(self) -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -358,29 +358,29 @@ class SharedLoop:
             self._thread.join()
 
 
-async def settled(work: Awaitable[Any]) -> Outcome:
-    """Give what was returned and what was raised: an event loop stops at once when some exceptions leave a task."""
+async def capture_outcome(work: Awaitable[Any]) -> Outcome:
+    """Await it and return the outcome: some exceptions would stop the event loop if they left a task."""
     try:
         return [await work, None]
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
+    except BaseException as error:  # noqa: BLE001 - raised again by the caller
         return [None, error]
 
 
-_left: dict[asyncio.Task[Any], Callable[[], None]] = {}
+_abandoned: dict[asyncio.Task[Any], Callable[[], None]] = {}
 
 
-def leave_behind(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
-    """Let a task that ignores its cancellation go on, and its event loop end without it; tell when it is gone."""
+def abandon_task(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
+    """Let an event loop end without a task that ignores its cancellation; call ``gone`` when the task has ended."""
     import asyncio  # noqa: PLC0415 - as above
 
-    _left[task] = gone
-    task.add_done_callback(lambda _: _left.pop(task, gone)())
-    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - the documented way to have a loop not wait for a task
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - whoever leaves it tells of it
+    _abandoned[task] = gone
+    task.add_done_callback(lambda _: _abandoned.pop(task, gone)())
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - the documented way to exclude a task from the end of its loop
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - the caller logs it
 
 
-def sweep() -> None:
-    """Forget tasks that were left behind in event loops that are closed: they can never go on."""
-    for task in list(_left):
-        if task.get_loop().is_closed() and (gone := _left.pop(task, None)) is not None:
+def forget_dead_tasks() -> None:
+    """Forget abandoned tasks whose event loop is closed: they can never continue."""
+    for task in list(_abandoned):
+        if task.get_loop().is_closed() and (gone := _abandoned.pop(task, None)) is not None:
             gone()

@@ -1,4 +1,4 @@
-"""Packages that only some tools and models need."""
+"""Import of optional packages (extras)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import ModuleType
 from toolsemble.errors import ToolDefinitionError
 
 
-def required(module: str, *, extra: str, user: str) -> ModuleType:
-    """Give a module of an optional package; refuse, naming the extra that installs it, when it is not there.
+def import_extra(module: str, *, extra: str, user: str) -> ModuleType:
+    """Import a module of an optional package; if it is missing, raise an error that names the extra.
 
-    Constructors call it, so that a program learns of it while it is built, not in the middle of a call.
+    Constructors call it, so that the error comes while the program is set up, not during a call.
 
-    >>> required("json", extra="web", user="WebScraperTool").__name__
+    >>> import_extra("json", extra="web", user="WebScraperTool").__name__
     'json'
-    >>> required("missing", extra="web", user="WebScraperTool")
+    >>> import_extra("missing", extra="web", user="WebScraperTool")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: WebScraperTool needs the package 'missing': pip install 'toolsemble[web]'
@@ -23,7 +23,7 @@ def required(module: str, *, extra: str, user: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as problem:
-        # What is missing may be something that the package itself needs.
+        # The missing module may be a dependency of the package.
         missing = problem.name or module
         raise ToolDefinitionError(
             f"{user} needs the package {missing!r}: pip install 'toolsemble[{extra}]'"

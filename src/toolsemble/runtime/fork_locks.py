@@ -1,4 +1,4 @@
-"""Locks that a fork of the process has anew."""
+"""Locks that are replaced in a forked process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weakref import WeakValueDictionary
 _owners: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-def lock_of(owner: object) -> threading.RLock:
-    """Give a lock that an object is to keep as its attribute ``_lock``; in a fork of the process it gets another.
+def fork_safe_lock(owner: object) -> threading.RLock:
+    """Return a lock that an object must store as its attribute ``_lock``; a forked process replaces it.
 
-    Whoever holds it while the process forks does not exist in the fork, and would never let it go there. It is
-    reentrant: the collector may close a dropped call anywhere, also where the lock is held.
+    The thread that holds it during a fork does not exist in the child and would never release it there. The lock is
+    reentrant: the garbage collector may close a dropped call while the lock is held.
 
     >>> class Counter:
     ...     def __init__(self):
-    ...         self._lock = lock_of(self)
+    ...         self._lock = fork_safe_lock(self)
     >>> with Counter()._lock:
     ...     print("alone")
     alone
@@ -27,13 +27,13 @@ def lock_of(owner: object) -> threading.RLock:
     return threading.RLock()
 
 
-def renew() -> None:
-    """Give every object that has a lock of ours another one, as it is in a fork of the process.
+def renew_locks() -> None:
+    """Replace the lock of every owner, as in a forked process.
 
-    >>> renew()
+    >>> renew_locks()
     """
     for owner in list(_owners.values()):
-        owner._lock = threading.RLock()  # noqa: SLF001 - where its owner was told to keep it
+        owner._lock = threading.RLock()  # noqa: SLF001 - fork_safe_lock() documents this attribute
 
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=renew)
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=renew_locks)

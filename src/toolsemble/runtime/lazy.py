@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used."""
+"""Lazy loading of the names of a package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Give the ``__getattr__`` of a package, from its globals and the names that each of its modules holds.
+    """Return the ``__getattr__`` of a package, from its globals and the names that each of its modules defines.
 
-    A module that stands beside the package has one more dot before it: ``.result``.
+    A module next to the package has one more dot: ``.result``.
 
     >>> load = loader({"__name__": "toolsemble"}, {"result": ("ToolResult",)})
     >>> load("ToolResult").success("ready").text
@@ -24,9 +24,9 @@ def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Calla
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        from importlib import import_module  # noqa: PLC0415 - nothing is imported before a name is used
+        from importlib import import_module  # noqa: PLC0415 - importing the package must stay cheap
 
         value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
-        return value  # the next use finds it without coming here
+        return value  # cached in the globals, so this is not called again
 
     return load

@@ -1,4 +1,4 @@
-"""Seals: what shows that a text was written by somebody who has the secret, and was not changed since."""
+"""HMAC signatures of JSON values."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError
 
 
-def canonical(value: Any) -> str:
-    """Give a JSON value as the one text that stands for it, in ASCII.
+def canonical_json(value: Any) -> str:
+    """Return the canonical JSON text of a value: sorted keys, no spaces, ASCII.
 
-    >>> canonical({"b": "x", "a": 1.5})
+    >>> canonical_json({"b": "x", "a": 1.5})
     '{"a":1.5,"b":"x"}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def seal(secret: str | bytes, kind: str, value: Any) -> str:
-    """Give the seal of a JSON value; one of another kind, or under another secret, has another seal.
+def sign(secret: str | bytes, kind: str, value: Any) -> str:
+    """Return the signature of a JSON value of a kind; another kind or another secret gives another signature.
 
-    >>> seal(b"secret", "receipt", {"a": 1}) == seal(b"secret", "request", {"a": 1})
+    >>> sign(b"secret", "receipt", {"a": 1}) == sign(b"secret", "request", {"a": 1})
     False
     """
-    return hmac.digest(secret_bytes(secret), canonical([kind, value]).encode(), hashlib.sha256).hex()
+    return hmac.digest(secret_bytes(secret), canonical_json([kind, value]).encode(), hashlib.sha256).hex()
 
 
-def sealed(given: str, secret: str | bytes, kind: str, value: Any) -> bool:
-    """Whether a seal is the one of the value; tells nothing by how long it takes.
+def is_signed(signature: str, secret: str | bytes, kind: str, value: Any) -> bool:
+    """Return whether a signature belongs to a value; compared in constant time.
 
-    >>> sealed(seal(b"secret", "request", "text"), b"secret", "request", "text")
+    >>> is_signed(sign(b"secret", "request", "text"), b"secret", "request", "text")
     True
     """
-    return hmac.compare_digest(given.encode(errors="replace"), seal(secret, kind, value).encode())
+    return hmac.compare_digest(signature.encode(errors="replace"), sign(secret, kind, value).encode())
 
 
 def secret_bytes(secret: Any) -> bytes:
-    """Give a secret as bytes; refuse one that anybody could guess because it is empty.
+    """Return a secret as bytes; raise if it is empty.
 
     >>> secret_bytes("secret")
     b'secret'
     """
     if not isinstance(secret, (str, bytes)) or not secret:
-        raise ToolDefinitionError("A review secret must be a str or bytes that is not empty; os.urandom(32) makes one")
+        raise ToolDefinitionError("A review secret must be a non-empty str or bytes, such as os.urandom(32)")
     return secret.encode() if isinstance(secret, str) else secret

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -89,7 +89,7 @@ class _Incomplete:
     """A lock under which classes are marked as incomplete."""
 
     def __init__(self) -> None:
-        self._lock: threading.RLock = lock_of(self)
+        self._lock: threading.RLock = fork_safe_lock(self)
 
     @contextmanager
     def mark(self, classes: list[type]) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.core import check_every_item, compile_core
 from toolsemble.schema.display import DisplayError, to_display, to_display_text
@@ -49,7 +49,7 @@ class TypedArguments:
         self._transparent: bool | None = None
         self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
         plain = self._write_schemas()
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._validator: SchemaValidator | None = None
         self._thorough: SchemaValidator | None = None
         self._core: Any = None

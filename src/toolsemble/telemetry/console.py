@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from toolsemble.runtime.checks import written_seconds
+from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.text import preview
 
 
@@ -49,9 +49,9 @@ def _describe_progress(event: Any) -> str:
 _DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "call_started": lambda event: f"called with {event.arguments}",
     "call_repaired": lambda event: f"repaired {', '.join(str(each['path']) for each in event.repairs)}",
-    "call_retried": lambda event: f"failed ({event.error}); retry {event.attempt} in {written_seconds(event.wait)}",
+    "call_retried": lambda event: f"failed ({event.error}); retry {event.attempt} in {format_seconds(event.wait)}",
     "call_progress": _describe_progress,
-    "call_timed_out": lambda event: f"timed out after {written_seconds(event.seconds)}",
+    "call_timed_out": lambda event: f"timed out after {format_seconds(event.seconds)}",
     "call_abandoned": lambda _: "still running in the background",
     "cache_hit": lambda _: "answered from the cache",
     "call_finished": lambda event: f"{event.outcome} in {event.duration * 1000:.0f} ms: {event.text}",

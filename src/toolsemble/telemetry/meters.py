@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.runtime.extras import required
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
 from toolsemble.telemetry.names import DURATION_BUCKETS, MetricNames
 
@@ -40,10 +40,10 @@ class OpenTelemetryMetrics:
 
         :param meter_provider: creates the instruments; by default the provider of the process
         """
-        meters = required("opentelemetry.metrics", extra="otel", user="OpenTelemetryMetrics")
+        meters = import_extra("opentelemetry.metrics", extra="otel", user="OpenTelemetryMetrics")
         self._meter = meters.get_meter("toolsemble", meter_provider=meter_provider)
         self._names = MetricNames()
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._instruments: dict[str, Any] = {}
         self._known: dict[tuple[str, str, str], dict[str, str]] = {}
         self._executions = self._meter.create_counter(

@@ -13,9 +13,9 @@ from toolsemble.execution.outcome import FinishedCall, class_name
 from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
-from toolsemble.shape import described, sendable
+from toolsemble.shape import describe_error, escape_surrogates
 from toolsemble.telemetry.meters import OpenTelemetryMetrics
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class OpenTelemetry:
         :param results: whether spans contain the results for the model, with secrets masked
         :param limit: the maximum characters of each
         """
-        trace = required("opentelemetry.trace", extra="otel", user="OpenTelemetry")
-        contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
+        trace = import_extra("opentelemetry.trace", extra="otel", user="OpenTelemetry")
+        contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
         self._get_current_context, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
         self._set_span = trace.set_span_in_context
         self._kinds = trace.SpanKind
@@ -132,12 +132,12 @@ class OpenTelemetry:
         try:
             opened.span.set_attributes({key: _shorten(each) for key, each in facts.items()})
             if error is not None:
-                self._fail(opened.span, class_name(error), mask_text(described(error)))
+                self._fail(opened.span, class_name(error), mask_text(describe_error(error)))
         finally:
             self._close(opened)
 
     def _fail(self, span: Span, reason: str, message: str) -> None:
-        span.set_attribute("error.type", sendable(reason))
+        span.set_attribute("error.type", escape_surrogates(reason))
         span.set_status(self._failed, preview(message, _MAX_MESSAGE))
 
     def _show(self, span: Span, ending: FinishedCall) -> None:
@@ -148,7 +148,7 @@ class OpenTelemetry:
 
     def _cut(self, text: str) -> str:
         # Only the part within the limit is processed: a result can be large.
-        shown = sendable(text[: self._limit])
+        shown = escape_surrogates(text[: self._limit])
         return shown if len(text) <= self._limit else f"{shown}... [truncated, full length: {len(text)} chars]"
 
     def _close(self, opened: _OpenSpan) -> None:
@@ -206,14 +206,14 @@ def _to_json(value: Any) -> str:
 
 def _propagators() -> tuple[Any, ...]:
     """Return the propagators between our own processes, independent of those of the program."""
-    trace = required("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
-    baggage = required("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
+    trace = import_extra("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
+    baggage = import_extra("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
     return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()
 
 
 def _continue_trace(carrier: dict[str, str], arguments: bool, results: bool, limit: int) -> None:  # noqa: FBT001 - arguments of a pickled partial
     """Continue a trace in a worker process: spans of the body become children of the caller's span."""
-    contexts = required("opentelemetry.context", extra="otel", user="OpenTelemetry")
+    contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
     context = None
     for each in _propagators():
         context = each.extract(carrier, context)

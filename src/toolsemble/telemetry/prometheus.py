@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.runtime.extras import required
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
 from toolsemble.telemetry.names import DURATION_BUCKETS, MetricNames
 
@@ -48,7 +48,7 @@ class PrometheusMetrics:
 
         :param registry: the registry; by default the one of the process
         """
-        client = required("prometheus_client", extra="prometheus", user="PrometheusMetrics")
+        client = import_extra("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
         self._collectors = _REGISTRIES.get(client, self._registry)
 
@@ -85,7 +85,7 @@ class _Collectors:
 
     def __init__(self, client: Any, registry: CollectorRegistry) -> None:
         self._client = client
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._registry = ref(registry)  # a strong reference would keep the registry alive
         self._names = MetricNames()
         self._custom: dict[tuple[str, str], _Family] = {}
@@ -155,7 +155,7 @@ class _Registries:
     """The collectors of all live registries."""
 
     def __init__(self) -> None:
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._known: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictionary()
 
     def get(self, client: Any, registry: CollectorRegistry) -> _Collectors:

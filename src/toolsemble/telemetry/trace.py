@@ -29,9 +29,9 @@ from toolsemble.events import (
 from toolsemble.metrics import Outcome
 from toolsemble.result import Content, ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.schema.display import to_display
-from toolsemble.serialization import read_typed, type_of
+from toolsemble.serialization import read_typed_content, type_name
 
 try:
     import fcntl
@@ -81,7 +81,7 @@ class TraceFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Set the path; the file is created with the first event."""
         self._path = Path(path)
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
 
     def emit(self, event: Any) -> None:
         """Append one line; raise ``OSError`` if that fails."""
@@ -218,7 +218,7 @@ def _write_value(value: Any) -> Any:
 
 
 def _write_content(content: Content) -> dict[str, Any]:
-    return {"type": type_of(content), **to_display(content)}
+    return {"type": type_name(content), **to_display(content)}
 
 
 def _write_decision(decision: ReviewDecision) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _read_request(values: Mapping[str, Any]) -> ReviewRequest:
 
 def _read_result(values: dict[str, Any]) -> ToolResult:
     attributes = MappingProxyType(values.pop("attributes"))
-    contents = tuple(read_typed(each) for each in values.pop("contents"))
+    contents = tuple(read_typed_content(each) for each in values.pop("contents"))
     return ToolResult(**values, contents=contents, attributes=attributes)
 
 

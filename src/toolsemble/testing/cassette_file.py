@@ -16,7 +16,7 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.schema.display import HIDDEN, to_display
-from toolsemble.serialization import read_typed, type_of
+from toolsemble.serialization import read_typed_content, type_name
 
 VERSION = 1
 """The version of the file format."""
@@ -172,7 +172,7 @@ def _convert_content(index: int, content: Any, converted: dict[str, str]) -> Con
 
 
 def _write_content(content: Content) -> dict[str, Any]:
-    kind = type_of(content)
+    kind = type_name(content)
     if isinstance(content, TextContent):
         return {"type": kind, "text": content.text}
     name = {"name": content.name} if isinstance(content, FileContent) else {}
@@ -186,7 +186,7 @@ def _read_calls(values: dict[str, Any]) -> list[RecordedCall]:
 
 
 def _read_call(values: dict[str, Any]) -> RecordedCall:
-    contents = tuple(read_typed(each) for each in values.get("contents", ()))
+    contents = tuple(read_typed_content(each) for each in values.get("contents", ()))
     payload, attributes = values.get("structured_output"), values.get("attributes", {})
     if "error" in values:
         result = ToolResult.failure(values["error"], structured_output=payload, attributes=attributes)

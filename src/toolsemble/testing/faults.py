@@ -16,10 +16,10 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.shape import shaped
+from toolsemble.shape import to_result
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.body import Work
-from toolsemble.work.deadline import left
+from toolsemble.work.deadline import check_time_left
 
 Malformed: TypeAlias = Literal["empty", "cut", "garbage", "huge", "object"]
 """None; the first half of the text; control characters; a million characters; an object that is not JSON."""
@@ -183,20 +183,20 @@ class _Delay:
     def do(self) -> None:
         """Wait in this thread."""
         time.sleep(self._remaining())
-        left(self._context)
+        check_time_left(self._context)
 
     async def ado(self) -> None:
         """Wait without blocking the event loop."""
         await asyncio.sleep(self._remaining())
-        left(self._context)
+        check_time_left(self._context)
 
     def _remaining(self) -> float:
-        most = left(self._context)
+        most = check_time_left(self._context)
         return self._seconds if most is None else min(self._seconds, most)
 
 
 def _cut(returned: Any) -> str:
-    text = shaped(returned).text
+    text = to_result(returned).text
     return text[: len(text) // 2]
 
 

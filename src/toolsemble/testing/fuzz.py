@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.definition.definition import ToolDefinition, mapped
+from toolsemble.definition.definition import ToolDefinition, map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler
 from toolsemble.review.automatic import AutoApprove
 from toolsemble.testing.arguments import Arguments
 from toolsemble.testing.probe import Crash, Finding, Probe
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 _MAX_HANGS = 3  # each one waits for the whole timeout and leaves a thread running
 _SHOWN = 500
@@ -125,7 +125,7 @@ def _suppress_logs(definition: ToolDefinition, mark: str) -> Iterator[None]:
     def is_passed(record: logging.LogRecord) -> bool:
         return not str(getattr(record, "call_id", "")).startswith(mark)
 
-    mapped(definition, collect)
+    map_definition(definition, collect)
     for logger in loggers:
         logger.addFilter(is_passed)
     try:
@@ -136,7 +136,7 @@ def _suppress_logs(definition: ToolDefinition, mark: str) -> Iterator[None]:
 
 
 def _find_tool(tool: object) -> tuple[object, ToolDefinition]:
-    found = collected(tool)
+    found = collect_tools(tool)
     if len(found) != 1:
         names = ", ".join(definition.name for _, definition in found) or "none"
         raise ToolDefinitionError(f"fuzz takes one tool; {type(tool).__name__} has {len(found)}: {names}")

@@ -19,7 +19,7 @@ from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecut
 from toolsemble.events import CallFinished
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import ThreadPerJob, wait_until
-from toolsemble.shape import described, shaped
+from toolsemble.shape import describe_error, to_result
 from toolsemble.testing.shrink import shrink
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.body import Work
@@ -163,7 +163,7 @@ class Probe(Layer):
             raised.append(("exception", error))
             raise
         try:
-            shaped(returned)
+            to_result(returned)
         except ToolExecutionError as error:
             raised.append(("result", error))
         return returned
@@ -178,4 +178,4 @@ def _create_finding(kind: Kind, error: BaseException) -> Finding:
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     name = type(error).__name__
     text = "".join(traceback.format_exception(error))
-    return Finding(kind, f"{name}: {described(error)}", name, place, text)
+    return Finding(kind, f"{name}: {describe_error(error)}", name, place, text)

@@ -1,1 +1,1 @@
-"""The toolbox: tools by name, and the calls of a run."""
+"""The toolbox: a registry of tools, and the execution of their calls."""

@@ -1,4 +1,4 @@
-"""What a toolbox shows of its tools: to programs, and to each provider in its own format."""
+"""A set of tools: names, specifications, and the tool formats of the providers."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Entry
+from toolsemble.toolbox.registry import Registered
 
 
-class Offer:
-    """A set of tools by their names, as others see it.
+class ToolSet:
+    """A read-only set of tools by name.
 
-    >>> Offer({}).names
+    >>> ToolSet({}).names
     []
     """
 
     __slots__ = ("_entries", "_specifications")
 
-    def __init__(self, entries: dict[str, Entry]) -> None:
+    def __init__(self, entries: dict[str, Registered]) -> None:
         self._entries = entries
         self._specifications: tuple[ToolSpecification, ...] | None = None
 
     @property
     def specifications(self) -> list[ToolSpecification]:
-        """What models are shown, in registration order; built on first use."""
+        """The specifications that models are shown, in registration order; built on first use."""
         if self._specifications is None:
-            self._specifications = tuple(_specified(entry.definition) for entry in self._entries.values())
+            self._specifications = tuple(_specification_of(entry.definition) for entry in self._entries.values())
         return list(self._specifications)
 
     @property
@@ -39,18 +39,18 @@ class Offer:
         return list(self._entries)
 
     def return_behavior(self, name: str) -> ReturnBehavior:
-        """Give who gets the result of a tool; of one that is not there, the model does.
+        """Return the recipient of a tool's result; ``TO_LLM`` for an unknown name.
 
-        >>> Offer({}).return_behavior("nothing").name
+        >>> ToolSet({}).return_behavior("nothing").name
         'TO_LLM'
         """
         entry = self._entries.get(name)
         return ReturnBehavior.TO_LLM if entry is None else entry.definition.return_behavior
 
     def is_polling(self, name: str) -> bool:
-        """Whether the same call of a tool is meant to be made again and again.
+        """Return whether a tool is declared with ``polling``: repeated identical calls are expected.
 
-        >>> Offer({}).is_polling("nothing")
+        >>> ToolSet({}).is_polling("nothing")
         False
         """
         entry = self._entries.get(name)
@@ -59,7 +59,7 @@ class Offer:
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
     ) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of OpenAI's SDK; ``strict`` stands above what the tools say of themselves.
+        """Return the ``tools`` argument of OpenAI's SDK; ``strict`` overrides the setting of each tool.
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -69,39 +69,39 @@ class Offer:
         >>> Toolbox([now]).to_openai()[0]["function"]["name"]
         'now'
         """
-        return self._written_for("openai", api=api, strict=strict)
+        return self._write_for("openai", api=api, strict=strict)
 
     def to_anthropic(self) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of Anthropic's SDK."""
-        return self._written_for("anthropic")
+        """Return the ``tools`` argument of Anthropic's SDK."""
+        return self._write_for("anthropic")
 
     def to_google(self) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of Google Gemini's SDK."""
-        return self._written_for("google")
+        """Return the ``tools`` argument of Google Gemini's SDK."""
+        return self._write_for("google")
 
     def to_bedrock(self) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of Amazon Bedrock's SDK."""
-        return self._written_for("bedrock")
+        """Return the ``tools`` argument of Amazon Bedrock's SDK."""
+        return self._write_for("bedrock")
 
     def to_mistral(self) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of Mistral's SDK."""
-        return self._written_for("mistral")
+        """Return the ``tools`` argument of Mistral's SDK."""
+        return self._write_for("mistral")
 
     def to_ollama(self) -> list[dict[str, Any]]:
-        """Give the ``tools`` argument of Ollama's SDK."""
-        return self._written_for("ollama")
+        """Return the ``tools`` argument of Ollama's SDK."""
+        return self._write_for("ollama")
 
     def to_mcp(self) -> list[dict[str, Any]]:
-        """Give the tools as an MCP server lists them."""
-        return self._written_for("mcp")
+        """Return the tools as an MCP server lists them."""
+        return self._write_for("mcp")
 
-    def _written_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
+    def _write_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
         module = import_module(f"toolsemble.providers.{provider}")
         try:
-            written: list[dict[str, Any]] = module.write_tools(self.specifications, **settings)
+            tools: list[dict[str, Any]] = module.write_tools(self.specifications, **settings)
         except ValueError as problem:
             raise ToolDefinitionError(f"{provider}: {problem}") from None
-        return written
+        return tools
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -119,7 +119,7 @@ class Offer:
         return f"{type(self).__name__}({', '.join(self._entries)})"
 
 
-def _specified(definition: ToolDefinition) -> ToolSpecification:
+def _specification_of(definition: ToolDefinition) -> ToolSpecification:
     specification = definition.specification()
     if definition.logger.isEnabledFor(TRACE):
         definition.logger.log(TRACE, "%s", specification.to_json())

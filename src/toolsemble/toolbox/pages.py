@@ -1,4 +1,4 @@
-"""Texts that are too long for a model, page by page."""
+"""Paging: the tool ``read_more``, with which a model reads the rest of a truncated result."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import checked_name
+from toolsemble.definition.definition import check_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.param import Param
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.fork_locks import lock_of
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
 from toolsemble.tools.function import FunctionTool, tool
 
 _MOST_PAGES = 10_000
 _LONGEST_CHARACTER = 16
 _JOINER = "\u200d"
-_NOBODY = ToolContext().memory_id
+_DEFAULT_MEMORY_ID = ToolContext().memory_id
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """How the rest of a text that was cut is offered to the model, and how much of it is kept.
+    """The settings of paging: the name of the tool, and how much text is stored.
 
     >>> Pages(results=10).name
     'read_more'
     """
 
     name: str = "read_more"
-    """The name of the tool that gives the pages."""
+    """The name of the tool that returns the pages."""
     results: int = 100
-    """How many texts are kept; the oldest go first."""
+    """How many texts are stored; the oldest are evicted first."""
     characters: int = 10_000_000
-    """How many characters they may have together."""
+    """How many characters are stored in all."""
 
     def __post_init__(self) -> None:
-        checked_name(self.name)
+        check_name(self.name)
         check_count("Pages results", self.results, least=1)
         check_count("Pages characters", self.characters, least=1)
 
     @classmethod
-    def of(cls, said: object) -> Pages | None:
-        """Give what a toolbox says about pages; refuse what is unclear.
+    def of(cls, setting: object) -> Pages | None:
+        """Return the settings for the ``pages`` argument of a toolbox, or None; raise if it is not valid.
 
         >>> Pages.of(True).results, Pages.of(False)
         (100, None)
         """
-        if isinstance(said, Pages):
-            return said
-        if not isinstance(said, bool):
-            raise ToolDefinitionError(f"Toolbox pages must be True, False or Pages(...), not {said!r:.80}")
-        return cls() if said else None
+        if isinstance(setting, Pages):
+            return setting
+        if not isinstance(setting, bool):
+            raise ToolDefinitionError(f"Toolbox pages must be True, False or Pages(...), not {setting!r:.80}")
+        return cls() if setting else None
 
 
 class Reader(NamedTuple):
-    """Whose model may read a text.
+    """The conversation, or the run, whose model may read a text.
 
-    >>> Reader("ada", None).is_also("ada", "run 2"), Reader("ada", None).is_also("bob", "run 1")
+    >>> Reader("ada", None).matches("ada", "run 2"), Reader("ada", None).matches("bob", "run 1")
     (True, False)
     """
 
     memory_id: str
     """The conversation or user that the result belongs to."""
     run_id: str | None
-    """The run that it belongs to; None where nobody named one."""
+    """The run that the result belongs to; None if the program did not set a run id."""
 
-    def is_also(self, memory_id: str, run_id: str) -> bool:
-        """Whether a call is made by the same; where nobody said whose calls they are, only their run tells."""
+    def matches(self, memory_id: str, run_id: str) -> bool:
+        """Return whether a call may read the text; with the default memory id, the run ids must be equal as well."""
         if memory_id != self.memory_id:
             return False
-        return memory_id != _NOBODY or self.run_id is None or run_id == self.run_id
+        return memory_id != _DEFAULT_MEMORY_ID or self.run_id is None or run_id == self.run_id
 
 
 class _Text(NamedTuple):
@@ -82,10 +82,10 @@ class _Text(NamedTuple):
     reader: Reader
 
 
-class Book:
-    r"""Texts of one toolbox, each with the reader that it is for, and the tool that gives their pages.
+class PageStore:
+    r"""The truncated texts of a toolbox, each with the reader that may read it.
 
-    >>> book = Book(Pages())
+    >>> book = PageStore(Pages())
     >>> cut, note = book.keep("one\ntwo\nthree", 8, Reader("ada", None))
     >>> cut, note[:57]
     (8, ' [page 1 of 2; for the next one call read_more with resul')
@@ -93,37 +93,36 @@ class Book:
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._lock = lock_of(self)
+        self._lock = fork_safe_lock(self)
         self._texts: OrderedDict[str, _Text] = OrderedDict()
         self._room = pages.characters
 
     @property
     def name(self) -> str:
-        """The name of the tool that gives pages."""
+        """The name of the tool that returns pages."""
         return self._pages.name
 
     def keep(self, text: str, limit: int, reader: Reader) -> tuple[int, str]:
-        """Give where the first page of a text ends, and what the model is told about the others."""
+        """Store a text; return where its first page ends, and a note for the model about the other pages."""
         starts = page_starts(text, limit) if len(text) <= self._pages.characters else None
         if starts is None:
             return limit, ""
-        made = os.urandom(16).hex()
+        text_id = os.urandom(16).hex()
         with self._lock:
-            self._texts[made] = _Text(text, starts, reader)
+            self._texts[text_id] = _Text(text, starts, reader)
             self._room -= len(text)
             while self._room < 0 or len(self._texts) > self._pages.results:
                 self._room += len(self._texts.popitem(last=False)[1].text)
-        return starts[1], f" {self._note(made, 1, len(starts))}"
+        return starts[1], f" {self._note(text_id, 1, len(starts))}"
 
     def page(self, id: str, number: int, context: ToolContext) -> str:
-        """Give a page of a text to its reader, with a note about the next one; refuse everybody else."""
+        """Return a page of a text with a note about the next one; raise if the text is not there for this reader."""
         with self._lock:
             found = self._texts.get(id)
-        if found is None or not found.reader.is_also(context.memory_id, context.run_id):
-            # Whether somebody else has it is nobody's business.
+        if found is None or not found.reader.matches(context.memory_id, context.run_id):
+            # The same message for both: it must not reveal that a text of another reader exists.
             raise ToolExecutionError(
-                f"There is no result '{preview(id, 64)}' to read more of: it is not kept any more, or never was; "
-                "call the tool that gave it again"
+                f"Unknown result '{preview(id, 64)}': it never existed or is no longer stored; call the tool again"
             )
         count = len(found.starts)
         if not 1 <= number <= count:
@@ -132,12 +131,12 @@ class Book:
         return f"{found.text[start:end]}\n{self._note(id, number, count)}"
 
     def tool(self) -> FunctionTool[..., str]:
-        """Give the tool that models read pages with."""
+        """Return the tool with which models read pages."""
 
-        @tool(self._pages.name, "Reads a further page of a result that was too long to be shown whole.", effects="read")
+        @tool(self._pages.name, "Reads another page of a result that was truncated.", effects="read")
         def read_more(
             result: Annotated[str, Param("The id of the result, from the note at its end")],
-            page: Annotated[int, Param("The number of the page, from 1 on")],
+            page: Annotated[int, Param("The number of the page, starting at 1")],
             context: ToolContext,
         ) -> str:
             return self.page(result, page, context)
@@ -152,34 +151,34 @@ class Book:
 
 
 def page_starts(text: str, limit: int) -> list[int] | None:
-    r"""Give where the pages of a text begin, none longer than the limit; None when they would be far too many.
+    r"""Return the start of each page of a text, none longer than the limit; None if there would be too many pages.
 
     >>> page_starts("one\ntwo\nthree", 8)
     [0, 8]
     """
-    if limit < 1 or len(text) > limit * _MOST_PAGES // 2:  # a page is filled at least by half
+    if limit < 1 or len(text) > limit * _MOST_PAGES // 2:  # a page is at least half full
         return None
     starts = [0]
     while len(text) - starts[-1] > limit:
-        starts.append(_end(text, starts[-1], limit))
+        starts.append(_page_end(text, starts[-1], limit))
     return starts
 
 
-def _end(text: str, start: int, limit: int) -> int:
-    """Give where a page ends: after a line or a word in its second half, or else between two characters."""
+def _page_end(text: str, start: int, limit: int) -> int:
+    """Return where a page ends: after a line or a word in its second half, or else between two characters."""
     end, half = start + limit, start + limit // 2
     for mark in ("\n", " "):
         found = text.rfind(mark, half, end)
         if found >= 0:
             return found + 1
     for cut in range(end, max(start, end - _LONGEST_CHARACTER), -1):
-        if not _joined(text[cut - 1], text[cut]):
+        if not _are_joined(text[cut - 1], text[cut]):
             return cut
     return end
 
 
-def _joined(before: str, after: str) -> bool:
-    """Whether two code points are, or are likely to be, parts of one character for the reader."""
+def _are_joined(before: str, after: str) -> bool:
+    """Return whether two code points are probably displayed as one character."""
     if after.isascii():
         return before == "\r" and after == "\n"
     if _JOINER in (before, after) or "\U0001f3fb" <= after <= "\U0001f3ff":

@@ -1,4 +1,4 @@
-"""The tools of one toolbox: collected, checked, and known by their names."""
+"""The registry of a toolbox: collect tools, check their definitions, and find them by name."""
 
 from __future__ import annotations
 
@@ -8,88 +8,90 @@ from itertools import pairwise
 from typing import NoReturn, TypeAlias
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition, mapped
+from toolsemble.definition.definition import Names, ToolDefinition, map_definition
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.limits.declared import BoxLimits
 from toolsemble.review.gate import OuterGate
 from toolsemble.runtime.text import preview
-from toolsemble.shape import described
-from toolsemble.tools.collection import collected
+from toolsemble.shape import describe_error
+from toolsemble.tools.collection import collect_tools
 
 _NAMES_SHOWN = 50
 LONGEST_NAME = 64
-"""How many characters of the name of an unknown tool are shown."""
+"""How many characters of the name of an unknown tool an error message shows."""
 _MOST_COMPARED = 200
-_UNKNOWN = "(unknown)"  # no tool can have this name, and a model cannot fill the metrics with names of its own
+_UNKNOWN = "(unknown)"  # not a valid tool name; keeps names invented by models out of the metrics
 
 Defined: TypeAlias = tuple[object, ToolDefinition]
 """A tool and its definition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One tool of the box, with what can be known of its calls."""
+class Registered:
+    """A tool of a toolbox, with the parts of its calls that are known in advance."""
 
     tool: object
-    """The tool as it was given."""
+    """The tool object that was passed in."""
     definition: ToolDefinition
-    """What the call path works with."""
+    """The definition that the call path uses."""
     context: ToolContext
-    """What is known beforehand of the contexts of its calls."""
+    """The context of its calls, without the fields that differ between calls."""
     limit: int | None
-    """How many characters of a result the model gets; None for all."""
+    """Characters of a result that the model gets; None: no limit."""
 
 
-def entry_of(tool: object, definition: ToolDefinition, context: ToolContext, max_output: int | None) -> Entry:
-    """Give a tool with what can be known of its calls in a box.
+def register_tools(
+    tools: Iterable[object], outer: OuterGate | None, limits: BoxLimits, context: ToolContext, max_output: int | None
+) -> dict[str, Registered]:
+    """Return the tools of a toolbox by name, with its gate and limits; report all bad definitions in one error.
 
-    :param context: what the contexts of all calls of the box have in common
-    :param max_output: how many characters of a result the model gets, where the tool does not say less
-    """
-    # Most of a call's context is known beforehand: the fewer fields are set at the call, the faster it is.
-    known = context.derive({"tool_name": definition.name, "logger": definition.logger})
-    own = None if definition.policy is None else definition.policy.max_output
-    limits = [limit for limit in (own, max_output) if limit is not None]
-    return Entry(tool, definition, known, min(limits, default=None))
+    :param context: the context fields that all calls of the toolbox share
+    :param max_output: characters of a result that the model gets, unless the tool sets less; None: no limit
 
-
-def enrolled(tools: Iterable[object], outer: OuterGate | None, limits: BoxLimits) -> list[Defined]:
-    """Give the tools with the gate and the limits of the box, or refuse the list with everything that is wrong in it.
-
-    >>> enrolled([None, 5], None, BoxLimits.of(None, 0, None))
+    >>> register_tools([None, 5], None, BoxLimits.of(None, 0, None), ToolContext(), None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool at index 0 is None; pass a tool object
     Tool at index 1 (int) is neither an AgentTool nor has @tool methods
     """
-    found = _collected(tools)
-    definitions = _gated([definition for _, definition in found], outer)
-    return list(zip((tool for tool, _ in found), limits.apply_to(definitions), strict=True))
+    found = _collect(tools)
+    definitions = limits.apply_to(_add_gate([definition for _, definition in found], outer))
+    pairs = zip((tool for tool, _ in found), definitions, strict=True)
+    return {each.name: register_tool(tool, each, context, max_output) for tool, each in pairs}
 
 
-def stand_in(name: str, known: Sequence[str]) -> ToolDefinition:
-    """Give a tool that stands in for an unknown one: it refuses every call with the names that exist.
+def register_tool(tool: object, definition: ToolDefinition, context: ToolContext, max_output: int | None) -> Registered:
+    """Return a tool with the parts of its calls that are known in advance; parameters as in :func:`register_tools`."""
+    # The fewer context fields are set at the call, the faster it is.
+    known = context.derive({"tool_name": definition.name, "logger": definition.logger})
+    own = None if definition.policy is None else definition.policy.max_output
+    limits = [limit for limit in (own, max_output) if limit is not None]
+    return Registered(tool, definition, known, min(limits, default=None))
 
-    >>> stand_in("wether", ["weather"]).decode("{}", frozenset())
+
+def unknown_tool(name: str, known: Sequence[str]) -> ToolDefinition:
+    """Return the definition that answers calls of an unknown tool: every call fails with the names that exist.
+
+    >>> unknown_tool("wether", ["weather"]).decode("{}", frozenset())
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolArgumentsError: Unknown tool 'wether'. Available tools: weather. Did you mean 'weather'?
     """
 
     def refuse(*_: object) -> NoReturn:
-        raise ToolArgumentsError(unknown_tool(name, known))
+        raise ToolArgumentsError(unknown_tool_message(name, known))
 
     return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
 
 
-def _collected(tools: Iterable[object]) -> list[Defined]:
+def _collect(tools: Iterable[object]) -> list[Defined]:
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
-        raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}: write Toolbox([...])")
+        raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}; write Toolbox([...])")
     found: dict[str, Defined] = {}
     problems: list[str] = []
     for index, source in enumerate(tools):
         try:
-            defined = _defined(index, source)
+            defined = _define(index, source)
         except ToolDefinitionError as problem:
             problems.append(str(problem))
             continue
@@ -102,7 +104,7 @@ def _collected(tools: Iterable[object]) -> list[Defined]:
     return list(found.values())
 
 
-def _defined(index: int, source: object) -> list[Defined]:
+def _define(index: int, source: object) -> list[Defined]:
     if source is None:
         raise ToolDefinitionError(f"Tool at index {index} is None; pass a tool object")
     if isinstance(source, type):
@@ -110,29 +112,32 @@ def _defined(index: int, source: object) -> list[Defined]:
         raise ToolDefinitionError(f"Tool at index {index} ({name}) is a class; pass an instance: {name}(...)")
     place = f"Tool at index {index} ({type(source).__name__})"
     try:
-        defined = collected(source)
+        defined = collect_tools(source)
     except Exception as problem:
-        # A property of somebody else's object can raise anything.
-        raise ToolDefinitionError(f"{place}: {described(problem)}") from problem
+        # A property of a foreign object can raise anything.
+        raise ToolDefinitionError(f"{place}: {describe_error(problem)}") from problem
     if not defined:
         raise ToolDefinitionError(f"{place} is neither an AgentTool nor has @tool methods")
     return defined
 
 
-def _gated(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
-    """Give the tools with the gate that the box puts before them."""
+def _add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
+    """Return the definitions with the approval gate of the toolbox added."""
     if outer is None:
         return definitions
     names = names_in(definitions)
     outer.check(names.found, all_known=names.all_known)
-    # Also before the steps of a pipeline: a tool that needs approval must not get around it by standing in one.
-    return [mapped(each, lambda part: replace(part, gate=outer.around(part.name, part.gate))) for each in definitions]
+    # Steps of a pipeline are gated as well: putting a tool into a pipeline must not skip its approval.
+    return [
+        map_definition(each, lambda part: replace(part, gate=outer.around(part.name, part.gate)))
+        for each in definitions
+    ]
 
 
 def names_in(definitions: Iterable[ToolDefinition]) -> Names:
-    """Return the names of tools, of those that they are made of, and of those that agents among them can call.
+    """Return the names of tools, of the tools inside their flows, and of the tools that agents among them can call.
 
-    >>> names_in([stand_in("wether", [])])
+    >>> names_in([unknown_tool("wether", [])])
     Names(found=('(unknown)',), all_known=True)
     """
     found: list[str] = []
@@ -146,25 +151,25 @@ def names_in(definitions: Iterable[ToolDefinition]) -> Names:
     return Names(tuple(found), all_known)
 
 
-def unknown_tool(name: str, known: Sequence[str]) -> str:
-    """Return what a model is told that calls a tool which is not there.
+def unknown_tool_message(name: str, known: Sequence[str]) -> str:
+    """Return the error message for a call of an unknown tool.
 
-    >>> unknown_tool("now", [])
+    >>> unknown_tool_message("now", [])
     "Unknown tool 'now'. Available tools: none"
     """
-    import difflib  # noqa: PLC0415 - only a model's mistake comes here
+    import difflib  # noqa: PLC0415 - needed only for unknown names
 
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
-    # Comparing is quadratic in the length, and a name longer than any tool's is near to none.
+    # Matching is quadratic in the length, and a name longer than any tool's cannot be a close match.
     folded = {each.casefold(): each for each in reversed(known)} if len(name) <= LONGEST_NAME else {}
-    near = difflib.get_close_matches(name.casefold(), _likely(name.casefold(), folded), n=1)
+    near = difflib.get_close_matches(name.casefold(), _candidates(name.casefold(), folded), n=1)
     hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
     return f"Unknown tool '{preview(name, LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
 
 
-def _likely(name: str, known: Iterable[str]) -> list[str]:
-    """Give the names whose pairs of letters are most like those of one, out of many: comparing with all takes long."""
+def _candidates(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that share the most pairs of letters with a name: matching against all names takes too long."""
     pairs, found = set(pairwise(name)), list(known)
     if len(found) > _MOST_COMPARED:
         found.sort(key=lambda each: len(pairs.intersection(pairwise(each))) / (len(name) + len(each)), reverse=True)

@@ -1,4 +1,4 @@
-"""What the calls of one run have in common, where a toolbox makes them."""
+"""The context fields that the calls of a run share."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from toolsemble.context import InvocationParameters, ToolContext, current_contex
 from toolsemble.review.inherited import extend_gates
 
 Run: TypeAlias = dict[str, Any]
-"""The fields of a context that the calls of one turn share."""
+"""The context fields that the calls of a turn share."""
 
 
-class OwnRun(str):
-    """The id of a run that nobody named.
+class UnnamedRunId(str):
+    """The id of a run for which the program did not set one.
 
-    >>> own_run() == own_run()
+    >>> new_unnamed_run() == new_unnamed_run()
     False
     """
 
     __slots__ = ()
 
 
-def own_run() -> OwnRun:
-    """Give the id of a new run that can be told from one which a program named."""
-    return OwnRun(new_id())
+def new_unnamed_run() -> UnnamedRunId:
+    """Return a new run id whose type shows that the program did not set it."""
+    return UnnamedRunId(new_id())
 
 
 def run_of(
@@ -35,10 +35,10 @@ def run_of(
     run_id: str | None,
     new_run: Callable[[], str],
 ) -> Run:
-    """Give what the contexts of one turn's calls share; inside another call they belong to its run.
+    """Return the context fields that the calls of a turn share; inside another call they join its run.
 
-    :param own: what the toolbox says for all its calls
-    :param new_run: gives the id of a run that nobody named
+    :param own: the context of the toolbox
+    :param new_run: returns a run id, if the program did not set one
 
     >>> sorted(run_of(ToolContext(), "ada", None, "run_1", new_id))
     ['memory_id', 'parameters', 'run_id']
@@ -47,34 +47,34 @@ def run_of(
     if outer is None and parameters is None and memory_id is None and run_id is None:
         return {"parameters": InvocationParameters(), "run_id": new_run()}
     if run_id is not None and not isinstance(run_id, str):
-        raise _misfit("run_id", "a text", run_id)
+        raise _wrong_type("run_id", "a str", run_id)
     if outer is not None and parameters is None:
         parameters = outer.parameters
     elif not isinstance(parameters, InvocationParameters):
         if parameters is not None and not isinstance(parameters, MutableMapping):
-            raise _misfit("parameters", "a mapping that can be changed, such as {'user': 'ada'}", parameters)
+            raise _wrong_type("parameters", "a mutable mapping such as {'user': 'ada'}", parameters)
         parameters = InvocationParameters(parameters)
     run: Run = {"parameters": parameters}
     if outer is not None:
         run |= _inherited(own, outer)
     if memory_id is not None:
         if not isinstance(memory_id, str):
-            raise _misfit("memory_id", "a text", memory_id)
+            raise _wrong_type("memory_id", "a str", memory_id)
         run["memory_id"] = memory_id
     if run_id is not None or outer is None:
         run["run_id"] = run_id or new_run()
     return run
 
 
-def _misfit(name: str, expected: str, given: object) -> TypeError:
+def _wrong_type(name: str, expected: str, given: object) -> TypeError:
     return TypeError(f"The {name} of a call must be {expected}, not {given!r:.80}")
 
 
 def _inherited(own: ToolContext, outer: ToolContext) -> Run:
-    """Give what a call inside another call takes over from it, where the box says nothing of its own."""
+    """Return the fields that a call inherits from the call around it, unless the toolbox sets them."""
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
-        run["expose_errors"] = "declared"  # what is hidden around it stays hidden
+        run["expose_errors"] = "declared"  # the outer call hides errors from the model
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

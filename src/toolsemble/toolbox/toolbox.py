@@ -1,4 +1,4 @@
-"""A checked set of tools, and the place where their calls are executed."""
+"""The ``Toolbox``: a checked set of tools that executes calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition, dried, mapped
+from toolsemble.definition.definition import Names, ToolDefinition, map_definition, to_dry_run
 from toolsemble.definition.policy import Layer, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
@@ -32,13 +32,13 @@ from toolsemble.review.inherited import InheritedGate, combine_gates
 from toolsemble.review.request import TIMEOUT
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
-from toolsemble.toolbox.formats import Offer
-from toolsemble.toolbox.pages import Book, Pages, Reader
-from toolsemble.toolbox.registry import enrolled, entry_of, names_in, stand_in
-from toolsemble.toolbox.run import OwnRun, Run, own_run, run_of
+from toolsemble.toolbox.formats import ToolSet
+from toolsemble.toolbox.pages import Pages, PageStore, Reader
+from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
+from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
 from toolsemble.toolbox.settings import check_counts, context_of, repair_steps
 from toolsemble.toolbox.turn import Turn
-from toolsemble.tools.collection import collected
+from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import EffectLedger
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 _POOL_THREADS = 256
 
 
-class Toolbox(Offer):
-    """A checked, immutable set of tools; its calls are executed one by one or side by side.
+class Toolbox(ToolSet):
+    """A checked, immutable set of tools; executes calls one at a time or concurrently.
 
-    Bad definitions are refused while it is built, every one of them at once. It is safe to share between
-    threads and event loops.
+    Bad definitions are reported while it is built, all in one error. It is safe to share between threads and event
+    loops.
 
     >>> from toolsemble import Tool
     >>> class Shout(Tool):
@@ -64,44 +64,42 @@ class Toolbox(Offer):
     >>> box.execute(ToolCall("shuot")).text
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
 
-    :param tools: tool objects, in the order in which models are to see them
-    :param review: who approves calls that need it
-    :param approve: which tools need approval beside those that say so themselves: names, patterns of names such as
-        ``"delete_*"``, or a predicate ``(arguments, context)``
-    :param approval_timeout: how many seconds the reviewer of those has; 0 or None for any number
-    :param approval_on_timeout: what becomes of their calls when nobody answers in time
-    :param approval_role: the role that their reviewer must have
-    :param metrics: where calls are counted
-    :param executor: where blocking tools run beside each other; by default up to 256 threads of the box's own
-    :param memory_id: the conversation or user that calls belong to, unless a call says otherwise
-    :param agent_role: the role of the agent whose tools these are
-    :param max_concurrency: how many bodies may run at the same time; calls made inside a call are not counted
-    :param max_output: how many characters of a result the model gets
-    :param timeout: how many seconds a call may take after its approval, where its tool says nothing of it; bodies
-        that are sync and inline cannot be held to it
-    :param retries: how often a call that failed is made again, or a :class:`Retries` that says more; for tools that
-        may be repeated, and say nothing of it
-    :param rate_limit: how many calls of all its tools together there may be in some time
-    :param cache: whether results of tools that only read, and say nothing of it, are kept and given again: how many
-        seconds, True for any number, or a :class:`Cache`
-    :param ledger: where calls of tools with ``idempotency`` are taken down that name no ledger themselves
-    :param pages: whether models can read the rest of results that were cut, page by page, with a tool
-        ``read_more``; or a :class:`Pages` that says more
-    :param repair: whether arguments that nearly fit are repaired; or the steps that are allowed, out of "text",
-        "nested", "null", "coerce", "keys" and "extra"
-    :param log_limit: how many characters of input and output a log line shows
-    :param expose_errors: which errors the model is told in their own words: "all", or only those that are
-        "declared" to be meant for it: ToolArgumentsError, ToolExecutionError and failures that tools return
-    :param before_call: a function ``(call, context)``, sync or async, that is asked before each call is read: it
-        gives None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
-    :param after_call: a function ``(call, result, context)``, sync or async, that is asked when there is a result:
-        it gives None, or another :class:`ToolResult`
-    :param sinks: who is told of events: functions that take one, or objects with a method ``emit`` that does
+    :param tools: tool objects, in the order in which models see them
+    :param review: the review handler that approves calls
+    :param approve: further tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
+        ``(arguments, context)``
+    :param approval_timeout: seconds to wait for the reviewer of ``approve``; 0 or None waits forever
+    :param approval_on_timeout: what happens to these calls when nobody answers in time
+    :param approval_role: the role that the reviewer of ``approve`` must have
+    :param metrics: counts calls and measures their duration
+    :param executor: runs blocking tools of concurrent calls; by default a pool of up to 256 threads
+    :param memory_id: the conversation or user that calls belong to; a call can override it
+    :param agent_role: the role of the agent that has these tools
+    :param max_concurrency: how many bodies may run at the same time; calls inside a call are not counted
+    :param max_output: characters of a result that the model gets; None: no limit
+    :param timeout: seconds that a call may take after its approval, for tools without a timeout; not enforced for
+        sync bodies that are inline
+    :param retries: how often a failed call is retried, or a :class:`Retries`; for repeatable tools without a setting
+    :param rate_limit: how many calls of all tools together may begin in a period of time
+    :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
+        :class:`Cache`
+    :param ledger: records the calls of tools with ``idempotency`` that have no ledger
+    :param pages: True, or a :class:`Pages`: models can read the rest of truncated results with a tool ``read_more``
+    :param repair: whether arguments that nearly fit are repaired; or the steps that are enabled: "text", "nested",
+        "null", "coerce", "keys", "extra"
+    :param log_limit: characters of input and output that a log line shows
+    :param expose_errors: which error messages the model sees: "all", or only "declared" ones: ToolArgumentsError,
+        ToolExecutionError and failures that tools return
+    :param before_call: a function ``(call, context)``, sync or async, called before the arguments are read: it
+        returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
+    :param after_call: a function ``(call, result, context)``, sync or async, called with the result: it returns
+        None, or another :class:`ToolResult`
+    :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 
-    __slots__ = ("_book", "_context", "_cuts", "_max_output", "_new_run", "_sinks", "_walk")
+    __slots__ = ("_context", "_cuts", "_max_output", "_new_run", "_pages", "_sinks", "_walk")
 
-    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
+    def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
         tools: Iterable[object],
         *,
@@ -143,14 +141,13 @@ class Toolbox(Offer):
         if gate is not None:
             self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
         limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
-        enrolment = enrolled(tools, gate, limits)
-        super().__init__({each.name: entry_of(tool, each, self._context, max_output) for tool, each in enrolment})
+        super().__init__(register_tools(tools, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
-        self._book = self._opened(Pages.of(pages))
-        # Whoever reads pages has to know whether a program named the run.
-        self._new_run = new_id if self._book is None else own_run
-        # Bodies have a pool of their own, so that work which they submit and wait for never queues behind them.
+        self._pages = self._add_pages(Pages.of(pages))
+        # Paging has to know whether the program set the run id.
+        self._new_run = new_id if self._pages is None else new_unnamed_run
+        # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
@@ -165,14 +162,15 @@ class Toolbox(Offer):
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
-        """Give the reply to one call, running a blocking tool in this thread.
+        """Execute one call and return the reply; a blocking tool runs in this thread.
 
-        It raises only :class:`ToolConfigurationError`, :class:`ExitEarlyError` and what is no ``Exception``.
+        It raises only :class:`ToolConfigurationError`, :class:`ExitEarlyError` and exceptions that are not an
+        ``Exception``, such as ``KeyboardInterrupt``.
 
-        :param memory_id: the conversation or user that the call belongs to; the box's own by default
-        :param parameters: what the tools of the run share; the model never sees it
-        :param run_id: the run that the call belongs to; a new one by default
-        :param dry_run: whether the call is only read, checked, put to the reviewer and recorded, and no body runs
+        :param memory_id: the conversation or user that the call belongs to; default: that of the toolbox
+        :param parameters: values that the tools of the run share; hidden from the model
+        :param run_id: the run that the call belongs to; default: a new one
+        :param dry_run: validate, review and record the call, but do not run the body
         """
         return self._reply(call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run)
 
@@ -185,7 +183,7 @@ class Toolbox(Offer):
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
-        """Give the reply to one call, awaiting an async tool in place and running a blocking one in a worker."""
+        """Execute one call and return the reply; an async tool is awaited, a blocking one runs in a worker thread."""
         return await self._areply(
             call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run
         )
@@ -199,9 +197,9 @@ class Toolbox(Offer):
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> list[ToolReply]:
-        """Give the replies to the calls of one turn, in request order, running them side by side.
+        """Execute the calls of one turn concurrently and return the replies in request order.
 
-        What :meth:`execute` raises is raised when every call has ended, with the replies that were made in
+        An exception that :meth:`execute` would raise is raised after every call has ended, with the replies in
         ``.replies``.
 
         >>> from toolsemble import Tool
@@ -219,14 +217,14 @@ class Toolbox(Offer):
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                start, told = partial(self._path, run=run, dry_run=dry_run), partial(self._told, run)
+                start, reply = partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run)
                 if self._only_blocks(turn.calls, run):
-                    spread = partial(turn.spread, start, told)
-                    spread() if self._sinks is None else self._sinks.do(spread)
+                    execute = partial(turn.run_in_threads, start, reply)
+                    execute() if self._sinks is None else self._sinks.do(execute)
                 else:
-                    gathered = turn.gather(start, told)
+                    gathered = turn.gather(start, reply)
                     finish(gathered if self._sinks is None else self._sinks.ado(gathered))
-        return turn.made()
+        return turn.replies()
 
     async def aexecute_all(
         self,
@@ -238,20 +236,20 @@ class Toolbox(Offer):
         dry_run: bool = False,
         observe: Callable[[int, ToolReply], None] | None = None,
     ) -> list[ToolReply]:
-        """Give the replies to the calls of one turn, in request order, running them side by side.
+        """Execute the calls of one turn concurrently and return the replies in request order.
 
-        Raises as :meth:`execute_all` does; when it is cancelled, the calls are, too.
+        Raises as :meth:`execute_all` does; cancelling it cancels the calls.
 
-        :param observe: is told each reply as soon as it is made, with the index of its call
+        :param observe: called with the index of a call and its reply as soon as there is one
         """
         run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
         with Turn(calls, observe) as turn:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
             elif turn.calls:
-                gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._told, run))
+                gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
-        return turn.made()
+        return turn.replies()
 
     def around(
         self,
@@ -260,12 +258,12 @@ class Toolbox(Offer):
         after_call: AfterCall | None = None,
         layer: Callable[[ToolDefinition], Layer | None] | None = None,
     ) -> Toolbox:
-        """Give a box of the same tools and settings with something more around each call; this one stays as it is.
+        """Return a toolbox with the same tools and settings, and further hooks or layers; this one does not change.
 
-        :param before_call: is asked before the hook that the box has
-        :param after_call: is asked after the hook that the box has
-        :param layer: gives what stands next to the body of a tool, inside of all its limits; also for the tools that
-            a tool is made of
+        :param before_call: called before the hook of this toolbox
+        :param after_call: called after the hook of this toolbox
+        :param layer: returns a layer to put next to the body of a tool, inside of all limits; called for the tools
+            inside flows as well
 
         >>> from toolsemble import ToolResult, tool
         >>> @tool
@@ -277,18 +275,20 @@ class Toolbox(Offer):
         """
         box = copy(self)
         hooks = nested(hooks_of(before_call, after_call), self._walk.hooks)
-        box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - just made
+        box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - a new object of this class
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
-                name: replace(entry, definition=mapped(entry.definition, lambda part: _layered(part, layer(part))))
+                name: replace(
+                    entry, definition=map_definition(entry.definition, lambda part: _add_layer(part, layer(part)))
+                )
                 for name, entry in self._entries.items()
             }
         return box
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until the sinks have seen all events, for some seconds or any number; whether they have.
+        """Wait until the sinks have received all events, at most ``timeout`` seconds; return whether they have.
 
-        The end of a call waits for sinks that are quick; this is for the end of a program with slow ones.
+        A call waits for fast sinks by itself; use this at the end of a program with slow ones.
 
         >>> Toolbox([], sinks=[print]).flush(5)
         True
@@ -297,106 +297,106 @@ class Toolbox(Offer):
 
     @property
     def lost_events(self) -> int:
-        """How many events no sink was told of, because it was too slow."""
+        """How many events were dropped because a sink was too slow."""
         return 0 if self._sinks is None else self._sinks.lost
 
     def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, run, dry_run=dry_run)
-        return self._told(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path))
+        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path))
 
     async def _areply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
         path = adrive(self._path(call, run, dry_run=dry_run))
-        return self._told(run, call, await (path if self._sinks is None else self._sinks.ado(path)))
+        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)))
 
-    def _told(self, run: Run, call: ToolCall, result: ToolResult) -> ToolReply:
-        """Give the reply with as much of the result as the model gets."""
+    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult) -> ToolReply:
+        """Return the reply, with the limit for its text and a note about further pages."""
         if not self._cuts:
             return ToolReply(call, result)
         entry = self._entries.get(call.name)
         limit = self._max_output if entry is None else entry.limit
-        if self._book is None or limit is None or len(result.text) <= limit:
+        if self._pages is None or limit is None or len(result.text) <= limit:
             return ToolReply(call, result, limit)
-        named = None if isinstance(run["run_id"], OwnRun) else run["run_id"]
-        reader = Reader(run.get("memory_id", self._context.memory_id), named)
-        return ToolReply(call, result, *self._book.keep(result.text, limit, reader))
+        run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
+        reader = Reader(run.get("memory_id", self._context.memory_id), run_id)
+        return ToolReply(call, result, *self._pages.keep(result.text, limit, reader))
 
     def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
         entry = self._entries.get(call.name)
         if entry is None:
-            return self._refused(call, run)
+            return self._unknown_path(call, run)
         context = entry.context.of_call(run, call.id or new_id())
         definition = entry.definition
         if "gates" in run:
-            definition = self._within(definition, context)
+            definition = self._add_outer_gates(definition, context)
         if dry_run:
-            definition = dried(definition)
+            definition = to_dry_run(definition)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
-    def _within(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
-        """Return a tool behind the gates of the boxes around this one as well; it stands behind its own already."""
-        if self._book is not None and definition.name == self._book.name:
-            return definition  # what it gives has been agreed to
+    def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
+        """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
+        if self._pages is not None and definition.name == self._pages.name:
+            return definition  # the result that it pages was approved
         own = {id(each.outer) for each in self._context.gates}
         around = [each for each in context.gates if id(each.outer) not in own]
         if not around:
             return definition
-        return mapped(
+        return map_definition(
             definition,
             lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
         )
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
-        """Whether no call of a turn needs an event loop: there is nothing but bodies that block."""
+        """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
         context = self._context.derive(run)
         if self._walk.hooks or self._walk.slots or context.deadline is not None or context.review is not None:
             return False
         if "gates" in run:
             return False
-        asked = {call.name for call in calls if isinstance(call, ToolCall)}
-        return all(self._entries[name].definition.only_blocks for name in asked & self._entries.keys())
+        names = {call.name for call in calls if isinstance(call, ToolCall)}
+        return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
 
-    def _refused(self, call: ToolCall, run: Run) -> CallPath:
-        """Return the path of a call of a tool that the box does not have."""
-        from toolsemble.toolbox.unknown import masked_path, take_secrets  # noqa: PLC0415 - only a model's mistake comes here
+    def _unknown_path(self, call: ToolCall, run: Run) -> CallPath:
+        """Return the path of a call of an unknown tool."""
+        from toolsemble.toolbox.unknown import has_secret_parameters, masked_path  # noqa: PLC0415 - needed only for unknown names
 
-        definition = stand_in(call.name, self.names)
-        context = entry_of(None, definition, self._context, None).context.of_call(run, call.id or new_id())
+        definition = unknown_tool(call.name, self.names)
+        context = register_tool(None, definition, self._context, None).context.of_call(run, call.id or new_id())
         tools = [entry.definition for entry in self._entries.values()]
-        if take_secrets(tools):
+        if has_secret_parameters(tools):
             return masked_path(call, definition, tools, context, self._walk)
         read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
-    def _opened(self, pages: Pages | None) -> Book | None:
-        """Add the tool that gives pages, and give the book that it reads from."""
+    def _add_pages(self, pages: Pages | None) -> PageStore | None:
+        """Add the tool that returns pages; return the store that it reads from."""
         if pages is None:
             return None
         if not self._cuts:
-            raise ToolDefinitionError("Toolbox pages are for results that are cut: give max_output, too")
+            raise ToolDefinitionError("Toolbox pages needs max_output: only truncated results have further pages")
         if pages.name in self._entries:
             raise ToolDefinitionError(
-                f"Toolbox pages: there is a tool '{pages.name}' already; say another name: pages=Pages(name=...)"
+                f"Toolbox pages: a tool '{pages.name}' exists already; choose another name with pages=Pages(name=...)"
             )
-        book = Book(pages)
-        tool = book.tool()
-        ((_, definition),) = collected(tool)
-        self._entries[pages.name] = entry_of(tool, definition, self._context, None)
-        return book
+        store = PageStore(pages)
+        tool = store.tool()
+        ((_, definition),) = collect_tools(tool)
+        self._entries[pages.name] = register_tool(tool, definition, self._context, None)
+        return store
 
 
 def names_inside(box: Toolbox) -> Names:
-    """Return the names of the tools of a toolbox, and of those that they can call.
+    """Return the names of the tools of a toolbox, and of the tools that they can call.
 
     >>> names_inside(Toolbox([])).found
     ()
     """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - of this module
+    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
 
 
-def _layered(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
+def _add_layer(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
     if layer is None:
         return definition
     policy = definition.policy or Policy()

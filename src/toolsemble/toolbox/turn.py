@@ -1,4 +1,4 @@
-"""The calls of one turn: run side by side, answered in request order, one reply each."""
+"""Concurrent execution of the calls of one turn, with one reply each in request order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NONE = -1  # what wakes up a turn in place of a call that has ended
+_NONE = -1  # wakes up the waiting thread without a call that has ended
 
 
 class Turn:
-    """Calls and the replies made so far; an exception that leaves its ``with`` block carries the replies away.
+    """The calls of a turn and their replies; an exception that leaves the ``with`` block gets them as ``replies``.
 
     >>> turn = Turn([ToolCall("a"), ToolCall("b")])
-    >>> turn.made()
+    >>> turn.replies()
     []
     """
 
@@ -41,30 +41,30 @@ class Turn:
         self._replies: dict[int, ToolReply] = {}
 
     def answer(self, index: int, reply: ToolReply) -> None:
-        """Take down the reply to the call at an index."""
+        """Store the reply to the call at an index."""
         self._replies[index] = reply
         if self._observe is not None:
             self._observe(index, reply)
 
-    def made(self) -> list[ToolReply]:
-        """Give the replies that were made, in request order."""
+    def replies(self) -> list[ToolReply]:
+        """Return the replies so far, in request order."""
         return [self._replies[index] for index in sorted(self._replies)]
 
     async def gather(
         self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
     ) -> None:
-        """Walk the calls' paths side by side; raise what one of them raised only when all have ended."""
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+        """Run the calls concurrently in this event loop; raise what one of them raised after all have ended."""
+        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
 
         turn = asyncio.current_task()
         cancelling: Callable[[], int] = int if turn is None else turn.cancelling
         before = cancelling()
 
-        async def ended(index: int, call: ToolCall) -> BaseException | None:
-            # Returned, not raised: an event loop stops at once for some exceptions, and the siblings would be lost.
+        async def run(index: int, call: ToolCall) -> BaseException | None:
+            # Returned, not raised: some exceptions stop the event loop at once, and the other calls would be lost.
             try:
                 if cancelling() > before:
-                    return asyncio.CancelledError()  # the turn is, and hears of it only after this has begun
+                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been told yet
                 self.answer(index, reply(call, await adrive(start(call))))
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
@@ -72,21 +72,23 @@ class Turn:
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task
-            ends = await _all([create(ended(index, call)) for index, call in enumerate(self.calls)])
-        _raise_foremost(error for error in ends if error is not None)
+            errors = await _wait_for_all([create(run(index, call)) for index, call in enumerate(self.calls)])
+        _raise_first(error for error in errors if error is not None)
 
-    def spread(self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]) -> None:
-        """Walk the paths of calls whose bodies only block, each of those in a worker; no event loop is needed."""
+    def run_in_threads(
+        self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
+    ) -> None:
+        """Run calls whose bodies are all blocking, each body in a worker thread; no event loop is needed."""
 
-        def walked(index: int, call: ToolCall) -> Generator[None, None, None]:
+        def run(index: int, call: ToolCall) -> Generator[None, None, None]:
             result = yield from begun(start(call), loop, lambda: ended.put(index))
             self.answer(index, reply(call, result))
 
         ended: SimpleQueue[int] = SimpleQueue()
         with SharedLoop() as loop:
-            walks = _Walks([walked(index, call) for index, call in enumerate(self.calls)], ended)
-            walks.finish()
-        _raise_foremost(walks.raised[index] for index in sorted(walks.raised))
+            paths = _ParallelPaths([run(index, call) for index, call in enumerate(self.calls)], ended)
+            paths.finish()
+        _raise_first(paths.raised[index] for index in sorted(paths.raised))
 
     def __enter__(self) -> Self:
         return self
@@ -95,45 +97,45 @@ class Turn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            with suppress(Exception):  # an exception of somebody's own may refuse attributes; it passes all the same
-                error.replies = self.made()  # type: ignore[attr-defined]  # any exception can be the one that passes
+            with suppress(Exception):  # a foreign exception may not allow new attributes
+                error.replies = self.replies()  # type: ignore[attr-defined]  # any exception class may come here
 
 
-class _Walks:
-    """Walks that take turns in this thread, and wait together for what runs in workers."""
+class _ParallelPaths:
+    """Call paths that run alternately in this thread while their bodies run in worker threads."""
 
-    def __init__(self, walks: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
-        # Each in a context of its own, as a task would be: what they enter, they leave in any order.
-        self._walks = [(copy_context().run, walk) for walk in walks]
+    def __init__(self, paths: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
+        # Each has its own context, as a task has: they set and reset context variables in any order.
+        self._paths = [(copy_context().run, path) for path in paths]
         self._ended = ended
         self._interrupted = False
         self.raised: dict[int, BaseException] = {}
 
     def finish(self) -> None:
-        """Walk until all have come to an end; an interruption ends them all."""
+        """Run all paths to their end; a KeyboardInterrupt is thrown into all of them."""
         try:
-            with _interrupting(self._interrupt):
-                left = sum(self._waits(index) for index in range(len(self._walks)) if not self._interrupted)
+            with _handle_interrupt(self._interrupt):
+                left = sum(self._advance(index) for index in range(len(self._paths)) if not self._interrupted)
                 while left and not self._interrupted:
                     ended = self._ended.get()
-                    left -= ended != _NONE and not self._waits(ended)
+                    left -= ended != _NONE and not self._advance(ended)
             if self._interrupted:
-                raise KeyboardInterrupt  # noqa: TRY301 - as the one that comes from a second signal
+                raise KeyboardInterrupt  # noqa: TRY301 - handled like the one raised by a second signal
         except BaseException as interruption:
-            for inside, walk in self._walks:
-                with suppress(BaseException):  # it is raised here
-                    inside(walk.throw, interruption)
+            for inside, path in self._paths:
+                with suppress(BaseException):  # the interruption is raised below
+                    inside(path.throw, interruption)
             raise
 
     def _interrupt(self) -> None:
         self._interrupted = True
         self._ended.put(_NONE)
 
-    def _waits(self, index: int) -> bool:
-        """Walk on with one of them; whether it has something to wait for."""
-        inside, walk = self._walks[index]
+    def _advance(self, index: int) -> bool:
+        """Continue one path; return whether it waits for a worker, and False if it has ended."""
+        inside, path = self._paths[index]
         try:
-            inside(next, walk)
+            inside(next, path)
         except StopIteration:
             return False
         except BaseException as error:  # noqa: BLE001 - raised when all have ended
@@ -143,31 +145,31 @@ class _Walks:
 
 
 @contextmanager
-def _interrupting(tell: Callable[[], None]) -> Iterator[None]:
-    """Have an interrupt from the keyboard told in place of raised; a second one is raised.
+def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
+    """Call a function at the first SIGINT instead of raising KeyboardInterrupt; a second one is raised.
 
-    Raised in the middle of anything, it could leave a lock of the workers held for ever, or pass for a call's own.
+    Raised at any point, it could leave a lock of the workers held forever, or be taken for an error of a call.
     """
-    import signal  # noqa: PLC0415 - only turns of blocking calls pay for it
+    import signal  # noqa: PLC0415 - only turns of blocking calls need it
 
-    def told(*_: object) -> None:
+    def handle(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        tell()
+        notify()
 
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is told:
+        if signal.getsignal(signal.SIGINT) is handle:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _raise_foremost(errors: Iterable[BaseException]) -> None:
-    """Raise what says most of what several calls raised, with a note of the others."""
+def _raise_first(errors: Iterable[BaseException]) -> None:
+    """Raise one of the exceptions of several calls, with the others as notes; prefer one that is not an Exception."""
     raised = list(errors)
     if raised:
         first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
@@ -177,20 +179,20 @@ def _raise_foremost(errors: Iterable[BaseException]) -> None:
         raise first
 
 
-async def _all(tasks: list[asyncio.Task[T]]) -> list[T]:
-    """Give what the tasks give, when all have ended; cancelled, end when they have ended of it."""
+async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
+    """Return the results of all tasks; if cancelled, cancel them and wait until they have ended."""
     import asyncio  # noqa: PLC0415 - as above
 
     try:
-        # One after the other: gather() would be told of each end, a tenth of what a turn of bare tasks takes.
+        # One after the other: the callbacks of gather() would add a tenth to the time of a turn of small tasks.
         for task in tasks:
             if not task.done():
-                await asyncio.shield(task)  # the others, too, are to hear of it at once when this is cancelled
+                await asyncio.shield(task)  # a cancellation must reach all tasks at once, not this one first
         return [task.result() for task in tasks]
     except asyncio.CancelledError:
         while waiting := [task for task in tasks if not task.done()]:
             for task in waiting:
                 task.cancel()
-            with suppress(asyncio.CancelledError):  # who cancels twice has to wait, too
+            with suppress(asyncio.CancelledError):  # a second cancellation waits as well
                 await asyncio.wait(waiting)
         raise

@@ -1,4 +1,4 @@
-"""Calls of tools that a toolbox does not have, which may hold the secrets of a tool that it has."""
+"""Calls of unknown tools, whose arguments may contain the secrets of an existing tool."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.display import HIDDEN
 from toolsemble.schema.secret import parameters
-from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool
+from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool_message
 
 
-def take_secrets(tools: Iterable[ToolDefinition]) -> bool:
-    """Return whether one of some tools, or a tool that one of them is made of, takes secrets.
+def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
+    """Return whether one of the tools, or a tool inside its flow, has a secret parameter.
 
-    >>> take_secrets([])
+    >>> has_secret_parameters([])
     False
     """
-    return any(each.secret or (each.flow is not None and take_secrets(each.flow.tools())) for each in tools)
+    return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
 
 
 def masked_path(
-    call: ToolCall, stand_in: ToolDefinition, tools: Iterable[ToolDefinition], context: ToolContext, walk: Walk
+    call: ToolCall, unknown: ToolDefinition, tools: Iterable[ToolDefinition], context: ToolContext, walk: Walk
 ) -> CallPath:
-    """Return the path of a call of an unknown tool, with all values of its arguments masked.
+    """Run a call of an unknown tool with all argument values masked.
 
-    A model that misspells the name of a tool sends its secrets all the same. Only the names of the arguments are shown,
-    and of those only names that parameters of the tools have: a model may have put anything else in their place.
+    A model that misspells the name of a tool still sends its secrets. Only argument names are shown, and only those
+    that are parameters of existing tools: any other name could be a secret itself.
 
-    :param stand_in: what stands in for the unknown tool, and refuses every call
-    :param tools: the tools that there are
+    :param unknown: the definition that answers calls of unknown tools
+    :param tools: the tools of the toolbox
     """
     known = list(tools)
     names = {name for each in known if each.arguments is not None for name in parameters(each.arguments.schema)}
-    there, shown = [each.name for each in known], _shown(call.json, names)
-    # The words of the refusal, and the names of tools, are no secrets where a model sends them as values.
-    public = "\n".join([unknown_tool(call.name if is_name(call.name) else "", there), *there])
+    tool_names, shown = [each.name for each in known], _show_names(call.json, names)
+    # The words of the error message and the names of tools are not secret when a model sends them as values.
+    public = "\n".join([unknown_tool_message(call.name if is_name(call.name) else "", tool_names), *tool_names])
 
     def refuse(text: str, steps: frozenset[str]) -> Decoded:
         if text != shown:
-            _know_sent(text, names, public)  # a hook has put other arguments in the place of those that were sent
-        return stand_in.decode(text, steps)
+            _mask_sent(text, names, public)  # a hook has replaced the arguments
+        return unknown.decode(text, steps)
 
     token = start_masking()
     try:
         if not is_name(call.name):
-            add_secrets([call.name, preview(call.name, LONGEST_NAME)])  # the arguments may be a part of it
+            add_secrets([call.name, preview(call.name, LONGEST_NAME)])  # it may contain the arguments
         if walk.hooks is None:
-            read: Any = stand_in.decode  # nothing but a hook can quote what was sent
+            read: Any = unknown.decode  # only a hook can quote the arguments
         else:
-            _know_sent(call.json, names, public)
+            _mask_sent(call.json, names, public)
             read = Sent(call, refuse)
-        return (yield from call_path(Call(replace(stand_in, decode=refuse), read, shown, context, walk)))
+        return (yield from call_path(Call(replace(unknown, decode=refuse), read, shown, context, walk)))
     finally:
         stop_masking(token)
 
 
-def _know_sent(text: str, names: set[str], public: str) -> None:
-    """Mask every text that was sent, but what is public anyway."""
+def _mask_sent(text: str, names: set[str], public: str) -> None:
+    """Mask every text in the arguments, except public ones."""
     add_secrets(each for each in _texts_sent(text, names) if each not in public)
 
 
 def _texts_sent(text: str, names: set[str]) -> Iterator[str]:
-    values = _object(text)
+    values = _load_object(text)
     if values != {}:
         yield text
     for key, each in (values or {}).items():
@@ -80,9 +80,9 @@ def _texts_sent(text: str, names: set[str]) -> Iterator[str]:
         yield from find_texts(each)
 
 
-def _shown(text: str, names: set[str]) -> str:
-    """Return what is shown of the arguments: their names."""
-    values = _object(text)
+def _show_names(text: str, names: set[str]) -> str:
+    """Return the arguments as text that shows only known names."""
+    values = _load_object(text)
     if values is None:
         return HIDDEN
     hidden = len(values.keys() - names)
@@ -90,7 +90,7 @@ def _shown(text: str, names: set[str]) -> str:
     return json.dumps(shown) if not hidden else f"{json.dumps(shown)} and {hidden} more"
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _load_object(text: str) -> dict[str, Any] | None:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""How a tool is written: as a function, a class, or a schema."""
+"""The ways to write a tool: a function, a class, or a JSON Schema with a callable."""

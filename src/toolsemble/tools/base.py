@@ -1,4 +1,4 @@
-"""What a tool is: the smallest contract, and the instrumented base class."""
+"""The protocol ``AgentTool`` and the base class ``Tool``."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
 from toolsemble.schema.members import find_return_type
-from toolsemble.shape import described
-from toolsemble.tools.settings import BareSettings, ToolSettings, manner_of
+from toolsemble.shape import describe_error
+from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
 
 
-OF_SELF = frozenset({"memory_id"})
-"""What the body of a tool with a context of its own can tell of the call: whose it is."""
+MEMORY_ID_ONLY = frozenset({"memory_id"})
+"""The context fields that can change what the body of a tool class returns."""
 
 
 @runtime_checkable
 class AgentTool(Protocol):
-    """The smallest contract: any object that has these three is a tool.
+    """The minimal protocol: any object that has these three members is a tool.
 
     >>> class Shout:
     ...     name = "shout"
@@ -65,19 +65,19 @@ class AgentTool(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does, for the model to choose by."""
+        """What the tool does; the model chooses tools by it."""
         ...
 
     def execute(self, input: str) -> ToolResult:
-        """Do the work."""
+        """Execute the tool and return a result."""
         ...
 
 
 class Tool(ABC):
-    """The instrumented base class, for a tool whose input is one string.
+    """The base class of tools whose input is one string.
 
-    Give it a ``name`` and a ``description``, as class attributes or properties, and override :meth:`run`,
-    which may be ``async def``. Whatever it returns becomes a result, whatever it raises a failed one.
+    Define ``name`` and ``description`` as class attributes or properties, and override :meth:`run`, which may be
+    ``async def``. Its return value becomes a result, an exception a failed result.
 
     >>> class Shout(Tool):
     ...     name = "shout"
@@ -91,54 +91,54 @@ class Tool(ABC):
     name: str
     """The name by which a model calls the tool."""
     description: str
-    """What the tool does, for the model to choose by."""
+    """What the tool does; the model chooses tools by it."""
     requires_approval: bool | Predicate = False
-    """Whether a reviewer must agree before each call; or a method ``(self, arguments, context)`` that tells it."""
+    """Whether a reviewer must approve each call; or a method ``(self, arguments, context)`` that returns it."""
     approval_timeout: float | None = TIMEOUT
-    """How many seconds the reviewer has; 0 or None for any number."""
+    """Seconds to wait for the reviewer; 0 or None waits forever."""
     approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
-    """What becomes of the call when nobody answers in time."""
+    """What happens to the call when nobody answers in time."""
     approval_role: str | None = None
-    """The role that the reviewer must have, where the handler knows who answers, as a store does; None for any."""
+    """The role that the reviewer must have, if the review handler knows it, as a store does; None: any role."""
     approval_description: str = ""
-    """What the reviewer is told the call does; empty for the tool's description."""
+    """The description that the reviewer sees; empty: the description of the tool."""
     editable: str = ""
-    """The parameter whose plain text a reviewer may edit; empty when an edit replaces all arguments."""
+    """The parameter whose text a reviewer may edit; empty: an edit replaces all arguments."""
     inline: bool = False
-    """Whether :meth:`run` never blocks, so that async callers may run it without a thread."""
+    """Whether :meth:`run` never blocks, so that async callers run it without a thread."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
-    """Who gets the result: the model, or the caller at once."""
+    """The recipient of the result: the model, or the caller immediately."""
     metadata: Mapping[str, Any] | None = None
-    """What else a provider may want to know."""
+    """Further data for providers."""
     strict: bool | None = None
-    """Whether the provider's strict mode is asked for."""
+    """Whether to request the provider's strict mode; None: not set."""
     timeout: float | None = None
-    """How many seconds a call may take after its approval, with all waiting; None for any number."""
+    """Seconds that a call may take after its approval, including all waiting; None: no limit."""
     isolation: Isolation = "thread"
-    """Where a blocking :meth:`run` runs: ``"process"`` for a worker process, which is killed when time is up."""
+    """Where a blocking :meth:`run` runs: ``"thread"``, or ``"process"`` for a worker process, killed at the timeout."""
     max_memory: int | None = None
-    """Bytes of memory that the worker process of a call may have, with ``isolation="process"``; None: no limit."""
+    """Bytes of memory that the worker process may use, with ``isolation="process"``; None: no limit."""
     retries: int | Retries = 0
-    """How often a call that failed is made again, or a ``Retries`` that says more; for tools that may be repeated."""
+    """How often a failed call is retried, or a ``Retries``; for tools that may be repeated."""
     effects: Effects | None = None
-    """What a call changes: ``"read"`` for nothing, ``"write"``, or ``"irreversible"``; None when nobody says."""
+    """What a call changes: ``"read"`` (nothing), ``"write"``, or ``"irreversible"``; None: not declared."""
     idempotent: bool = False
-    """Whether a second call with the same arguments changes nothing more."""
+    """Whether a second call with the same arguments has no further effect."""
     max_concurrency: int | None = None
-    """How many calls of the tool may run at the same time; None for any number."""
+    """How many calls of the tool may run at the same time; None: no limit."""
     resources: Callable[[Any], Any] | None = None
-    """A method ``(self, arguments)`` that gives the names of what a call touches; such calls never overlap."""
+    """A method ``(self, arguments)`` that returns the names of the resources that a call uses; calls that share a
+    resource never overlap."""
     rate_limit: RateLimit | None = None
-    """A ``RateLimit``: how many calls there may be in some time; shared by the tools that share the object."""
+    """How many calls may begin in a period of time; tools that use the same object share the limit."""
     cache: Cache | float | bool | None = None
-    """Whether results are kept and given again: how many seconds, True for any number, or a ``Cache``; False for never,
-    whatever the toolbox says."""
+    """Caches results: seconds, True for no expiry, or a ``Cache``; False: never, even if the toolbox has a cache."""
     max_output: int | None = None
-    """How many characters of a result the model gets; None for what the toolbox says."""
+    """Characters of a result that the model gets; None: the limit of the toolbox."""
     idempotency: bool | Callable[..., Any] | Idempotency = False
-    """Whether the same call is made only once in a run: True, a function of the arguments, or an ``Idempotency``."""
+    """Whether an identical call runs only once in a run: True, a function of the arguments, or an ``Idempotency``."""
     polling: bool = False
-    """Whether the same call is meant to be made again and again, until its result changes."""
+    """Whether repeated identical calls are expected, until the result changes."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -147,55 +147,55 @@ class Tool(ABC):
                 raise TypeError(f"{cls.__name__} overrides {method}, which is final; override run instead")
 
     def _apply(self, settings: BareSettings) -> None:
-        """Set the attributes that settings by keyword mean; refuse a keyword that is none."""
+        """Set the attributes for keyword settings; raise TypeError for an unknown one."""
         for name, value in settings.items():
             if name not in ToolSettings.__annotations__:
                 raise TypeError(f"A tool has no setting {name!r}; known are {', '.join(ToolSettings.__annotations__)}")
             setattr(self, name, value)
 
     @abstractmethod
-    def run(self, input: Any) -> Any:  # a text here; subclasses say what else it is
-        """Do the work with a text; return text, a :class:`ToolResult`, None, or anything that JSON can hold."""
+    def run(self, input: Any) -> Any:  # a str here; subclasses narrow it
+        """Execute the tool with a str; return a str, a :class:`ToolResult`, None, or any JSON-serializable value."""
 
     @final
     def execute(self, input: str, context: ToolContext | None = None) -> ToolResult:
-        """Give the result for one input; a tool's own failure is a result, never an exception.
+        """Execute the tool and return the result; an exception of the tool becomes a failed result.
 
-        Inside another tool's call it inherits that call's context.
+        Inside a call of another tool it inherits the context of that call.
         """
         return drive(self._path(input, context))
 
     @final
     async def aexecute(self, input: str, context: ToolContext | None = None) -> ToolResult:
-        """Give the result for one input, without blocking the event loop."""
+        """Execute the tool and return the result, without blocking the event loop."""
         return await adrive(self._path(input, context))
 
     @property
     def context(self) -> ToolContext:
-        """The context of the call that is being executed; outside of one, a default."""
+        """The context of the current call; a default context outside of a call."""
         return current_context() or ToolContext(tool_name=self.name, logger=LOGGER.getChild(self.name))
 
     @property
     def log(self) -> logging.Logger:
-        """The logger of this call."""
+        """The logger of the current call."""
         return self.context.logger
 
     @property
     def metrics(self) -> ToolMetrics:
-        """Where this call is counted, and the tool can count things of its own."""
+        """The metrics of the current call; the tool can add its own counters and values."""
         return self.context.metrics
 
     @property
     def executor(self) -> Executor:
-        """Where the tool can do blocking work beside the call."""
+        """An executor for blocking work of the tool."""
         return self.context.executor
 
     def progress(self, fraction: float | None, message: str = "") -> None:
-        """Tell whoever watches the run how far the call has come: see :meth:`ToolContext.progress`."""
+        """Report the progress of the call to sinks and streams: see :meth:`ToolContext.progress`."""
         self.context.progress(fraction, message)
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
-        """Ask the reviewer in the middle of the work, and wait: see :meth:`ToolContext.request_approval`.
+        """Ask the reviewer during the call, and wait for the decision: see :meth:`ToolContext.request_approval`.
 
         >>> from toolsemble.review import AutoReject, ExitEarly
         >>> class Deploy(Tool):
@@ -212,7 +212,7 @@ class Tool(ABC):
         return self.context.request_approval(description, **terms)
 
     async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
-        """Ask the reviewer in the middle of the work, without blocking the event loop."""
+        """Ask the reviewer during the call, without blocking the event loop."""
         return await self.context.arequest_approval(description, **terms)
 
     def __or__(self, other: object) -> ToolPipeline:
@@ -222,7 +222,7 @@ class Tool(ABC):
         return pipeline_class().of(other, self)
 
     def explain(self, provider: str) -> list[Note]:
-        """Give a note for every keyword that a provider's model does not see as it was declared.
+        """Return a note for every schema keyword that a provider's format cannot express as declared.
 
         >>> from typing import Annotated
         >>> from pydantic import Field
@@ -236,53 +236,53 @@ class Tool(ABC):
         return _checked_definition(self).explain(provider)
 
     def _define(self) -> ToolDefinition:
-        """Give the definition that the call path works with; refuse a tool that is defined wrongly."""
+        """Return the definition that the call path uses; raise if it is not valid."""
         return string_definition(
             getattr(self, "name", None),
             getattr(self, "description", None),
             self.run,
             returns=lambda: find_return_type(self.run, {}),
-            sees=OF_SELF,
+            sees=MEMORY_ID_ONLY,
             holder=self,
             **self._declared(),
         )
 
     def _declared(self) -> dict[str, Any]:
-        """Give what the tool's attributes say, as fields of a definition."""
+        """Return the settings of the tool as fields of a definition."""
         return {
-            **manner_of(f"Tool '{getattr(self, 'name', None)}'", self),
+            **definition_fields(f"Tool '{getattr(self, 'name', None)}'", self),
             "policy": self._policy(),
             **review_settings(getattr(self, "name", None), self),
         }
 
     def _policy(self) -> Policy | None:
-        """Give what the tool's attributes say about limits; None when they say nothing."""
-        said = read_limits(self)
-        if said == NO_LIMITS:
+        """Return the limits of the tool; None if it declares none."""
+        limits = read_limits(self)
+        if limits == NO_LIMITS:
             return None
         kept: PolicyCache = vars(self).setdefault("_limits", PolicyCache())
-        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", said, self.run)
+        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", limits, self.run)
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
         if context is not None and not isinstance(context, ToolContext):
-            raise ToolConfigurationError(f"The context of a call is a ToolContext, not {type(context).__name__}")
+            raise ToolConfigurationError(f"The context of a call must be a ToolContext, not {type(context).__name__}")
         definition = _checked_definition(self)
         return call_path(Call(definition, definition.accept, input, _own_context(definition, context)))
 
 
 def pipeline_class() -> type[ToolPipeline]:
-    """Give the class of pipelines, for those operands of ``|`` that pipelines are made of.
+    """Return the class ``ToolPipeline``, for the operator ``|``.
 
     >>> pipeline_class().__name__
     'ToolPipeline'
     """
-    from toolsemble.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - the one import upwards: a pipeline is a tool
+    from toolsemble.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - the only import of a higher layer: a pipeline is a tool
 
     return ToolPipeline
 
 
 def define(source: object) -> ToolDefinition | None:
-    """Give the definition of a tool object, or None when it is no tool.
+    """Return the definition of a tool object, or None if the object is not a tool.
 
     >>> define("not a tool") is None
     True
@@ -294,7 +294,7 @@ def define(source: object) -> ToolDefinition | None:
         hasattr(type(source), name) or hasattr(source, name) for name in ("name", "description")
     ):
         return string_definition(
-            source.name,  # type: ignore[attr-defined]  # asked for above
+            source.name,  # type: ignore[attr-defined]  # checked above
             source.description,  # type: ignore[attr-defined]  # as above
             execute,
             inline=getattr(source, "inline", False),
@@ -305,26 +305,26 @@ def define(source: object) -> ToolDefinition | None:
 
 
 def _foreign_policy(source: object) -> Policy | None:
-    """Give what an object that is no :class:`Tool` says about limits."""
-    said = find_limits(source)
+    """Return the limits that an object declares that is not a :class:`Tool`."""
+    limits = find_limits(source)
     name = getattr(source, "name", None)
-    return build_policy(f"Tool '{name}'", NO_LIMITS._replace(**said)) if said else None
+    return build_policy(f"Tool '{name}'", NO_LIMITS._replace(**limits)) if limits else None
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:
-    """Give a tool's definition; whatever goes wrong while its attributes are read is a problem of the definition."""
+    """Return the definition of a tool; any exception while its attributes are read becomes ToolDefinitionError."""
     if not callable(tool.run):
         raise ToolDefinitionError(f"{type(tool).__name__}.run must be a method, not {type(tool.run).__name__}")
     try:
-        return tool._define()  # noqa: SLF001 - the classes of this module and their subclasses share it
+        return tool._define()  # noqa: SLF001 - a class of this module
     except ToolDefinitionError:
         raise
     except Exception as problem:
-        raise ToolDefinitionError(f"{type(tool).__name__}: {described(problem)}") from problem
+        raise ToolDefinitionError(f"{type(tool).__name__}: {describe_error(problem)}") from problem
 
 
 def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolContext:
-    """Give the context of a call that no toolbox makes: what was given or is around it, with its own names."""
+    """Return the context of a call that was not made by a toolbox, derived from a given or the current context."""
     outer = current_context()
     base = given or outer or ToolContext()
     inherited = base is outer
@@ -334,7 +334,7 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
             "run_id": base.run_id or new_id(),
             "parent_id": base.parent_id if outer is None else outer.call_id,
-            # A context that a program makes inside of a call does not get around the gates of that call.
+            # A context created inside of a call must not skip the gates of that call.
             "gates": base.gates if outer is None else outer.gates,
             "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
         }

@@ -1,4 +1,4 @@
-"""What tools an object is or has."""
+"""Find the tools of an object: the object itself, or its ``@tool`` methods."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from toolsemble.tools.function import FunctionTool, method_tools
 from toolsemble.tools.schema import ToolSpec, from_spec
 
 
-def collected(source: object) -> list[tuple[object, ToolDefinition]]:
-    """Give the tools that an object is or has, with their definitions; none when it is no tool.
+def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
+    """Return the tools of an object with their definitions; an empty list if it has none.
 
-    >>> collected(object())
+    >>> collect_tools(object())
     []
     """
     function = getattr(source, "__func__", None)
-    if isinstance(function, FunctionTool):  # a class method, on interpreters that bind it like any callable
+    if isinstance(function, FunctionTool):  # a class method, on Python versions that bind it like any callable
         source = function.bound_to(getattr(source, "__self__", None))
     if not isinstance(source, FunctionTool) and (methods := method_tools(source)):
-        own = [(source, _defined(source))] if isinstance(source, Tool) else []
-        return [*own, *((each, _defined(each)) for each in methods)]
+        own = [(source, _definition_of(source))] if isinstance(source, Tool) else []
+        return [*own, *((each, _definition_of(each)) for each in methods)]
     if isinstance(source, ToolSpec):
-        return [(source, _defined(from_spec(source)))]
+        return [(source, _definition_of(from_spec(source)))]
     definition = define(source)
     return [] if definition is None else [(source, definition)]
 
 
 def tool_specifications_from(source: object) -> list[ToolSpecification]:
-    """Give what a model would be shown of the tools of an object, or of a class without an instance.
+    """Return the specifications of the tools of an object, or of a class without an instance.
 
     >>> from toolsemble import tool
     >>> class Clock:
@@ -42,7 +42,11 @@ def tool_specifications_from(source: object) -> list[ToolSpecification]:
     """
     if source is None:
         raise ToolDefinitionError("tool_specifications_from takes an object or a class, not None")
-    found = [(each, _defined(each)) for each in method_tools(source)] if isinstance(source, type) else collected(source)
+    found = (
+        [(each, _definition_of(each)) for each in method_tools(source)]
+        if isinstance(source, type)
+        else collect_tools(source)
+    )
     names = [definition.name for _, definition in found]
     for name in names:
         if names.count(name) > 1:
@@ -50,7 +54,7 @@ def tool_specifications_from(source: object) -> list[ToolSpecification]:
     return [definition.specification() for _, definition in found]
 
 
-def _defined(tool: object) -> ToolDefinition:
+def _definition_of(tool: object) -> ToolDefinition:
     definition = define(tool)
     assert definition is not None  # noqa: S101 - a Tool always has one
     return definition

@@ -1,4 +1,4 @@
-"""``@tool``: a function, method, static or class method as a tool."""
+"""The decorator ``@tool``: tools from functions, methods, static and class methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from typing import (
 )
 
 from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.definition.definition import ToolDefinition, checked_name, typed_definition
+from toolsemble.definition.definition import ToolDefinition, check_name, typed_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.declared import PolicyCache
 from toolsemble.runtime.concurrency import is_async
@@ -41,23 +41,23 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class _Parameters:
-    """How a function takes its parameters."""
+    """The parameters of a function, by where their values come from."""
 
     arguments: TypedArguments
-    """Those that the model gives."""
+    """The parameters that the model sets."""
     positional: tuple[str, ...]
-    """Those that cannot be given by name."""
+    """The names of positional-only parameters."""
     injected: Mapping[str, Callable[[ToolContext], Any]]
-    """Those that the call's context gives."""
+    """The injected parameters, each with a function that takes the value from the context."""
 
     @property
     def sees(self) -> frozenset[str]:
-        """What of the call's context the function is given."""
-        return frozenset("parameters" if give is _shared else "memory_id" for give in self.injected.values())
+        """The context fields that are injected."""
+        return frozenset("parameters" if get is _run_parameters else "memory_id" for get in self.injected.values())
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """What ``@tool`` gives: a tool, and still the function it was.
+    """A tool made from a function by ``@tool``; it can still be called as the function.
 
     >>> @tool
     ... def add(a: int, b: int = 1) -> int:
@@ -75,15 +75,15 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None,
         settings: ToolSettings,
     ) -> None:
-        """Wrap a function; use :func:`tool`, which knows the settings."""
+        """Wrap a function; use :func:`tool` instead."""
         self._kind = type(function) if isinstance(function, (staticmethod, classmethod)) else None
         self._function: Callable[..., Any] = function.__func__ if self._kind else function
         self._names = names
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
         self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
-        self._by_name = False  # whether all parameters are known to be the model's, and given by name
-        self._limits = PolicyCache()  # likewise
+        self._by_name = False  # whether all parameters are known to be set by the model, by name
+        self._limits = PolicyCache()  # shared as well
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
@@ -91,23 +91,23 @@ class FunctionTool(Tool, Generic[P, R]):
         self._apply(settings)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, as if it were no tool."""
+        """Call the function itself, without validation, limits or a record."""
         result: R = self._function(*self._bound, *args, **kwargs)
         return result
 
     def run(self, input: Any) -> Any:
-        """Call the function with validated arguments, and with what the context gives."""
+        """Call the function with validated arguments and injected values."""
         if self._by_name:
             return self._function(*self._bound, **input)
         parameters = self._parameters()
         keywords = dict(input)
-        for name, give in parameters.injected.items():
-            keywords[name] = give(self.context)
+        for name, get in parameters.injected.items():
+            keywords[name] = get(self.context)
         first = [keywords.pop(name) for name in parameters.positional if name in keywords]
         return self._function(*self._bound, *first, **keywords)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # A tool of a module that a class only refers to is no method.
+        # A module-level tool that is assigned to a class attribute is not a method.
         self._in_class = self.__qualname__ == f"{owner.__qualname__}.{name}"
 
     @overload
@@ -117,7 +117,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self: FunctionTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> FunctionTool[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Give the tool of one object, as a method is one object's function."""
+        """Return the tool bound to an object, as a method is."""
         if self._kind is staticmethod or self._bound:
             return self
         if self._kind is classmethod:
@@ -125,7 +125,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self if instance is None else self.bound_to(instance)
 
     def bound_to(self, first: Any) -> FunctionTool[..., R]:
-        """Give the tool with its first parameter, self or cls, filled in."""
+        """Return the tool with its first parameter, self or cls, bound."""
         bound: FunctionTool[..., R] = object.__new__(FunctionTool)
         bound.__dict__.update(self.__dict__, _bound=(first,))
         return bound
@@ -133,10 +133,10 @@ class FunctionTool(Tool, Generic[P, R]):
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
         self._by_name = not parameters.injected and not parameters.positional
-        if self.isolation == "process" and _shared in parameters.injected.values():
+        if self.isolation == "process" and _run_parameters in parameters.injected.values():
             raise ToolDefinitionError(
-                f"Tool '{self.name}': isolation='process' and InvocationParameters do not go together: "
-                "what a worker process writes there, nobody reads"
+                f"Tool '{self.name}': isolation='process' cannot be used with InvocationParameters: "
+                "changes made in a worker process would be lost"
             )
         return typed_definition(
             self.name,
@@ -151,20 +151,20 @@ class FunctionTool(Tool, Generic[P, R]):
         )
 
     def _parameters(self) -> _Parameters:
-        """Give how the parameters are taken, found out once."""
+        """Return the parameters; the function is inspected once for each class."""
         if self._in_class and not self._bound and self._kind is not staticmethod:
             raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
-        owner = self._owner()  # whose class ``Self`` means
-        return self._known.get(owner) or self._known.setdefault(owner, self._reflected())
+        owner = self._owner()  # the class that ``Self`` means
+        return self._known.get(owner) or self._known.setdefault(owner, self._inspect())
 
-    def _reflected(self) -> _Parameters:
-        name = checked_name(self.name)
+    def _inspect(self) -> _Parameters:
+        name = check_name(self.name)
         try:
             signature = inspect.signature(self._function)
             fields = function_fields(self._function, signature, self._names)[len(self._bound) :]
-            injected = {field.name: give for field in fields if (give := _injection(field)) is not None}
-            asked = [field for field in fields if field.name not in injected]
-            arguments = TypedArguments.of_fields(name, asked, self._names, frozenset(injected), self._owner())
+            injected = {field.name: get for field in fields if (get := _injection(field)) is not None}
+            visible = [field for field in fields if field.name not in injected]
+            arguments = TypedArguments.of_fields(name, visible, self._names, frozenset(injected), self._owner())
             arguments.check()
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
@@ -172,12 +172,12 @@ class FunctionTool(Tool, Generic[P, R]):
         return _Parameters(arguments, positional[len(self._bound) :], injected)
 
     def _owner(self) -> type | None:
-        """Give the class that ``Self`` means inside a method."""
+        """Return the class that ``Self`` means inside a method."""
         first = self._bound[0] if self._bound else None
         return first if first is None or isinstance(first, type) else type(first)
 
     def __reduce__(self) -> Any:
-        # By name, as a function is: the module or the object has it.
+        # Pickled by name, as a function is.
         if self._bound:
             return getattr, (self._bound[0], self.__name__)
         return self.__qualname__
@@ -199,17 +199,15 @@ def tool(
     description: str | None = None,
     **settings: Unpack[ToolSettings],
 ) -> Any:
-    """Make a tool of a function, a method, a static or a class method, sync or async.
+    """Make a tool from a function, a method, a static or a class method, sync or async.
 
-    The parameters' types are what the model is asked for, and what the body gets; docstrings and ``Annotated``
-    describe them.
+    The schema comes from the types of the parameters, and arguments are validated against them. Docstrings and
+    ``Annotated`` describe them.
 
-    :param name: what the model calls it; the function's name by default
-    :param description: what it does; the docstring by default
-    :param settings: ``return_behavior``: who gets the result; ``inline``: whether the body never blocks, so that async
-        callers may run it without a thread; ``metadata``: what else a provider may want to know; ``strict``: whether
-        the provider's strict mode is asked for; ``requires_approval`` and what goes with it, and limits such as
-        ``timeout``, ``retries`` and ``effects``, see :class:`Tool`
+    :param name: the name of the tool; default: the name of the function
+    :param description: what the tool does; default: the summary of the docstring
+    :param settings: the settings of a tool, such as ``requires_approval``, ``timeout``, ``retries``, ``effects``,
+        ``inline`` or ``strict``: see the attributes of :class:`Tool`
 
     >>> @tool
     ... def search(query: str, limit: int = 10) -> list[str]:
@@ -223,14 +221,14 @@ def tool(
     >>> search.execute('{"query": "rome", "limit": "2"}').output
     '["rome","rome"]'
     """
-    names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+    names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to get the caller's names
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         return FunctionTool(name, names, None, None, settings)
     return lambda function: FunctionTool(function, names, name, description, settings)
 
 
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:
-    """Give the ``@tool`` methods of an object, or of a class, in the order of their definition, inherited ones first.
+    """Return the ``@tool`` methods of an object or a class, in definition order, inherited ones first.
 
     >>> class Clock:
     ...     @tool
@@ -242,12 +240,12 @@ def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     kind = source if isinstance(source, type) else type(source)
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
     found = ((name, inspect.getattr_static(kind, name, None)) for name in names)
-    return [bound for name, each in found if (bound := _bound(each, source, kind)) is not None]
+    return [bound for name, each in found if (bound := _bind(each, source, kind)) is not None]
 
 
-def _bound(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:
+def _bind(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:
     if isinstance(attribute, FunctionTool):
-        return attribute.__get__(source, kind) if attribute._kind or source is not kind else attribute.bound_to(kind)  # noqa: SLF001 - this module's own
+        return attribute.__get__(source, kind) if attribute._kind or source is not kind else attribute.bound_to(kind)  # noqa: SLF001 - a class of this module
     if isinstance(attribute, staticmethod) and isinstance(attribute.__func__, FunctionTool):
         return attribute.__func__
     if isinstance(attribute, classmethod) and isinstance(attribute.__func__, FunctionTool):
@@ -263,9 +261,9 @@ def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
     if any(option is ToolContext for option in options):
         return lambda context: context
     if any(option is InvocationParameters for option in options):
-        return _shared
+        return _run_parameters
     return None
 
 
-def _shared(context: ToolContext) -> InvocationParameters:
+def _run_parameters(context: ToolContext) -> InvocationParameters:
     return context.parameters

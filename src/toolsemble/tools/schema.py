@@ -1,4 +1,4 @@
-"""Tools from a JSON Schema that somebody wrote or generated."""
+"""Tools from a hand-written or generated JSON Schema: ``SchemaTool`` and the protocol ``ToolSpec``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.schema.members import find_return_type
 from toolsemble.tools.base import Tool
-from toolsemble.tools.settings import ToolSettings, settings_in
+from toolsemble.tools.settings import ToolSettings, read_settings
 
 
 @runtime_checkable
 class ToolSpec(Protocol):
-    """A tool that knows its schema and nothing of this library: any object that has these four.
+    """A protocol for tools with a JSON Schema that do not depend on this library: any object with these four members.
 
     >>> class Now:
     ...     name = "now"
@@ -34,16 +34,16 @@ class ToolSpec(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does, for the model to choose by."""
+        """What the tool does; the model chooses tools by it."""
         ...
 
     @property
     def parameters_schema(self) -> dict[str, Any] | str | None:
-        """The JSON Schema of the arguments, as a dict or as text; None for no parameters."""
+        """The JSON Schema of the arguments, as a dict or as JSON text; None: no parameters."""
         ...
 
     def execute(self, arguments: dict[str, Any]) -> str:
-        """Do the work with arguments that fit the schema."""
+        """Execute the tool with arguments that fit the schema."""
         ...
 
 
@@ -77,7 +77,7 @@ class SchemaTool(Tool):
         self._arguments = SchemaArguments(name, parameters)
 
     def run(self, input: Any) -> Any:
-        """Call the callable with the validated arguments."""
+        """Call ``execute`` with the validated arguments."""
         return self._execute(input)
 
     def _define(self) -> ToolDefinition:
@@ -93,7 +93,7 @@ class SchemaTool(Tool):
 
 
 def from_spec(source: ToolSpec) -> SchemaTool:
-    """Give the tool of an object that fits :class:`ToolSpec`."""
-    made = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
-    made._apply(settings_in(source))  # noqa: SLF001 - this module's own
-    return made
+    """Return the tool for an object that implements :class:`ToolSpec`."""
+    tool = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
+    tool._apply(read_settings(source))  # noqa: SLF001 - a class of this module
+    return tool

@@ -1,4 +1,4 @@
-"""What can be said about a tool beside its name and description, by keyword or as an attribute of its class."""
+"""The settings of a tool, as keywords or class attributes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toolsemble.review.gate import Predicate
 
 
 class BareSettings(LimitSettings, total=False):
-    """What can be said about any tool, also about one that has keywords of its own for the rest.
+    """The settings of every tool, including those that define the other settings as their own parameters.
 
-    :class:`~toolsemble.Tool` tells what each word means.
+    Each is described at :class:`~toolsemble.Tool`.
     """
 
     requires_approval: bool | Predicate
@@ -32,9 +32,9 @@ class BareSettings(LimitSettings, total=False):
 
 
 class ToolSettings(BareSettings, total=False):
-    """What can be said about a tool beside its name and description, by keyword or as an attribute of its class.
+    """The settings of a tool, as keywords or class attributes.
 
-    :class:`~toolsemble.Tool` tells what each word means.
+    Each is described at :class:`~toolsemble.Tool`.
     """
 
     timeout: float | None
@@ -44,44 +44,44 @@ class ToolSettings(BareSettings, total=False):
     max_output: int | None
 
 
-def manner_of(owner: str, source: Any) -> dict[str, Any]:
-    """Give what a tool says about its results, its threads and its provider, as fields of a definition.
+def definition_fields(owner: str, source: Any) -> dict[str, Any]:
+    """Return ``inline``, ``strict``, ``return_behavior`` and ``metadata`` of a tool as fields of a definition.
 
-    What is unclear is refused: it would be accepted, and do nothing.
+    Raise if one has a wrong type: it would be ignored silently.
 
     >>> from types import SimpleNamespace
-    >>> said = SimpleNamespace(inline=1, strict=None, return_behavior=ReturnBehavior.TO_LLM, metadata=None)
-    >>> manner_of("Tool 'weather'", said)
+    >>> source = SimpleNamespace(inline=1, strict=None, return_behavior=ReturnBehavior.TO_LLM, metadata=None)
+    >>> definition_fields("Tool 'weather'", source)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'weather': inline must be True or False, not 1
     """
     inline, strict, behavior, metadata = source.inline, source.strict, source.return_behavior, source.metadata
     if not isinstance(inline, bool):
-        raise _misfit(owner, "inline", "True or False", inline)
+        raise _wrong_type(owner, "inline", "True or False", inline)
     if strict is not None and not isinstance(strict, bool):
-        raise _misfit(owner, "strict", "True, False or None", strict)
+        raise _wrong_type(owner, "strict", "True, False or None", strict)
     if not isinstance(behavior, ReturnBehavior):
-        raise _misfit(owner, "return_behavior", "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE", behavior)
+        raise _wrong_type(owner, "return_behavior", "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE", behavior)
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise _misfit(owner, "metadata", "a mapping or None", metadata)
+        raise _wrong_type(owner, "metadata", "a mapping or None", metadata)
     return {"inline": inline, "strict": strict, "return_behavior": behavior, "metadata": dict(metadata or {})}
 
 
-def _misfit(owner: str, name: str, expected: str, given: object) -> ToolDefinitionError:
+def _wrong_type(owner: str, name: str, expected: str, given: object) -> ToolDefinitionError:
     return ToolDefinitionError(f"{owner}: {name} must be {expected}, not {given!r:.80}")
 
 
-def settings_in(source: object) -> ToolSettings:
-    """Give the settings that an object which is no :class:`Tool` has among its attributes.
+def read_settings(source: object) -> ToolSettings:
+    """Return the settings among the attributes of an object that is not a :class:`Tool`.
 
-    Only those about review and threads, and limits that are clearly meant: it may use the names for something else.
+    Only review settings, ``inline``, and limits of the right type: it may use other names for something else.
     """
-    said: Any = {name: getattr(source, name) for name in _OF_ANYBODY if hasattr(source, name)}
-    return said | find_limits(source)  # type: ignore[no-any-return]  # chosen by name
+    settings: Any = {name: getattr(source, name) for name in _FOREIGN_SETTINGS if hasattr(source, name)}
+    return settings | find_limits(source)  # type: ignore[no-any-return]  # only known names
 
 
-_OF_ANYBODY = (
+_FOREIGN_SETTINGS = (
     "requires_approval",
     "approval_timeout",
     "approval_on_timeout",

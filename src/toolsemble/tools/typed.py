@@ -1,4 +1,4 @@
-"""Tools whose input is an object of a declared type."""
+"""``TypedTool``: a tool whose input is an object of a declared type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.members import collect_local_types, find_return_type, members_reader
 from toolsemble.schema.typed import TypedArguments
-from toolsemble.tools.base import OF_SELF, Tool
+from toolsemble.tools.base import MEMORY_ID_ONLY, Tool
 
 T = TypeVar("T")
 
@@ -47,12 +47,12 @@ class TypedTool(Tool, Generic[T]):
         super().__init_subclass__(**options)
         if "input_type" not in vars(cls) and (found := _type_argument(cls)) is not None:
             cls.input_type = found
-        # Forward references in the input type may mean names of the function that the class stands in.
-        cls._names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to a caller's names
+        # Forward references in the input type may refer to local names of the enclosing function.
+        cls._names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to get the caller's names
 
     @abstractmethod
     def run(self, input: T) -> Any:
-        """Do the work with a validated object."""
+        """Execute the tool with a validated object."""
 
     def _define(self) -> ToolDefinition:
         return typed_definition(
@@ -62,24 +62,24 @@ class TypedTool(Tool, Generic[T]):
             self._arguments(),
             awaits=is_async(self.run),
             returns=lambda: find_return_type(self.run, self._names),
-            sees=OF_SELF,
+            sees=MEMORY_ID_ONLY,
             holder=self,
             **self._declared(),
         )
 
     @classmethod
     def _arguments(cls) -> TypedArguments:
-        """Give how the input is read, made once for the class."""
+        """Return the decoder of the input, created once for each class."""
         kept: TypedArguments | None = vars(cls).get("_kept_arguments")
         if kept is None:
-            kept = TypedArguments.of_type(_checked_input_type(cls), cls._names)
+            kept = TypedArguments.of_type(_check_input_type(cls), cls._names)
             kept.check()
-            cls._kept_arguments = kept  # two threads make the same one; either will do
+            cls._kept_arguments = kept  # two threads may create equal ones
         return kept
 
 
 def _type_argument(cls: type) -> Any:
-    """Give what stands for T in ``TypedTool[T]``, also through generic classes between."""
+    """Return the type argument of ``TypedTool[T]``, resolved through generic base classes."""
     known: dict[Any, Any] = {}
     for base in cls.__mro__:
         for generic in vars(base).get("__orig_bases__", ()):
@@ -94,7 +94,7 @@ def _type_argument(cls: type) -> Any:
     return None
 
 
-def _checked_input_type(cls: Any) -> Any:
+def _check_input_type(cls: Any) -> Any:
     kind = getattr(cls, "input_type", None)
     if kind is None:
         raise ToolDefinitionError(

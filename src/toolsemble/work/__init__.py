@@ -1,1 +1,1 @@
-"""The pieces of work that a call path asks for, each in a sync and an async form."""
+"""The ``Work`` objects that a call path yields, each with a sync and an async implementation."""

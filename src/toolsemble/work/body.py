@@ -1,4 +1,4 @@
-"""What the call path needs done, each in a sync and an async form."""
+"""The protocol ``Work``, and running the body of a tool: here, in a worker thread, or in an executor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from toolsemble.errors import ToolArgumentsError, ToolExecutionError
 from toolsemble.locks.holds import keep_until_done
 from toolsemble.masking.log_filter import REDACTION
 from toolsemble.masking.secrets import secrets
-from toolsemble.runtime.concurrency import THREADS, ContextThreadPool, Outcome, SharedLoop, awaitable, finish, received
-from toolsemble.shape import described
-from toolsemble.work.carried import Luggage, packed, unpack
+from toolsemble.runtime.concurrency import (
+    THREADS,
+    ContextThreadPool,
+    Outcome,
+    SharedLoop,
+    finish,
+    is_awaitable,
+    unwrap_outcome,
+)
+from toolsemble.shape import describe_error
+from toolsemble.work import carried
 from toolsemble.work.start import Start
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 
 
 class Work(Protocol):
-    """One thing to be done before the call can go on."""
+    """An operation that a call path yields to its driver."""
 
     def do(self) -> Any:
-        """Do it in this thread, which may wait."""
+        """Do it in this thread, which may block."""
         ...
 
     def ado(self) -> Awaitable[Any]:
@@ -34,7 +42,7 @@ class Work(Protocol):
 
 
 class RunBody:
-    """Run a tool's body with its input; whoever asks for it has entered its context."""
+    """Run the body of a tool with its input; the context of the call is already current."""
 
     __slots__ = ("_body", "_context", "_definition", "_value", "_workers")
 
@@ -45,47 +53,47 @@ class RunBody:
         self._context = context
         self._workers = workers
 
-    def count(self, start: Start) -> None:
-        """Take down when the body begins, wherever it runs."""
+    def track_start(self, start: Start) -> None:
+        """Report to a start when the body begins."""
         self._body = start.wrap(self._body, awaits=self._definition.awaits)
 
     def do(self) -> Any:
-        """Run it here; a body that is async gets an event loop."""
+        """Run it here; an async body gets a new event loop."""
         returned = self._body(self._value)
-        # Text is what most bodies give, and the quickest to tell.
-        return returned if type(returned) is str or not awaitable(returned) else finish(returned)
+        # Most bodies return a str, and this check is the fastest.
+        return returned if type(returned) is str or not is_awaitable(returned) else finish(returned)
 
     def ado(self) -> Awaitable[Any]:
-        """Await an async body in place, with no coroutine of ours around its own; run a blocking one in a worker."""
+        """Return the coroutine of an async body itself; run a blocking body in a worker."""
         if self._definition.awaits:
-            return self._body(self._value)  # type: ignore[no-any-return]  # a coroutine, as it says
-        return self._finished(self._here() if self._definition.inline else self._in_worker())
+            return self._body(self._value)  # type: ignore[no-any-return]  # a coroutine, as declared
+        return self._finish(self._here() if self._definition.inline else self._in_worker())
 
-    async def _finished(self, work: Awaitable[Any]) -> Any:
+    async def _finish(self, work: Awaitable[Any]) -> Any:
         returned = await work
-        return await returned if awaitable(returned) else returned
+        return await returned if is_awaitable(returned) else returned
 
     async def _here(self) -> Any:
         return self._body(self._value)
 
     def begin(self, loop: SharedLoop) -> Future[Outcome]:
-        """Start a blocking body in a worker; what it gives to be awaited, the worker waits for."""
-        executor = free_of_us(self._workers)
-        return submitted(self._job(executor, loop.finish), executor)
+        """Start a blocking body in a worker; if it returns an awaitable, the worker runs that in the loop."""
+        executor = choose_executor(self._workers)
+        return submit_job(self._job(executor, loop.finish), executor)
 
     def _job(self, executor: Executor, finish: Callable[[Awaitable[Any]], Any] | None = None) -> Job:
         return Job(self._definition, self._value, self._context, executor, finish, self._body)
 
     async def _in_worker(self) -> Any:
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
 
-        executor = free_of_us(self._workers)
-        future = submitted(self._job(executor), executor)
-        return received(await asyncio.wrap_future(future))
+        executor = choose_executor(self._workers)
+        future = submit_job(self._job(executor), executor)
+        return unwrap_outcome(await asyncio.wrap_future(future))
 
 
-def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
-    """Have a body run inside a context."""
+def run_in_context(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
+    """Yield a work with a context as the current one, and restore the previous context afterwards."""
     before = current_context()
     try:
         enter(context)
@@ -94,30 +102,30 @@ def entered(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
         restore(context, before)
         raise
     except BaseException:
-        enter(before)  # one call into C: no interrupt comes before it is done
+        enter(before)  # a single call into C, which no interrupt can split
         raise
     enter(before)
     return returned
 
 
-def submitted(job: Job, executor: Executor) -> Future[Outcome]:
-    """Start a body in an executor; what the call and those around it hold is kept until it has ended."""
+def submit_job(job: Job, executor: Executor) -> Future[Outcome]:
+    """Start a body in an executor; the locks of the call and its outer calls stay held until the body has ended."""
     future = executor.submit(job)
     keep_until_done(future)
     return future
 
 
-def free_of_us(workers: Executor) -> Executor:
-    """Give the workers, or threads of our own where a body that waits for this one may fill all of them."""
+def choose_executor(workers: Executor) -> Executor:
+    """Return the executor for a body: new threads if outer bodies, which wait for this one, may occupy all workers."""
     occupied = _occupied.get()
     ours = isinstance(workers, ContextThreadPool)
     return THREADS if workers in occupied or (ours and occupied) else workers
 
 
 class Job:
-    """A body and its input, ready for any executor; gives what was returned and what was raised.
+    """A body and its input as a job for any executor; returns an outcome: the return value and the exception.
 
-    In another process, where context variables and live objects cannot go, it gets the detached context.
+    In another process, which cannot receive context variables and live objects, it uses the detached context.
     """
 
     def __init__(
@@ -135,7 +143,7 @@ class Job:
         self._context = context
         self._occupied = (*_occupied.get(), executor)
         self._variables = copy_context()
-        self._luggage: Luggage = ()
+        self._carried: carried.Carried = ()
         self._detached = False
 
     def __call__(self) -> Outcome:
@@ -145,70 +153,71 @@ class Job:
     def _run(self) -> Outcome:
         _occupied.set(self._occupied)
         enter(self._context)
-        unpack(self._luggage)
+        carried.restore(self._carried)
         if self._detached and secrets():
-            self._context.logger.addFilter(REDACTION)  # the definition, which has done it, stayed behind
+            self._context.logger.addFilter(REDACTION)  # the definition adds the filter, but is not sent to the process
         try:
             returned = self._body(self._value)
-            return [self._finish(returned) if self._finish and awaitable(returned) else returned, None]
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asked; futures cannot carry every kind
-            return [None, _portable(error) if self._detached else error]
+            return [self._finish(returned) if self._finish and is_awaitable(returned) else returned, None]
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller; a future cannot carry every exception
+            return [None, _make_picklable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
-        # Executors pickle in threads of their own, where nothing of this context is known.
+        # Executors pickle in other threads, without this context.
         wait = self._finish is not None
-        return self._body, self._value, self._context.detached(), self._variables.copy().run(packed), wait
+        return self._body, self._value, self._context.detached(), self._variables.copy().run(carried.capture), wait
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._body, self._value, self._context, self._luggage, wait = state
+        self._body, self._value, self._context, self._carried, wait = state
         self._finish = finish if wait else None
         self._occupied = ()
         self._variables = copy_context()
         self._detached = True
 
 
-def _portable(error: BaseException) -> BaseException:
-    """Give an exception that survives the way back to the caller's process, with its traceback as a note."""
-    import pickle  # noqa: PLC0415 - only worker processes come here
+def _make_picklable(error: BaseException) -> BaseException:
+    """Return an exception that can be sent back to the caller's process, with its traceback as a note."""
+    import pickle  # noqa: PLC0415 - needed only in worker processes
     import traceback  # noqa: PLC0415 - as above
 
     error.add_note("In the worker process:\n" + "".join(traceback.format_exception(error)))
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    except Exception:  # noqa: BLE001 - whatever it is, the pool would break over it
-        # What the tool did not mean for the model does not become an error that is.
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled in this process
+    except Exception:  # noqa: BLE001 - any error here would break the pool
+        # An error that was not meant for the model must not become one that is.
         declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
-        return (ToolExecutionError if declared else RuntimeError)(described(error))
+        return (ToolExecutionError if declared else RuntimeError)(describe_error(error))
     return error
 
 
 class Apply:
-    """Call a function of the program's own inside a call's context; a sync one is taken to be quick."""
+    """Call a function of the program, such as a hook, in the context of a call; a sync function must be quick."""
 
-    __slots__ = ("_context", "_function", "_given")
+    __slots__ = ("_args", "_context", "_function")
 
-    def __init__(self, function: Callable[..., Any], context: ToolContext, *given: Any) -> None:
+    def __init__(self, function: Callable[..., Any], context: ToolContext, *args: Any) -> None:
         self._function = function
         self._context = context
-        self._given = given
+        self._args = args
 
     def do(self) -> Any:
-        """Call it here; one that is async gets an event loop."""
+        """Call it here; an async function gets a new event loop."""
         before = current_context()
         try:
             enter(self._context)
-            made = self._function(*self._given)
-            return finish(made) if awaitable(made) else made
+            returned = self._function(*self._args)
+            return finish(returned) if is_awaitable(returned) else returned
         finally:
             enter(before)
 
     async def ado(self) -> Any:
-        """Call it, and await what is to be awaited."""
+        """Call it, and await the result if it is awaitable."""
         before = current_context()
         try:
             enter(self._context)
-            made = self._function(*self._given)
-            returned = await made if awaitable(made) else made
+            returned = self._function(*self._args)
+            if is_awaitable(returned):
+                returned = await returned
         except GeneratorExit:
             restore(self._context, before)
             raise

@@ -1,4 +1,4 @@
-"""What goes along into a worker process, where context variables cannot go."""
+"""State that is sent to a worker process with a job, because context variables cannot be pickled."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from toolsemble.context import LOGGER
 from toolsemble.masking.secrets import add_secrets, known_secrets, start_masking
 from toolsemble.observers.watchers import ScopedWatcher, watchers
 
-Luggage: TypeAlias = tuple[Callable[[], Any], ...]
-"""What is to be called on arrival, each of which can be pickled."""
+Carried: TypeAlias = tuple[Callable[[], Any], ...]
+"""Picklable functions that the worker process calls before the body runs."""
 
 
-def packed() -> Luggage:
-    """Give what is to be known of this context in another process: secrets, and what those who go along want there.
+def capture() -> Carried:
+    """Return the state of this context for another process: secrets to mask, and the state of companion watchers.
 
-    >>> packed()
+    >>> capture()
     ()
     """
     secrets = known_secrets()
-    taken: list[Callable[[], Any] | None] = [partial(_known_there, secrets)] if secrets else []
-    taken += [each.pack() for each in watchers() if isinstance(each, ScopedWatcher)]
-    return tuple(each for each in taken if each is not None)
+    state: list[Callable[[], Any] | None] = [partial(_restore_secrets, secrets)] if secrets else []
+    state += [each.pack() for each in watchers() if isinstance(each, ScopedWatcher)]
+    return tuple(each for each in state if each is not None)
 
 
-def unpack(luggage: Iterable[Callable[[], Any]]) -> None:
-    """Arrive in the context of a body, which is there for it alone; what goes wrong here does not disturb it.
+def restore(state: Iterable[Callable[[], Any]]) -> None:
+    """Restore captured state in the context of a body; errors are logged, not raised.
 
-    >>> unpack([partial(print, "here")])
+    >>> restore([partial(print, "here")])
     here
     """
-    for each in luggage:
+    for each in state:
         try:
             each()
-        except Exception:  # noqa: BLE001 - a trace that breaks off is better than a call that fails
-            LOGGER.warning("Something did not arrive in a worker process", exc_info=True)
+        except Exception:  # noqa: BLE001 - an incomplete trace is better than a failed call
+            LOGGER.warning("State could not be restored in a worker process", exc_info=True)
 
 
-def _known_there(secrets: tuple[str, ...]) -> None:
+def _restore_secrets(secrets: tuple[str, ...]) -> None:
     start_masking()
     add_secrets(secrets)

@@ -1,4 +1,4 @@
-"""When a call must end, and what is raised when it has not."""
+"""Deadlines of calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toolsemble.context import ToolContext
 
 
 class TimedOutError(Exception):
-    """The time of a call is up; the path of the call makes a failed result of it."""
+    """The deadline of a call has passed; the call path turns it into a failed result."""
 
 
 def remaining(context: ToolContext) -> float | None:
-    """Give how many seconds a call has, from 0 on; None for any number.
+    """Return the seconds until the deadline of a call, at least 0; None: no deadline.
 
     >>> remaining(ToolContext(deadline=0.0))
     0.0
@@ -23,10 +23,10 @@ def remaining(context: ToolContext) -> float | None:
     return min(max(context.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
-def left(context: ToolContext) -> float | None:
-    """Give how many seconds a call may still wait; None for any number. Raise when there are none.
+def check_time_left(context: ToolContext) -> float | None:
+    """Return the seconds until the deadline of a call; None: no deadline. Raise if it has passed.
 
-    >>> left(ToolContext()) is None
+    >>> check_time_left(ToolContext()) is None
     True
     """
     seconds = remaining(context)
@@ -36,7 +36,7 @@ def left(context: ToolContext) -> float | None:
 
 
 def is_past(deadline: float | None) -> bool:
-    """Return whether a point in time has passed, where None is never.
+    """Return whether a deadline has passed; None never passes.
 
     >>> is_past(0.0), is_past(None)
     (True, False)
@@ -44,10 +44,10 @@ def is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def sooner(first: float | None, second: float | None) -> float | None:
-    """Give the earlier of two points in time, where None is never.
+def earliest(first: float | None, second: float | None) -> float | None:
+    """Return the earlier of two deadlines; None is never.
 
-    >>> sooner(None, 5.0), sooner(3.0, 5.0)
+    >>> earliest(None, 5.0), earliest(3.0, 5.0)
     (5.0, 3.0)
     """
     if first is None or second is None:

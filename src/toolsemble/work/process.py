@@ -1,4 +1,4 @@
-"""A body that runs in a process of its own, which is killed when the call ends before it."""
+"""Run a body in a worker process, which is killed if the call ends first."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.processes.memory_limit import WithinMemory
-from toolsemble.runtime.concurrency import GRACE, JobFuture, Outcome, received, wait_for, wait_until
-from toolsemble.shape import described
+from toolsemble.runtime.concurrency import GRACE, JobFuture, Outcome, unwrap_outcome, wait_for, wait_until
+from toolsemble.shape import describe_error
 from toolsemble.work.body import Job
-from toolsemble.work.deadline import TimedOutError, left
+from toolsemble.work.deadline import TimedOutError, check_time_left
 from toolsemble.work.start import Start
-from toolsemble.work.timeout import ALONE, ended
+from toolsemble.work.timeout import DAEMON_THREADS, wait_for_job
 
 
-class RunApart:
-    """Run a tool's body with its input in a worker process, until its deadline."""
+class RunInProcess:
+    """Run the body of a tool with its input in a worker process, until the deadline."""
 
     __slots__ = ("_context", "_definition", "_sent", "_value")
 
@@ -29,54 +29,54 @@ class RunApart:
         self._context = context
         self._sent: Callable[[], None] | None = None
 
-    def count(self, start: Start) -> None:
-        """Take down when the body is sent to its process: of what happens there, nothing is known here."""
+    def track_start(self, start: Start) -> None:
+        """Report to a start when the body is sent: this process cannot see when it begins."""
         self._sent = start.begin
 
     def do(self) -> Any:
         """Wait for it in this thread."""
-        errand = self._errand()
-        left(self._context)
+        job = self._prepare()
+        check_time_left(self._context)
         future: JobFuture[Any] = JobFuture()
         try:
-            ALONE.start(future, errand)
+            DAEMON_THREADS.start(future, job)
             wait_until(future, self._context.deadline)
         finally:
             late = not future.done()
             if late:
-                errand.call_off()
+                job.cancel()
         if late:
-            wait_for(future, GRACE)  # what is killed is gone when the call is
+            wait_for(future, GRACE)  # the killed process is gone when the call ends
             raise TimedOutError
-        return self._received(future.result())
+        return self._unwrap(future.result())
 
     async def ado(self) -> Any:
         """Wait for it, and let other tasks run."""
-        errand = self._errand()
-        left(self._context)
-        return self._received(await ended(ALONE.submit(errand), self._context, errand.call_off))
+        job = self._prepare()
+        check_time_left(self._context)
+        return self._unwrap(await wait_for_job(DAEMON_THREADS.submit(job), self._context, job.cancel))
 
-    def _received(self, outcome: Outcome) -> Any:
-        """Return what the body returned, or raise what it raised; what would end a program ended the worker's only."""
+    def _unwrap(self, outcome: Outcome) -> Any:
+        """Return what the body returned, or raise what it raised; SystemExit and the like become ToolExecutionError."""
         error = outcome[1]
         if error is not None and not isinstance(error, Exception):
-            outcome[1] = ToolExecutionError(f"The tool raised {_named(error)} in its worker process")
+            outcome[1] = ToolExecutionError(f"The tool raised {_describe(error)} in its worker process")
             outcome[1].__cause__ = error
         del error  # its traceback refers to this frame
-        return received(outcome)
+        return unwrap_outcome(outcome)
 
-    def _errand(self) -> Any:
-        from toolsemble.processes.pool import Errand  # noqa: PLC0415 - only tools that run apart pay for it
+    def _prepare(self) -> Any:
+        from toolsemble.processes.pool import ProcessJob  # noqa: PLC0415 - only tools with isolation="process" need it
 
         try:
-            job = Job(self._definition, self._value, self._context, ALONE)
-            most = self._definition.policy.max_memory  # type: ignore[union-attr]  # without one nothing runs apart
-            payload = pickle.dumps(job if most is None else WithinMemory(job, most))
+            job = Job(self._definition, self._value, self._context, DAEMON_THREADS)
+            max_memory = self._definition.policy.max_memory  # type: ignore[union-attr]  # isolation="process" is a policy
+            payload = pickle.dumps(job if max_memory is None else WithinMemory(job, max_memory))
         except Exception as error:
-            raise ToolExecutionError(f"The call cannot be sent to a worker process: {described(error)}") from error
-        return Errand(payload, self._sent)
+            raise ToolExecutionError(f"The call cannot be sent to a worker process: {describe_error(error)}") from error
+        return ProcessJob(payload, self._sent)
 
 
-def _named(error: BaseException) -> str:
-    """Return the class of an exception, with its text if it has one."""
+def _describe(error: BaseException) -> str:
+    """Return the class name of an exception, with its message if it has one."""
     return f"{type(error).__name__}({error})" if str(error) else type(error).__name__

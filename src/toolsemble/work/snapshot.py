@@ -1,4 +1,4 @@
-"""Copies of a call's input: what was approved, and what its keys were made of, is what the body gets."""
+"""Copies of a call's input, so that it cannot change after it was approved or its keys were computed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.review.request import digest
 from toolsemble.schema.display import DisplayError
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
 _OTHER = object()
 
 
 class UncopyableError(ToolExecutionError):
-    """The input of a call cannot be copied, so somebody else could change it."""
+    """The input of a call cannot be copied, so it could be changed."""
 
 
 def is_bound(definition: ToolDefinition) -> bool:
-    """Return whether an answer, a key or a lock of a call is for its input, which must not change afterwards.
+    """Return whether an approval, a key or a lock of a call depends on its input, which must not change afterwards.
 
     >>> is_bound(ToolDefinition("shout", "", body=str.upper, decode=None, accept=None))
     False
@@ -28,13 +28,13 @@ def is_bound(definition: ToolDefinition) -> bool:
     return definition.gate is not None or (definition.policy is not None and definition.policy.binds)
 
 
-def copied(definition: ToolDefinition, value: Any) -> Any:
-    """Return a copy of a body's input that nobody else holds; raise :class:`UncopyableError` where there is none.
+def copy_input(definition: ToolDefinition, value: Any) -> Any:
+    """Return a copy of a body's input; raise :class:`UncopyableError` if it cannot be copied.
 
-    An object that keeps something where nobody is shown it is an :class:`DisplayError`: a copy may have lost that.
+    Raise :class:`DisplayError` for an object with hidden state: a copy might lose that.
 
     >>> given = {"path": "a.log", "tags": ["old"]}
-    >>> own = copied(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
+    >>> own = copy_input(ToolDefinition("delete", "", body=str, decode=None, accept=None), given)
     >>> own == given, own["tags"] is given["tags"]
     (True, False)
     """
@@ -45,24 +45,24 @@ def copied(definition: ToolDefinition, value: Any) -> Any:
 
 
 def exact_digest(definition: ToolDefinition, value: Any) -> str:
-    """Return what tells an input from every other, its secrets included."""
+    """Return the digest of an input, including its secrets."""
     return digest(definition.present(value, reveal=True))
 
 
 def _deep(definition: ToolDefinition, value: Any) -> Any:
     try:
         return deepcopy(value)
-    except Exception as problem:  # an object of somebody's own can raise anything
+    except Exception as problem:  # a foreign object can raise anything
         raise UncopyableError(
-            f"The input of '{definition.name}' cannot be copied ({described(problem)}), so it could be changed before "
-            "it is used; hand over values that can be copied"
+            f"The input of '{definition.name}' cannot be copied ({describe_error(problem)}), so it could "
+            "be changed before it is used; pass values that can be copied"
         ) from problem
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy of an input that is atomic, or has atomic values or lists of such, as most have.
+    """Return a copy of an input that is atomic, or a dict of atomic values and lists of them; _OTHER for other inputs.
 
-    ``deepcopy`` does the same, and takes ten times as long.
+    ``deepcopy`` does the same, but takes ten times as long.
     """
     if type(value) in _ATOMIC:
         return value
@@ -80,34 +80,34 @@ def _plain(value: Any) -> Any:
 
 
 class Snapshot:
-    """The input of a call as it was approved, and as its keys were made of it; each run of the body gets a copy.
+    """The input of a call when it was approved and its keys were computed; each run of the body gets a copy.
 
-    An input that cannot be copied is compared in place of that, as the last thing before the body.
+    The digest of an input that cannot be copied is compared immediately before the body runs.
     """
 
-    __slots__ = ("_definition", "_seal", "_shared", "value")
+    __slots__ = ("_definition", "_digest", "_shared", "value")
 
     def __init__(self, definition: ToolDefinition, value: Any) -> None:
-        """Take a copy of the input; that of an approved call is one already."""
+        """Copy the input; that of an approved call is a copy already."""
         self._definition = definition
-        self._seal: str | None = None
+        self._digest: str | None = None
         self.value = value
-        """The input, for what is recorded of the call."""
+        """The input, for the record of the call."""
         self._shared = False
-        sealed = definition.gate is not None
-        if not sealed:
+        compare = definition.gate is not None
+        if not compare:
             try:
-                self.value = copied(definition, value)
+                self.value = copy_input(definition, value)
             except UncopyableError:
-                sealed = self._shared = True
+                compare = self._shared = True
             except DisplayError:
-                self._shared = True  # nothing can be compared; whoever makes a key of it finds that out, too
-        if sealed:
-            self._seal = exact_digest(definition, self.value)
+                self._shared = True  # cannot be compared; computing a key of it fails as well
+        if compare:
+            self._digest = exact_digest(definition, self.value)
 
     def take(self) -> Any:
-        """Return the input for one run of the body, or for what stands around it; raise when it was changed."""
-        if self._seal is not None and self._seal != exact_digest(self._definition, self.value):
+        """Return the input for one run of the body or of a layer; raise if it was changed."""
+        if self._digest is not None and self._digest != exact_digest(self._definition, self.value):
             raise ToolExecutionError(
                 f"The arguments of '{self._definition.name}' were changed before it could run; nothing was done"
             )
@@ -115,5 +115,5 @@ class Snapshot:
             return plain
         try:
             return self.value if self._shared else _deep(self._definition, self.value)
-        except UncopyableError:  # compared just now
+        except UncopyableError:  # its digest was compared above
             return self.value

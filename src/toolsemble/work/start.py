@@ -1,4 +1,4 @@
-"""The beginning of a body, as rate limits see it."""
+"""The start of a body, as rate limits count it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toolsemble.runtime.wakeup import running_loop
 
 
 class Start:
-    """The beginning of one body, as rate limits see it: expected, come, or called off.
+    """The start of one body, as rate limits count it: pending, begun, or cancelled.
 
-    Expected, it counts as if it came now: nobody knows when a thread gets to it. So whatever lies between a call and
-    its body, no stretch of time has more beginnings than there may be.
+    A pending start counts as if it happened now, because a thread may begin at any moment. So no period of time has
+    more starts than the limit, however long a call waits before its body begins.
 
     >>> start = Start()
     >>> start.is_past(time.monotonic())
@@ -28,29 +28,31 @@ class Start:
 
     def __init__(self) -> None:
         self.at: float | None = None
-        """When the body began, by the monotonic clock; None when it has not."""
+        """When the body began, on the clock of ``time.monotonic``; None if it has not."""
         self.wanted = True
-        """Whether the call is still there; set in one step, which no interrupt can cut off."""
+        """Whether the call is still active; a plain attribute, which is set in one step that no interrupt can split."""
         self._loop = running_loop()
-        self._ticket = [None]  # taken by the body, or by whoever takes the place of a call that is gone; by one of them
+        self._ticket = [
+            None
+        ]  # popped either by the body, or by the call that reuses the place of a cancelled one; never by both
 
     def is_past(self, moment: float) -> bool:
-        """Whether it does not count for what begins later than a moment."""
+        """Return whether the start lies before a moment, or will never happen."""
         if self.at is not None:
             return self.at <= moment
-        return self._is_gone() and self._take()
+        return self._is_cancelled() and self._take()
 
     def begin(self) -> None:
-        """Take down that the body begins now; raise if its call is gone, and another may have its place."""
+        """Record that the body begins now; raise if its call was cancelled and another may use its place."""
         if not self._take():
-            raise ToolExecutionError("The call was given up before its body began")
+            raise ToolExecutionError("The call was cancelled before its body began")
         self.at = time.monotonic()
 
     def wrap(self, body: Callable[[Any], Any], *, awaits: bool) -> Callable[[Any], Any]:
-        """Return a body that takes down when it begins."""
-        return (_AsyncCounted if awaits else _Counted)(self, body)
+        """Return a body that records when it begins."""
+        return (_AsyncRecorded if awaits else _Recorded)(self, body)
 
-    def _is_gone(self) -> bool:
+    def _is_cancelled(self) -> bool:
         return not self.wanted or (self._loop is not None and self._loop.is_closed())
 
     def _take(self) -> bool:
@@ -61,8 +63,8 @@ class Start:
         return True
 
 
-class _Counted:
-    """A body that takes down when it begins."""
+class _Recorded:
+    """A body that records when it begins."""
 
     __slots__ = ("_body", "_start")
 
@@ -75,13 +77,13 @@ class _Counted:
         return self._body(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Of a body in another process it is known only when it is sent there.
+        # For a body in another process only the time of sending is known.
         self._start.begin()
-        return _same, (self._body,)
+        return _identity, (self._body,)
 
 
-class _AsyncCounted(_Counted):
-    """An async body that takes down when it begins: when it is first awaited, not when it is called."""
+class _AsyncRecorded(_Recorded):
+    """An async body that records when it begins: when it is first awaited, not when it is called."""
 
     __slots__ = ()
 
@@ -90,5 +92,5 @@ class _AsyncCounted(_Counted):
         return await self._body(value)
 
 
-def _same(body: Any) -> Any:
+def _identity(body: Any) -> Any:
     return body

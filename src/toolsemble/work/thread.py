@@ -1,4 +1,4 @@
-"""Works that read and write stores."""
+"""Run a function that reads or writes a store without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from toolsemble.runtime.concurrency import THREADS
 
 
-class Storing:
-    """Call a function that is at work in a file for a moment; it is waited for to its end, also by who is cancelled.
+class RunInThread:
+    """Call a short function that uses a file; it always runs to its end, even if the caller is cancelled.
 
-    >>> Storing(lambda: 42).do()
+    >>> RunInThread(lambda: 42).do()
     42
     """
 
@@ -19,15 +19,15 @@ class Storing:
 
     def __init__(self, function: Callable[[], Any], *, in_place: bool = False) -> None:
         self._function = function
-        self._in_place = in_place  # whether it is so quick that no event loop would notice
+        self._in_place = in_place  # whether it is quick enough to run in the event loop
 
     def do(self) -> Any:
         """Call it here."""
         return self._function()
 
     async def ado(self) -> Any:
-        """Call it in a thread, and let other tasks run."""
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+        """Call it in a thread, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
 
         if self._in_place:
             return self._function()
@@ -36,7 +36,7 @@ class Storing:
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError as error:
-                cancelled = error  # whoever is told of it must know what the store says
+                cancelled = error  # raised below, when the state of the store is known
         failure = future.exception()
         try:
             if cancelled is not None:

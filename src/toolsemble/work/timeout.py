@@ -1,4 +1,4 @@
-"""A body that runs for no longer than its call has time."""
+"""Run a body until the deadline of its call."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from toolsemble.context import ToolContext, enter
 from toolsemble.events import CallAbandoned
 from toolsemble.locks.holds import keep_until_done
 from toolsemble.observers.watchers import tell
-from toolsemble.record import note
+from toolsemble.record import count_and_log
 from toolsemble.runtime.concurrency import (
     GRACE,
     ContextThreadPool,
     JobFuture,
     OwnLoop,
     ThreadPerJob,
-    awaitable,
-    leave_behind,
-    received,
-    settled,
+    abandon_task,
+    capture_outcome,
+    is_awaitable,
+    unwrap_outcome,
     wait_for,
     wait_until,
 )
-from toolsemble.work.body import RunBody, free_of_us, submitted
-from toolsemble.work.deadline import TimedOutError, left, remaining
+from toolsemble.work.body import RunBody, choose_executor, submit_job
+from toolsemble.work.deadline import TimedOutError, check_time_left, remaining
 
 if TYPE_CHECKING:
     import asyncio
 
-ALONE = ThreadPerJob(daemon=True)
-"""Where bodies run that may have to be left behind: they take no thread of a pool, and let the program end."""
+DAEMON_THREADS = ThreadPerJob(daemon=True)
+"""Runs bodies that may have to be abandoned: they occupy no thread of a pool, and do not keep the program alive."""
 
 
 class RunUntil(RunBody):
-    """Run a tool's body with its input, inside its context, until its deadline."""
+    """Run the body of a tool with its input until the deadline."""
 
     __slots__ = ()
 
     def do(self) -> Any:
-        """Run it in another thread, so that this one can go on in time."""
-        left(self._context)
+        """Run it in another thread, so that this one can continue at the deadline."""
+        check_time_left(self._context)
         deadline, grace = self._context.deadline, 2 * GRACE if self._definition.awaits else 0.0
         future: JobFuture[Any] = JobFuture()
         loop = OwnLoop()
         try:
             keep_until_done(future)
-            ALONE.start(future, partial(self._whole, loop))
+            DAEMON_THREADS.start(future, partial(self._run, loop))
             wait_until(future, None if deadline is None else deadline + grace)
         except BaseException:
-            if not future.cancel():  # an interrupt: nobody wants what an async body does any more
+            if not future.cancel():  # an interrupt: cancel an async body
                 loop.cancel()
                 wait_for(future, grace)
             raise
         finally:
             if not future.done():
-                self._abandoned(future)
+                self._abandon(future)
         if not future.done():
             raise TimedOutError
         try:
@@ -68,32 +68,32 @@ class RunUntil(RunBody):
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
         returned = self._body(self._value) if self._definition.awaits else await self._in_worker()
-        return await within(returned, self._context) if awaitable(returned) else returned
+        return await await_until_deadline(returned, self._context) if is_awaitable(returned) else returned
 
-    def _whole(self, loop: OwnLoop) -> Any:
-        enter(self._context)  # the thread is this body's own
+    def _run(self, loop: OwnLoop) -> Any:
+        enter(self._context)  # the thread runs only this body
         returned = self._body(self._value)
-        return loop.finish(within(returned, self._context)) if awaitable(returned) else returned
+        return loop.finish(await_until_deadline(returned, self._context)) if is_awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
-        left(self._context)
-        executor = free_of_us(self._workers)
-        # In a pool that everybody uses, those who never end would leave no thread for the others.
-        executor = ALONE if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
-        future = submitted(self._job(executor), executor)
-        return received(await ended(future, self._context, partial(self._abandoned, future)))
+        check_time_left(self._context)
+        executor = choose_executor(self._workers)
+        # In a shared pool, bodies that never end would leave no thread for others.
+        executor = DAEMON_THREADS if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
+        future = submit_job(self._job(executor), executor)
+        return unwrap_outcome(await wait_for_job(future, self._context, partial(self._abandon, future)))
 
-    def _abandoned(self, future: Future[Any]) -> None:
+    def _abandon(self, future: Future[Any]) -> None:
         if not future.cancel():
             name = self._definition.name
-            line = f"The body of '{name}' goes on in a thread, which nobody can stop; what it holds stays held"
-            note(self._context, "abandoned_threads", line)
+            line = f"The body of '{name}' is still running in a thread, which cannot be stopped; its locks stay held"
+            count_and_log(self._context, "abandoned_threads", line)
             tell(CallAbandoned.of(self._context))
 
 
-async def ended(future: Future[Any], context: ToolContext, give_up: Callable[[], object]) -> Any:
-    """Give what a future gives, in time; call a function when nobody waits for it any more."""
-    import asyncio  # noqa: PLC0415 - sync programs never pay for it
+async def wait_for_job(future: Future[Any], context: ToolContext, give_up: Callable[[], object]) -> Any:
+    """Return the result of a future before the deadline; otherwise, or if cancelled, call ``give_up``."""
+    import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
 
     waiting, late = asyncio.wrap_future(future), True
     try:
@@ -107,23 +107,23 @@ async def ended(future: Future[Any], context: ToolContext, give_up: Callable[[],
     return waiting.result()
 
 
-async def within(work: Awaitable[Any], context: ToolContext) -> Any:
-    """Give what an awaitable gives, in time; one that does not let itself be cancelled is left behind."""
+async def await_until_deadline(work: Awaitable[Any], context: ToolContext) -> Any:
+    """Return the result of an awaitable before the deadline; otherwise cancel it, and abandon it if that fails."""
     import asyncio  # noqa: PLC0415 - as above
 
-    task = asyncio.ensure_future(settled(work))
+    task = asyncio.ensure_future(capture_outcome(work))
     late = True
     try:
         late = not (await asyncio.wait([task], timeout=remaining(context)))[0]
     finally:
         if late:
-            await _stopped(task, context)
+            await _stop(task, context)
     if late:
         raise TimedOutError
-    return received(task.result())
+    return unwrap_outcome(task.result())
 
 
-async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:
+async def _stop(task: asyncio.Task[Any], context: ToolContext) -> None:
     import asyncio  # noqa: PLC0415 - as above
 
     task.cancel()
@@ -133,7 +133,7 @@ async def _stopped(task: asyncio.Task[Any], context: ToolContext) -> None:
         if not task.done():
             future: Future[None] = Future()
             keep_until_done(future)
-            leave_behind(task, lambda: future.set_result(None))
-            line = f"The body of '{context.tool_name}' was cancelled, and goes on; what it holds stays held"
-            note(context, "abandoned_tasks", line)
+            abandon_task(task, lambda: future.set_result(None))
+            line = f"The body of '{context.tool_name}' was cancelled but is still running; its locks stay held"
+            count_and_log(context, "abandoned_tasks", line)
             tell(CallAbandoned.of(context))

@@ -1,4 +1,4 @@
-"""Works that only wait, and no longer than the call has time."""
+"""Waiting in a call path: sleep, and acquire a claim on slots and resources before the deadline."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from toolsemble.context import ToolContext
 from toolsemble.errors import ToolExecutionError
 from toolsemble.locks.claims import Claim
 from toolsemble.locks.holds import TABLE
-from toolsemble.runtime.concurrency import in_event_loop, sweep
+from toolsemble.runtime.concurrency import forget_dead_tasks, in_event_loop
 from toolsemble.runtime.wakeup import Wakeup
 from toolsemble.work.deadline import TimedOutError, remaining
 
-_LOOK = 1.0  # after how many seconds it is looked whether an event loop was closed, which nobody tells
+_CHECK_INTERVAL = 1.0  # seconds between checks for closed event loops, which send no notification
 
 
 class Sleep:
-    """Let some seconds pass; whoever yields it has seen to it that the call has them.
+    """Sleep for some seconds; the caller has checked the deadline.
 
     >>> Sleep(0).do()
     """
@@ -29,34 +29,34 @@ class Sleep:
         self._seconds = seconds
 
     def do(self) -> None:
-        """Wait in this thread."""
+        """Sleep in this thread."""
         time.sleep(self._seconds)
 
     async def ado(self) -> None:
-        """Let other tasks run."""
-        import asyncio  # noqa: PLC0415 - sync programs never pay for it
+        """Sleep without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
 
         await asyncio.sleep(self._seconds)
 
 
-def taken(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
-    """Walk until a call has what it claims; raise when there is no time left, or when it would wait for ever.
+def acquire(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
+    """Wait until a call holds its claim; raise at the deadline, or if it would deadlock.
 
-    Whoever claims something gives it back in a ``finally``, whatever is raised here.
+    The caller gives the claim back in a ``finally``, whatever is raised here.
     """
     if not TABLE.acquire(claim):
         yield Acquire(claim, context)
 
 
 class Acquire:
-    """Wait for the turn of a claim that was asked for; raise when there is no time left.
+    """Wait until a claim in the table is granted; raise at the deadline.
 
     >>> first, second = Claim(["file:a"]), Claim(["file:a"])
     >>> TABLE.acquire(first), TABLE.acquire(second)
     (True, False)
-    >>> TABLE.release(first)
+    >>> TABLE.give_back(first)
     >>> Acquire(second, ToolContext()).do()
-    >>> TABLE.release(second)
+    >>> TABLE.give_back(second)
     """
 
     __slots__ = ("_claim", "_context")
@@ -66,40 +66,39 @@ class Acquire:
         self._context = context
 
     def do(self) -> None:
-        """Wait in this thread; not where an event loop would stand still, whose own tasks may hold what is claimed."""
+        """Wait in this thread; raise in a thread with an event loop, whose tasks may hold what is claimed."""
         if in_event_loop():
             raise WouldBlockLoopError(
-                "What the call needs is in use, and waiting for it here would hold up the event loop; "
-                "call it with aexecute"
+                "A resource of the call is in use, and waiting for it here would block the event loop; use aexecute"
             )
         turn = self._turn()
         while not turn.wait(seconds := self._seconds()):
-            self._look(seconds)
+            self._check(seconds)
 
     async def ado(self) -> None:
-        """Let other tasks run."""
+        """Wait without blocking the event loop."""
         turn = self._turn()
-        while not await turn.await_(seconds := self._seconds()):
-            self._look(seconds)
+        while not await turn.wait_async(seconds := self._seconds()):
+            self._check(seconds)
 
     def _seconds(self) -> float | None:
-        """Return how long to wait until the next look around."""
+        """Return the seconds to wait until the next check."""
         seconds = remaining(self._context)
         if TABLE.has_other_loops(self._claim):
-            return _LOOK if seconds is None else min(seconds, _LOOK)
+            return _CHECK_INTERVAL if seconds is None else min(seconds, _CHECK_INTERVAL)
         return seconds
 
-    def _look(self, waited: float | None) -> None:
-        """Raise when there is no time left; take out who can never give back what this call waits for."""
+    def _check(self, waited: float | None) -> None:
+        """Raise if the deadline has passed; remove claims of closed event loops."""
         if waited is not None and remaining(self._context) == 0:
             raise TimedOutError
         TABLE.release_closed_loops()
 
     def _turn(self) -> Wakeup:
-        sweep()  # what it waits for may be held by something that can never end
-        assert self._claim.wakeup is not None  # noqa: S101 - it was not seated when it was asked for
+        forget_dead_tasks()  # the holder may be a task that can never end
+        assert self._claim.wakeup is not None  # noqa: S101 - the claim was not granted at once
         return self._claim.wakeup
 
 
 class WouldBlockLoopError(ToolExecutionError):
-    """A sync call inside an event loop would have to wait for what a task of that loop may hold."""
+    """A sync call would block the event loop while waiting for a resource that a task of the loop may hold."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.local.weights.catalogue import Weights, entry
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 _SUFFIX = ".gguf"
 
@@ -21,7 +21,7 @@ def cache_directory() -> Path:
     chosen = os.environ.get("TOOLSEMBLE_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    directories = required("platformdirs", extra="local", user="The cache of embedded models")
+    directories = import_extra("platformdirs", extra="local", user="The cache of embedded models")
     return Path(directories.user_cache_dir("toolsemble", appauthor=False)) / "models"
 
 

@@ -17,7 +17,7 @@ from toolsemble.local.weights.catalogue import Weights, entry
 from toolsemble.local.weights.hub import HubSource
 from toolsemble.local.weights.index import IndexSource
 from toolsemble.local.weights.source import ProgressCallback, PullProgress, Source, SourceError
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 LOGGER = logging.getLogger("toolsemble.weights")
 _SOURCES: dict[str, Callable[[], Source]] = {"hub": HubSource, "index": IndexSource}
@@ -106,7 +106,7 @@ def _resolve_source(source: object, origin: str) -> Source:
 @contextmanager
 def _hold_lock(lock: Path, weights: Weights, report: ProgressCallback) -> Iterator[None]:
     """Lock a file against other processes and threads until the end of the block."""
-    filelock = required("filelock", extra="local", user="pull")
+    filelock = import_extra("filelock", extra="local", user="pull")
     held = filelock.FileLock(lock)
     try:
         held.acquire(blocking=False)

@@ -15,7 +15,7 @@ from toolsemble.local.weights.cache import file_size
 from toolsemble.local.weights.catalogue import Weights
 from toolsemble.local.weights.source import ProgressCallback, PullProgress, SourceError
 from toolsemble.runtime.concurrency import ThreadPerJob
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
 
 _CHUNK = 256 * 1024
@@ -54,7 +54,7 @@ class HubSource:
     def fetch(self, weights: Weights, target: Path, progress: ProgressCallback) -> None:
         """Download the rest of the file at ``target``."""
         try:
-            required("huggingface_hub", extra="local", user="The hub")
+            import_extra("huggingface_hub", extra="local", user="The hub")
         except ToolDefinitionError as missing:
             raise SourceError(str(missing)) from missing
         start = best = file_size(target)

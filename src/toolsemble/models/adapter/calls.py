@@ -13,7 +13,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.models.message import AssistantMessage, Message
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 UNREADABLE = "unreadable_arguments"
 """The name of the argument that holds the text of a model whose arguments are not a JSON object."""
@@ -106,7 +106,7 @@ def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, A
         value = None
     if isinstance(value, dict) and _is_shallow(value, deepest):
         return value
-    return {UNREADABLE: sendable(call.json)} if call.json.strip() else {}
+    return {UNREADABLE: escape_surrogates(call.json)} if call.json.strip() else {}
 
 
 def _parse_int(digits: str) -> int:

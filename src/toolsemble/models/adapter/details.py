@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from toolsemble.models.message import AssistantMessage
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 Block: TypeAlias = dict[str, Any]
 """A block of a message's content: JSON values, with a ``type``."""
@@ -81,7 +81,7 @@ def restore_blocks(provider: str, message: AssistantMessage, calls: Sequence[Blo
             length = block["length"]
             more = {name: value for name, value in block.items() if name != "length"}
             is_sent = text[:length].strip() or _SIGNATURE in more
-            blocks += [{**more, "text": sendable(text[:length])}] if is_sent else []
+            blocks += [{**more, "text": escape_surrogates(text[:length])}] if is_sent else []
             text = text[length:]
         elif block["type"] == _CALL:
             blocks += [{**left.pop(0), **_signature_of(block)}] if left else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.errors import mask_keys
-from toolsemble.shape import described
+from toolsemble.shape import describe_error
 
 _SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
@@ -69,7 +69,7 @@ def _contains_key(error: BaseException, keys: list[str]) -> bool:
 
 
 def _mask(error: Exception, keys: list[str]) -> Exception:
-    message = mask_keys(described(error), keys)
+    message = mask_keys(describe_error(error), keys)
     if isinstance(error, ToolConfigurationError):
         return ToolConfigurationError(message)
     if isinstance(error, ModelError):

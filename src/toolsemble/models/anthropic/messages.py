@@ -11,7 +11,7 @@ from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arg
 from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.anthropic import write_prompt, write_reply
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 PROVIDER = "anthropic"
 """The key of Anthropic's details in a message."""
@@ -26,7 +26,7 @@ def write_system(messages: Iterable[Message]) -> list[Block]:
     [{'type': 'text', 'text': 'You are brief.'}]
     """
     texts = (message.text for message in messages if isinstance(message, SystemMessage))
-    return [block for text in texts for block in write_prompt(sendable(text))]
+    return [block for text in texts for block in write_prompt(escape_surrogates(text))]
 
 
 def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, ToolMessage):
         return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):
-        return "user", write_prompt(sendable(message.text), message.images)
+        return "user", write_prompt(escape_surrogates(message.text), message.images)
     return "user", []  # in write_system
 
 

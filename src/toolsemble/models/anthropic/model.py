@@ -21,7 +21,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.reply_limit import MAX_REPLY, find_too_long, limit_responses
 from toolsemble.providers.anthropic import adapt, write_tools
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 TIMEOUT = 600.0
 """The default seconds to wait for data, the same as in Anthropic's package."""
@@ -82,8 +82,8 @@ class AnthropicModel:
         :param client: an ``AsyncAnthropic``, or one for another cloud, instead of key and address; it is bound to one
             event loop, and its creator closes it
         """
-        self._sdk: Any = required("anthropic", extra="anthropic", user="AnthropicModel")
-        self._http: Any = required("httpx2", extra="anthropic", user="AnthropicModel")
+        self._sdk: Any = import_extra("anthropic", extra="anthropic", user="AnthropicModel")
+        self._http: Any = import_extra("httpx2", extra="anthropic", user="AnthropicModel")
         if client is not None and (api_key is not None or base_url is not None):
             raise TypeError("AnthropicModel takes a client, or api_key and base_url, not both")
         if isinstance(client, self._sdk.Anthropic):

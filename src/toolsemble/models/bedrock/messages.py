@@ -15,7 +15,7 @@ from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 from toolsemble.specification import ToolSpecification
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -41,7 +41,7 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
     parts = {
         "modelId": model,
         "messages": write_messages(request.messages, model),
-        "system": [block for text in system for block in write_prompt(sendable(text))],
+        "system": [block for text in system for block in write_prompt(escape_surrogates(text))],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
     }
@@ -96,7 +96,7 @@ def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, lis
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
     if isinstance(message, UserMessage):
-        return "user", write_prompt(sendable(message.text), message.images)
+        return "user", write_prompt(escape_surrogates(message.text), message.images)
     return "user", []  # in write_arguments
 
 

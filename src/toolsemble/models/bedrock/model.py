@@ -20,7 +20,7 @@ from toolsemble.models.bedrock.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.reply_limit import MAX_REPLY, find_too_long
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
@@ -225,4 +225,4 @@ def _translate_error(error: Exception, errors: Any) -> Exception:
 
 
 def _package(name: str) -> Any:
-    return required(name, extra="bedrock", user="BedrockModel")
+    return import_extra(name, extra="bedrock", user="BedrockModel")

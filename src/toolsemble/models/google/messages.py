@@ -14,7 +14,7 @@ from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 _VERSION = re.compile(r"gemini-(\d+)")
 # From this version on, calls must be sent back signed, work with an answer schema, and replies may contain images.
@@ -59,7 +59,7 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
     system = [message.text for message in request.messages if isinstance(message, SystemMessage) and message.text]
     return {
         "automatic_function_calling": {"disable": True},
-        **({"system_instruction": sendable("\n\n".join(system))} if system else {}),
+        **({"system_instruction": escape_surrogates("\n\n".join(system))} if system else {}),
         **({"tools": tools} if tools else {}),
         **({"tool_config": choice} if choice else {}),
         **_answer_format(request, model),
@@ -94,7 +94,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
         contents.append({"role": "user", "parts": _reply_parts(replies, model)})
         replies = []
         if isinstance(message, UserMessage):
-            contents.append({"role": "user", "parts": write_prompt(sendable(message.text), message.images)})
+            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.images)})
         elif isinstance(message, AssistantMessage):
             contents.append({"role": "model", "parts": _model_parts(message, model)})
     contents.append({"role": "user", "parts": _reply_parts(replies, model)})

@@ -23,7 +23,7 @@ from toolsemble.models.google.messages import signs_calls, write_config, write_c
 from toolsemble.models.google.reply import ReplyReader
 from toolsemble.models.reply_limit import MAX_REPLY, find_too_long
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 T = TypeVar("T")
 
@@ -194,4 +194,4 @@ def _translate_error(error: Exception, sdk: Any, secrets: tuple[str | None, ...]
 
 
 def _package(name: str) -> Any:
-    return required(name, extra="google", user="GoogleModel")
+    return import_extra(name, extra="google", user="GoogleModel")

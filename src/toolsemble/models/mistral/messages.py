@@ -12,7 +12,7 @@ from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitiz
 from toolsemble.models.adapter.details import restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.mistral import write_prompt, write_reply
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 PROVIDER = "mistral"
 """The key of Mistral's details in a message."""
@@ -30,7 +30,7 @@ def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """
     ids = CallIds(messages, _ID, "call{:05d}".format)
     texts = (message.text for message in messages if isinstance(message, SystemMessage))
-    system = sendable("\n\n".join(text for text in texts if text.strip()))
+    system = escape_surrogates("\n\n".join(text for text in texts if text.strip()))
     written: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in messages:
         for each in _write_message(message, ids):
@@ -48,7 +48,7 @@ def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
         own = {"tool_call_id": ids.take(message.call), "name": sanitize_name(message.call.name)}
         return [{**write_reply(message.reply), **own}]
     if isinstance(message, UserMessage):
-        return [{"role": "user", "content": write_prompt(sendable(message.text), message.images)}]
+        return [{"role": "user", "content": write_prompt(escape_surrogates(message.text), message.images)}]
     return []
 
 

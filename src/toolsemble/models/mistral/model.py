@@ -21,7 +21,7 @@ from toolsemble.models.reply_limit import MAX_REPLY, find_too_long, limit_respon
 from toolsemble.providers.mistral import adapt, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 TIMEOUT = 300.0
 """The default seconds to wait for data, the same as in Mistral's package."""
@@ -79,10 +79,10 @@ class MistralModel:
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: a ``Mistral`` instead of key and address; it is bound to one event loop; its creator closes it
         """
-        self._sdk: Any = required("mistralai.client", extra="mistral", user="MistralModel")
-        self._errors: Any = required("mistralai.client.errors", extra="mistral", user="MistralModel")
-        self._events: Any = required("mistralai.client.utils.eventstreaming", extra="mistral", user="MistralModel")
-        self._http: Any = required("httpx2", extra="mistral", user="MistralModel")
+        self._sdk: Any = import_extra("mistralai.client", extra="mistral", user="MistralModel")
+        self._errors: Any = import_extra("mistralai.client.errors", extra="mistral", user="MistralModel")
+        self._events: Any = import_extra("mistralai.client.utils.eventstreaming", extra="mistral", user="MistralModel")
+        self._http: Any = import_extra("httpx2", extra="mistral", user="MistralModel")
         if client is not None and (api_key is not None or base_url is not None):
             raise TypeError("MistralModel takes a client, or api_key and base_url, not both")
         self._key = api_key or os.environ.get("MISTRAL_API_KEY")

@@ -33,7 +33,7 @@ from toolsemble.models.openai.parts import (
 )
 from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 _MAX_ID = 40
 _REASONS: dict[str, StopReason] = {
@@ -76,20 +76,20 @@ def _is_empty(message: Message) -> bool:
 def _write_message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         written = write_reply(replace_call(message.reply, calls[0]))
-        return {**written, "content": sendable(written["content"])}
+        return {**written, "content": escape_surrogates(written["content"])}
     if isinstance(message, AssistantMessage):
         return _write_assistant(message, calls, origin)
     if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "text", "text": sendable(message.text)}] if message.text else []
+        text = [{"type": "text", "text": escape_surrogates(message.text)}] if message.text else []
         images = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
         return {"role": "user", "content": [*text, *images]}
-    return {"role": message.role, "content": sendable(message.text)}
+    return {"role": message.role, "content": escape_surrogates(message.text)}
 
 
 def _write_assistant(message: AssistantMessage, calls: list[ToolCall], origin: str) -> dict[str, Any]:
     own = (message.details or {}).get(origin)
     reasoning = {name: own[name] for name in _REASONING if name in own} if isinstance(own, Mapping) else {}
-    text = sendable(message.text)
+    text = escape_surrogates(message.text)
     written = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.json}} for call in calls
     ]

@@ -22,7 +22,7 @@ from toolsemble.models.openai.site import is_openai, resolve_site, site_from_cli
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
 from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import required
+from toolsemble.runtime.extras import import_extra
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -73,7 +73,7 @@ class OpenAIModel:
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: a client such as ``AsyncAzureOpenAI``, instead of the settings of the server
         """
-        self._sdk = required("openai", extra="openai", user="OpenAIModel")
+        self._sdk = import_extra("openai", extra="openai", user="OpenAIModel")
         _check(name, api, timeout)
         check_count("OpenAIModel max_reply", max_reply, least=1)
         self._given = None if client is None else client.with_options(max_retries=0)

@@ -30,7 +30,7 @@ from toolsemble.models.openai.parts import (
 )
 from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
-from toolsemble.shape import sendable
+from toolsemble.shape import escape_surrogates
 
 _MAX_ID = 64
 _REBUILT = {"message", "function_call"}
@@ -63,17 +63,20 @@ def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: 
     if isinstance(message, AssistantMessage):
         return _write_answer(message, calls, origin, keep=keep)
     if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "input_text", "text": sendable(message.text)}] if message.text else []
+        text = [{"type": "input_text", "text": escape_surrogates(message.text)}] if message.text else []
         images = [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in message.images]
         return [{"role": "user", "content": [*text, *images]}]
-    return [{"role": message.role, "content": sendable(message.text)}]
+    return [{"role": message.role, "content": escape_surrogates(message.text)}]
 
 
 def _clean_output(item: dict[str, Any]) -> dict[str, Any]:
     output = item["output"]
     if isinstance(output, str):
-        return {**item, "output": sendable(output)}
-    return {**item, "output": [{**part, "text": sendable(part["text"])} if "text" in part else part for part in output]}
+        return {**item, "output": escape_surrogates(output)}
+    return {
+        **item,
+        "output": [{**part, "text": escape_surrogates(part["text"])} if "text" in part else part for part in output],
+    }
 
 
 def _write_answer(message: AssistantMessage, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
@@ -83,7 +86,7 @@ def _write_answer(message: AssistantMessage, calls: list[ToolCall], origin: str,
         items.pop()  # the API rejects reasoning that nothing follows
     if items and _matches(items, message.text, calls):
         return [dict(item) for item in items if keep or _is_usable(item)]
-    text = [{"role": "assistant", "content": sendable(message.text)}] if message.text else []
+    text = [{"role": "assistant", "content": escape_surrogates(message.text)}] if message.text else []
     return [*text, *map(_function_call, calls)]
 
 
