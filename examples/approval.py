@@ -1,6 +1,6 @@
-"""Ask the person at the terminal before files are deleted, unless a rule knows the answer.
+"""Ask a person at the terminal before a call runs, unless a rule decides.
 
-Nothing is deleted. Run it in a terminal: ``python examples/approval.py``
+No file is deleted. Run it in a terminal: ``python examples/approval.py``
 """
 
 from toolsemble import Toolbox, ToolCall, tool
@@ -14,7 +14,7 @@ def delete_file(path: str, *, recursive: bool = False) -> str:
 
 
 def main() -> None:
-    """Execute three calls of one turn, as a model might ask for them, and print what it would be told."""
+    """Execute three calls, as a model might request them in one turn, and print the replies."""
     rules = [Rule("allow", arguments={"path": "cache/*"}), Rule("deny", arguments={"path": "/etc/*"})]
     review = RulesReview(rules, ask=RememberReview(ConsoleReview()))
     paths = ["cache/old.bin", "/etc/passwd", "reports/2019"]

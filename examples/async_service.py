@@ -1,6 +1,6 @@
-"""An async service: several users talk to one agent at the same time, and it remembers each of them.
+"""Serve several users with one agent at the same time, with a separate conversation memory for each.
 
-A server at a socket, and three users who come at once: ``python examples/async_service.py --model scripted``
+Starts a TCP server and three clients: ``python examples/async_service.py --model scripted``
 """
 
 import argparse
@@ -15,20 +15,20 @@ USERS = {"ada": "Rome", "bob": "Oslo", "eve": "Lima"}
 
 @tool(effects="read")
 async def free_seats(city: str) -> int:
-    """Tell how many seats are free on the plane to a city."""
-    await asyncio.sleep(0.01)  # a real one would ask a database
+    """Return the number of free seats on the plane to a city."""
+    await asyncio.sleep(0.01)  # stands in for a database query
     return {"Rome": 3, "Lima": 12}.get(city, 0)
 
 
 @FunctionModel
 def scripted(request: ChatRequest) -> str | ToolCall:
-    """Know from the first message of a conversation where the user wants to go."""
+    """Read the destination from the first message of the conversation."""
     city, last = request.messages[0].text.split()[-1], request.messages[-1].text
     return f"{last} seats to {city}." if last.isdigit() else ToolCall("free_seats", {"city": city})
 
 
 async def play(port: int, *lines: str) -> str:
-    """Be a user: send a name and questions, and give what comes back."""
+    """Act as a user: send a name and questions, and return the answers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write("\n".join([*lines, "", ""]).encode())
     heard = (await reader.read()).decode()
@@ -37,7 +37,7 @@ async def play(port: int, *lines: str) -> str:
 
 
 async def main(model: ChatModel | str | None = None) -> None:
-    """Serve until the three users have been answered."""
+    """Serve until all three users have their answers."""
     agent = Agent(model, [free_seats], memory=ConversationMemory())
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,6 +54,6 @@ async def main(model: ChatModel | str | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     name = parser.parse_args().model
     asyncio.run(main(scripted if name == "scripted" else name))

@@ -1,6 +1,6 @@
-"""Telemetry to the console: the events of each call as they happen, then its spans and numbers.
+"""Print telemetry to the console: the events of each call as they happen, then spans and metrics.
 
-Needs opentelemetry-sdk for the spans. ``python examples/console_telemetry.py --model scripted``
+Requires opentelemetry-sdk. ``python examples/console_telemetry.py --model scripted``
 """
 
 import argparse
@@ -35,12 +35,12 @@ def count_pages(book: str, context: ToolContext) -> int:
 
 
 def line_of(span: ReadableSpan) -> str:
-    """Give a span as one line."""
+    """Format a span as one line."""
     return f"span {span.name}: {span.status.status_code.name}\n"
 
 
 def main(model: ChatModel | str | None = None) -> None:
-    """Answer a question, and show all that can be known about it."""
+    """Answer a question, and print its events, spans and metrics."""
     metrics, tracers = InMemoryMetrics(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=line_of)))
     box = Toolbox([log_in, count_pages], metrics=metrics)
@@ -53,6 +53,6 @@ def main(model: ChatModel | str | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     name = parser.parse_args().model
     main(SCRIPTED if name == "scripted" else name)

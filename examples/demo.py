@@ -1,7 +1,7 @@
 """Execute the calls of a JSON file with a toolbox of two tools, and print the replies.
 
-Some of the calls are wrong on purpose: a model is told what to do better, and nothing stops.
-``python examples/demo.py`` takes the calls beside it, ``python examples/demo.py FILE`` others.
+Some of the calls are invalid on purpose: the model gets an error that it can act on, and the program continues.
+``python examples/demo.py`` reads calls.json next to it, ``python examples/demo.py FILE`` another file.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ from toolsemble import Tool, Toolbox, ToolCall, ToolExecutionError
 
 
 class WordCount(Tool):
-    """Counts words."""
+    """Count words."""
 
     name = "word_count"
     description = "Counts the words of a text. Input: the text."
 
     def run(self, input: str) -> dict[str, int]:
-        """Give the number of words and of characters."""
+        """Return the number of words and characters."""
         return {"words": len(input.split()), "characters": len(input)}
 
 
 class Initials(Tool):
-    """Shortens names; async, as a tool that asks a service would be."""
+    """Return initials; async, like a tool that calls a service."""
 
     name = "initials"
-    description = "Gives the initials of a person. Input: the full name."
+    description = "Returns the initials of a person. Input: the full name."
 
     async def run(self, input: str) -> str:
-        """Give the first letter of each part of the name."""
+        """Return the first letter of each part of the name."""
         await asyncio.sleep(0)
         letters = [part[0].upper() for part in input.split() if part[0].isalpha()]
         if not letters:
@@ -39,7 +39,7 @@ class Initials(Tool):
 
 
 def main() -> None:
-    """Read the calls, execute them side by side, print what the model would be told."""
+    """Read the calls, execute them in parallel, and print the replies."""
     path = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).with_name("calls.json")
     calls = [ToolCall(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
     replies = Toolbox([WordCount(), Initials()]).execute_all(calls)

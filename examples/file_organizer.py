@@ -1,6 +1,6 @@
-"""A file organizer: the model sorts the files of a folder, and asks you at the terminal before it moves one.
+"""Let a model sort the files of a folder, with your approval at the terminal before each move.
 
-``python examples/file_organizer.py ~/Downloads``; without a folder it sorts one that is made to play with.
+``python examples/file_organizer.py ~/Downloads``; without a folder, it uses a temporary one with three empty files.
 """
 
 import argparse
@@ -17,19 +17,19 @@ SCRIPTED = ScriptedModel([ToolCall("list_files"), MOVES, "That is all."])
 
 
 class Folder:
-    """The tools for one folder; nothing outside of it can be named."""
+    """The tools of one folder. They cannot reach anything outside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @tool(effects="read")
     def list_files(self) -> list[str]:
-        """List the files that are not in a folder yet."""
+        """List the files that are not in a subfolder yet."""
         return sorted(path.name for path in self.path.iterdir() if path.is_file())
 
     @tool(requires_approval=True, resources=lambda arguments: f"file:{arguments.name}")
     def move_file(self, name: str, folder: str) -> str:
-        """Move a file into a folder beside it, which is made if it is missing."""
+        """Move a file into a subfolder, which is created if it does not exist."""
         if name not in self.list_files() or folder.startswith(".") or folder != Path(folder).name:
             raise ToolExecutionError(f"{name!r} cannot go into {folder!r}; name a listed file, and one folder")
         (self.path / folder).mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ class Folder:
 
 
 def main(model: ChatModel | str | None = None, folder: Path | None = None) -> None:
-    """Let the model sort the files, and print what came of each call."""
+    """Let the model sort the files, and print the reply to each call."""
     with tempfile.TemporaryDirectory() as made:
         for name in () if folder else TOYS:
             (Path(made) / name).touch()
@@ -52,6 +52,6 @@ def main(model: ChatModel | str | None = None, folder: Path | None = None) -> No
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     given = parser.parse_args()
     main(SCRIPTED if given.model == "scripted" else given.model, given.folder)

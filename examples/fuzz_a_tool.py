@@ -1,6 +1,6 @@
-"""Fuzzing a tool of one's own: calls like those of a model find what its author did not think of.
+"""Fuzz your own tool: calls like those of a model find inputs that you did not think of.
 
-Both tools look right. One of them crashes for some arguments that its schema admits: ``python examples/fuzz_a_tool.py``
+Both tools look correct. One of them crashes on arguments that its schema allows: ``python examples/fuzz_a_tool.py``
 """
 
 import textwrap
@@ -14,18 +14,18 @@ from toolsemble.testing import fuzz
 
 @tool(effects="read")
 def shorten(text: str, width: Annotated[int, Field(ge=1, le=200)] = 40) -> str:
-    """Shorten a text to some width, at a word."""
+    """Shorten a text to a width, at a word boundary."""
     return textwrap.shorten(text, width)
 
 
 @tool(effects="read", name="shorten")
 def shorten_safely(text: str, width: Annotated[int, Field(ge=5, le=200)] = 40) -> str:
-    """Shorten a text to some width, at a word."""
+    """Shorten a text to a width, at a word boundary."""
     return textwrap.shorten(text, width)
 
 
 def main() -> None:
-    """Fuzz the tool with the bug and the one without."""
+    """Fuzz the tool with the bug and the tool without it."""
     for title, tried in {"first version": shorten, "second version": shorten_safely}.items():
         report = fuzz(tried, count=300, seed=1)
         print(f"{title}: {'stands everything' if report.ok else 'crashes'} {dict(report.outcomes)}")

@@ -1,6 +1,6 @@
-"""An HTTP API as tools: its OpenAPI document gives one typed tool for each operation.
+"""Use an HTTP API as tools: one typed tool for each operation of its OpenAPI document.
 
-The program serves a small API itself, on this machine. ``python examples/http_api.py --model scripted``
+The program starts a small API on localhost. ``python examples/http_api.py --model scripted``
 """
 
 import argparse
@@ -23,26 +23,26 @@ class Api(BaseHTTPRequestHandler):
     """The API: a list of tasks in memory."""
 
     def do_GET(self) -> None:
-        """Give all tasks."""
+        """Return all tasks."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
         self.wfile.write(json.dumps(TASKS).encode())
 
     def do_POST(self) -> None:
-        """Add a task, and give all."""
+        """Add a task, and return all tasks."""
         TASKS.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Stay silent."""
+        """Log nothing."""
 
 
 def main(model: ChatModel | str | None = None) -> None:
-    """Serve the API, let the model use it, and print what came of each call."""
+    """Serve the API, let the model use it, and print the reply to each call."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        site = f"http://127.0.0.1:{server.server_port}"  # private addresses are refused, unless they are named
+        site = f"http://127.0.0.1:{server.server_port}"  # private addresses must be in allow_hosts
         tools = HttpTool.from_openapi(DOCUMENT.read_text("utf-8"), base_url=site, allow_hosts=["127.0.0.1"])
         result = Agent(model, tools).run_sync("Add the task to bake bread, unless it is on the list.")
         server.shutdown()
@@ -51,6 +51,6 @@ def main(model: ChatModel | str | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     name = parser.parse_args().model
     main(SCRIPTED if name == "scripted" else name)

@@ -1,7 +1,7 @@
-"""A human in another process: a call waits in a SQLite file until somebody decides about it elsewhere.
+"""Approve calls from another process: a call waits in a SQLite file until somebody decides about it.
 
-In one terminal ``python examples/human_elsewhere.py ask --model scripted``, in another one, minutes or hours later,
-``python examples/human_elsewhere.py answer``.
+Run ``python examples/human_elsewhere.py ask --model scripted`` in one terminal and, minutes or hours later,
+``python examples/human_elsewhere.py answer`` in another.
 """
 
 import argparse
@@ -23,13 +23,13 @@ def pay(to: str, euros: float) -> str:
 
 
 def ask(store: SQLiteStore, model: ChatModel | str | None = None) -> None:
-    """Let the model work; a call that needs approval waits for it."""
+    """Run the agent; a call that requires approval waits for it."""
     agent = Agent(model, [pay], review=QueueReview(store), sinks=[ConsoleSink()])
     print(agent.run_sync("Pay 57.60 euros to the Tea House.").text)
 
 
 def answer(store: SQLiteStore) -> None:
-    """Decide about everything that waits; the store keeps who said what."""
+    """Decide about all pending requests; the store records who answered what."""
     for request in store.pending():
         print(request.tool_name, request.arguments)
         said = input("yes, or why not? ")
@@ -39,11 +39,11 @@ def answer(store: SQLiteStore) -> None:
 
 
 def main() -> None:
-    """Do one of the two, on the same file."""
+    """Run one of the two commands on the same file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["ask", "answer"])
-    parser.add_argument("--store", default="reviews.db", help="the file in which questions wait; reviews.db by default")
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--store", default="reviews.db", help="the file that holds the requests; default: reviews.db")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     given = parser.parse_args()
     with SQLiteStore(given.store) as store:
         if given.command == "answer":

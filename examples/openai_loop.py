@@ -1,6 +1,6 @@
-"""A loop that you have already, written with OpenAI's own SDK, and a toolbox in it: three lines are toolsemble's.
+"""Add a toolbox to a loop you already have, written with the OpenAI SDK: three lines are new.
 
-``python examples/openai_loop.py --model gpt-5-mini`` asks OpenAI, or the server that OPENAI_BASE_URL names.
+``python examples/openai_loop.py --model gpt-5-mini`` calls OpenAI, or the server at OPENAI_BASE_URL.
 """
 
 import argparse
@@ -21,31 +21,31 @@ SCRIPT: list[dict[str, Any]] = [
 
 @tool(effects="read")
 def price(item: Literal["tea", "milk"]) -> float:
-    """Tell the price of an item, in euros."""
+    """Return the price of an item, in euros."""
     return {"tea": 4.80, "milk": 1.10}[item]
 
 
 def scripted(_: httpx2.Request) -> httpx2.Response:
-    """Answer in OpenAI's place, line by line of the script."""
+    """Return the next reply of the script instead of calling OpenAI."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": None} | SCRIPT.pop(0)}
     return httpx2.Response(200, json={"id": "1", "object": "chat.completion", "created": 1, "choices": [choice]})
 
 
 def answer(client: OpenAI, model: str, box: Toolbox, question: str) -> str:
-    """Ask the model until it calls no more tools."""
+    """Call the model until it requests no more tools."""
     messages: list[Any] = [{"role": "user", "content": question}]
     while True:
-        tools: list[Any] = box.to_openai()  # 1
+        tools: list[Any] = box.to_openai()  # 1: offer the tools
         message = client.chat.completions.create(model=model, messages=messages, tools=tools).choices[0].message
         messages.append(message)
         if not message.tool_calls:
             return message.content or ""
         replies = box.execute_all([ToolCall.from_openai(call) for call in message.tool_calls])  # 2
-        messages += [reply.to_openai() for reply in replies]  # 3
+        messages += [reply.to_openai() for reply in replies]  # 3: send the results
 
 
 def main(model: str) -> None:
-    """Answer a question that takes two tools, one after the other."""
+    """Answer a question that needs two tools, one after the other."""
     offline = OpenAI(api_key="none", http_client=DefaultHttpxClient(transport=httpx2.MockTransport(scripted)))
     with offline if model == "scripted" else OpenAI() as client:
         print(answer(client, model, Toolbox([price, CalculatorTool()]), "What do 12 boxes of tea cost?"))

@@ -1,6 +1,6 @@
-"""A research assistant: finding texts, reading them and listing what they say is one tool, a pipeline of three.
+"""Combine three tools into a pipeline: find texts, read them, and number them for citations.
 
-The model asks once; no step in between costs a turn. ``python examples/research_assistant.py --model scripted``
+The model makes one call; the steps need no model turn. ``python examples/research_assistant.py --model scripted``
 """
 
 import argparse
@@ -16,7 +16,7 @@ SCRIPTED = ScriptedModel([ToolCall("research", {"words": "312 BC"}), "The Aqua A
 
 @dataclass
 class Source:
-    """A text of the library."""
+    """A text in the library."""
 
     title: str
     text: str
@@ -24,7 +24,7 @@ class Source:
 
 @tool
 def find(words: str) -> list[str]:
-    """Find the texts that have one of some words."""
+    """Find the texts that contain at least one of the words."""
     texts = {path.name: path.read_text(encoding="utf-8").lower() for path in sorted(LIBRARY.glob("*.txt"))}
     if found := [name for name, text in texts.items() if any(word in text for word in words.lower().split())]:
         return found
@@ -39,12 +39,12 @@ def read(name: str) -> Source:
 
 @tool
 def cite(sources: list[Source]) -> str:
-    """List texts with numbers to cite them by."""
+    """List texts with numbers for citations."""
     return "\n".join(f"[{number}] {source.title}: {source.text}" for number, source in enumerate(sources, 1))
 
 
 def main(model: ChatModel | str | None = None) -> None:
-    """Answer a question from the library, and show the steps of each call."""
+    """Answer a question from the library, and print the steps of each call."""
     research = ToolPipeline.of(find, map_over(read), cite, name="research", description="Reads all texts on some words")
     result = Agent(model, [research], role="a historian").run_sync("What did the Romans begin to build in 312 BC?")
     for record in result.tool_calls:
@@ -54,6 +54,6 @@ def main(model: ChatModel | str | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     name = parser.parse_args().model
     main(SCRIPTED if name == "scripted" else name)

@@ -1,7 +1,7 @@
-"""Retries and limits: a tool whose service is not always there, and what keeps it from being asked for ever.
+"""Retry a tool whose service is unreliable, and limit how often it is called.
 
-A failed call is made again; calls have a time, a rate and places; a circuit breaker answers when nothing but failures
-came; the run has a budget. ``python examples/retries_and_limits.py --model scripted``
+A failed call is retried. Calls have a timeout, a rate limit and a concurrency limit. A circuit breaker answers after
+repeated failures, and the run has a budget. ``python examples/retries_and_limits.py --model scripted``
 """
 
 import argparse
@@ -16,7 +16,7 @@ TROUBLE = [ConnectionError("connection reset")]
 
 @tool(effects="read", retries=Retries(2, wait=0.01), timeout=5, rate_limit=RateLimit(20, per=1), max_concurrency=2)
 def exchange_rate(currency: str) -> float:
-    """Tell what a euro costs in another currency."""
+    """Return the exchange rate of the euro in another currency."""
     print(f"  the bank is asked for {currency}")
     if currency != "USD":
         raise ConnectionError("no route to host")
@@ -26,7 +26,7 @@ def exchange_rate(currency: str) -> float:
 
 
 class Breaker:
-    """Answers in a tool's place after some failures in a row; a real one would try again after a while."""
+    """A circuit breaker: refuse calls after several failures in a row. A real one would try again later."""
 
     def __init__(self, most: int) -> None:
         self.most, self.failures = most, 0
@@ -41,7 +41,7 @@ class Breaker:
 
 
 def main(model: ChatModel | str | None = None) -> None:
-    """Ask for two rates, and print what came of each call."""
+    """Ask for two rates, and print the reply to each call."""
     breaker = Breaker(2)
     box = Toolbox([exchange_rate], before_call=breaker.before_call, after_call=breaker.after_call)
     agent = Agent(model, box, max_iterations=6, max_seconds=60)
@@ -51,6 +51,6 @@ def main(model: ChatModel | str | None = None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; by default what this machine offers")
+    parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     name = parser.parse_args().model
     main(SCRIPTED if name == "scripted" else name)
