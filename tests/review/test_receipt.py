@@ -162,5 +162,5 @@ def test_a_text_that_is_no_receipt_is_refused(text):
 
 @pytest.mark.parametrize("secret", ["", b"", None, 5])
 def test_a_secret_that_is_none_is_refused(secret):
-    with pytest.raises(ToolDefinitionError, match=r"^A review secret must be a str or bytes that is not empty"):
+    with pytest.raises(ToolDefinitionError, match=r"^A review secret must be a non-empty str or bytes"):
         secret_bytes(secret)
