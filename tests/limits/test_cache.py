@@ -521,9 +521,9 @@ def test_a_cache_that_cannot_be_is_refused(settings, problem):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"ttl": 0}, "Cache ttl must be a number of seconds above 0, not 0"),
-        ({"ttl": True}, "Cache ttl must be a number of seconds above 0, not True"),
-        ({"size": 0}, "Cache size must be a whole number from 1 on, not 0"),
+        ({"ttl": 0}, "Cache ttl must be a number of seconds > 0, not 0"),
+        ({"ttl": True}, "Cache ttl must be a number of seconds > 0, not True"),
+        ({"size": 0}, "Cache size must be an int >= 1, not 0"),
         ({"store": ""}, "Cache store must be a file path, or None for memory, not ''"),
         ({"store": ":memory:"}, "Cache store must be a file path, or None for memory, not ':memory:'"),
         ({"store": 5}, "Cache store must be a file path, or None for memory, not 5"),

@@ -25,7 +25,7 @@ def acquire(table, *names, inside=None):
 
 
 def granted(*claims):
-    return [claim.wakeup is None or claim.wakeup.rung for claim in claims]
+    return [claim.wakeup is None or claim.wakeup.woken for claim in claims]
 
 
 def test_slots_are_granted_first_come_first_served(table):

@@ -199,7 +199,7 @@ def _count_body(definition: ToolDefinition, path: Path, start: Start) -> Path:
         return (yield from path)
     try:
         work: Any = next(path)  # the body: the path of a tool that is not a flow yields nothing else
-        work.count(start)
+        work.track_start(start)
         done = yield work
     except BaseException as error:
         if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator

@@ -1,0 +1,88 @@
+"""The language of the code: docstrings begin with verbs, functions are verbs, classes are nouns, no metaphors."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "toolsemble"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+NO_FIRST_WORD = {"Give", "Gives", "Giving"}
+NO_FIRST_WORD_OF_A_CLASS = {"What", "Who", "Whoever", "Where", "Those", "How"}
+NO_FUNCTION = {
+    "told", "said", "asked", "made", "given", "shown", "named", "written", "taken", "sent", "kept",
+    "found", "masked", "wrapped", "entered", "approved", "shaped",
+}  # fmt: skip
+NO_WORD = {
+    "veil", "unveil", "escort", "luggage", "servant", "outfit", "roster", "keying", "storing", "apart", "mailbox",
+    "seat", "narrator", "shelf", "sheet",
+}  # fmt: skip
+PUBLIC = {"found"}  # fixed by the contract
+
+
+def definitions():
+    """Yield every function and class of the package, with its module."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield path.relative_to(SOURCE), node
+
+
+def first_word(node):
+    return re.split(r"\W", ast.get_docstring(node) or "", maxsplit=1)[0]
+
+
+def words_of(name):
+    """Return the words of a name, in lower case."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+
+
+def is_property(node):
+    return any(isinstance(each, ast.Name) and "property" in each.id for each in node.decorator_list)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), NO_FIRST_WORD),
+        ((ast.ClassDef,), NO_FIRST_WORD_OF_A_CLASS),
+    ],
+    ids=["any", "class"],
+)
+def test_docstrings_begin_with_a_verb_or_a_noun(kinds, words):
+    wrong = [
+        f"{path}:{node.lineno} {node.name}: {first_word(node)} ..."
+        for path, node in definitions()
+        if isinstance(node, kinds) and first_word(node) in words
+    ]
+    assert wrong == []
+
+
+def test_functions_are_named_by_verbs():
+    wrong = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in definitions()
+        if not isinstance(node, ast.ClassDef)
+        and not is_property(node)
+        and node.name.lstrip("_") in NO_FUNCTION
+        and node.name not in PUBLIC
+    ]
+    assert wrong == []
+
+
+def test_names_are_words_that_engineers_search_for():
+    wrong = [f"{path}:{node.lineno} {node.name}" for path, node in definitions() if words_of(node.name) & NO_WORD] + [
+        str(path.relative_to(SOURCE)) for path in MODULES if words_of(path.stem) & NO_WORD
+    ]
+    assert wrong == []
+
+
+def test_no_function_is_longer_than_a_screen():
+    wrong = [
+        f"{path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for path, node in definitions()
+        if not isinstance(node, ast.ClassDef) and node.end_lineno - node.lineno >= 60
+    ]
+    assert wrong == []
