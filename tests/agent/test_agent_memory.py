@@ -467,7 +467,7 @@ def test_tokens_are_guessed_by_length(message, tokens):
 @pytest.mark.parametrize("setting", ["max_messages", "max_tokens"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
 def test_an_invalid_window_is_refused(setting, value):
-    with pytest.raises(ToolDefinitionError, match=f"ConversationMemory {setting} must be a whole number from 1 on"):
+    with pytest.raises(ToolDefinitionError, match=f"ConversationMemory {setting} must be an int >= 1"):
         ConversationMemory(**{setting: value})
 
 

@@ -396,10 +396,10 @@ def test_weights_are_found_by_path_and_by_variable(tiny, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"context": 255}, "context must be a whole number from 256 on, not 255"),
-        ({"context": "large"}, "context must be a whole number from 256 on, not 'large'"),
-        ({"max_tokens": 0}, "max_tokens must be a whole number from 1 on, not 0"),
-        ({"threads": True}, "threads must be a whole number from 1 on, not True"),
+        ({"context": 255}, "context must be an int >= 256, not 255"),
+        ({"context": "large"}, "context must be an int >= 256, not 'large'"),
+        ({"max_tokens": 0}, "max_tokens must be an int >= 1, not 0"),
+        ({"threads": True}, "threads must be an int >= 1, not True"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tiny, settings, problem):

@@ -114,7 +114,7 @@ class LocalModel(ChatModel):
         return self._engine
 
 
-def named(_provider: str, rest: str) -> ChatModel:
+def model_from_name(_provider: str, rest: str) -> ChatModel:
     """Return the model with a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
     return LocalModel(rest)
 

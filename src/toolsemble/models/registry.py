@@ -15,7 +15,7 @@ PROVIDERS: dict[str, str] = {
     "groq": "toolsemble.models.openai.compatible:model_from_name",
     "llamacpp": "toolsemble.models.openai.compatible:model_from_name",
     "lmstudio": "toolsemble.models.openai.compatible:model_from_name",
-    "local": "toolsemble.local.model:named",
+    "local": "toolsemble.local.model:model_from_name",
     "mistral": "toolsemble.models.mistral.model:model_from_name",
     "ollama": "toolsemble.models.openai.compatible:model_from_name",
     "openai": "toolsemble.models.openai.model:model_from_name",
