@@ -421,6 +421,7 @@ def test_so_is_a_reviewer_who_has_many_years():
     assert [each.output for each in both_ways(made, context)] == ["x", "x"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_so_is_a_sink_that_is_waited_for_so_long():
     opened = threading.Event()
     box = Toolbox([Function(str)], sinks=[lambda _: opened.wait(LONG)])
