@@ -143,7 +143,7 @@ class ToolParameters:
     ) -> ToolParameters:
         """Add a property with a JSON type or a schema; further keywords are added to its schema."""
         if name in self._properties:
-            raise ToolDefinitionError(f"Tool parameters: {name!r} exists already")
+            raise ToolDefinitionError(f"Tool parameters: {name!r} already exists")
         schema = dict(type) if isinstance(type, dict) else {"type": type}
         described = {"description": description} if description else {}
         self._properties[name] = {**schema, **described, **keywords}

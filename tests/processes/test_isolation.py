@@ -273,7 +273,7 @@ def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"max_memory": 10}, "max_memory is for a worker process; declare isolation='process', too"),
+        ({"max_memory": 10}, "max_memory needs a worker process; declare isolation='process'"),
         ({"max_memory": 0, "isolation": "process"}, "max_memory must be an int >= 1, not 0"),
         ({"max_memory": "1G", "isolation": "process"}, "max_memory must be an int >= 1, not '1G'"),
     ],

@@ -394,7 +394,7 @@ def test_parameters_can_be_written_step_by_step():
     assert (
         SchemaTool("f", "", lambda arguments: arguments, parameters.build()).execute('{"a": "x"}').output == '{"a":"x"}'
     )
-    with pytest.raises(ToolDefinitionError, match="'a' exists already"):
+    with pytest.raises(ToolDefinitionError, match="'a' already exists"):
         parameters.add("a", "string")
     with pytest.raises(ToolDefinitionError, match="'c' does not exist; add it first"):
         parameters.require("c")

@@ -242,7 +242,7 @@ def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
         ({"pages": 5, "max_output": 5}, "Toolbox pages must be True, False or Pages(...), not 5"),
         (
             {"pages": Pages(name="read"), "max_output": 5},
-            "Toolbox pages: a tool 'read' exists already; choose another name with pages=Pages(name=...)",
+            "Toolbox pages: a tool 'read' already exists; choose another name with pages=Pages(name=...)",
         ),
     ],
 )

@@ -378,7 +378,7 @@ class Toolbox(ToolSet):
             raise ToolDefinitionError("Toolbox pages needs max_output: only truncated results have further pages")
         if pages.name in self._entries:
             raise ToolDefinitionError(
-                f"Toolbox pages: a tool '{pages.name}' exists already; choose another name with pages=Pages(name=...)"
+                f"Toolbox pages: a tool '{pages.name}' already exists; choose another name with pages=Pages(name=...)"
             )
         store = PageStore(pages)
         tool = store.tool()

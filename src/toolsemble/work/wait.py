@@ -54,9 +54,9 @@ class Acquire:
     >>> first, second = Claim(["file:a"]), Claim(["file:a"])
     >>> TABLE.acquire(first), TABLE.acquire(second)
     (True, False)
-    >>> TABLE.give_back(first)
+    >>> TABLE.release(first)
     >>> Acquire(second, ToolContext()).do()
-    >>> TABLE.give_back(second)
+    >>> TABLE.release(second)
     """
 
     __slots__ = ("_claim", "_context")
