@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
-from toolsemble.events import CallProgress
-from toolsemble.masking.secrets import mask_object
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.observers.watchers import tell
-from toolsemble.review import (
-    Continue,
-    OnTimeout,
-    ReviewDecision,
-    ReviewHandler,
-    ReviewRequest,
-    ReviewTiming,
-)
-from toolsemble.review.automatic import AutoReject
-from toolsemble.review.gate import check_terms
-from toolsemble.review.inherited import InheritedGate
-from toolsemble.review.question import Question
-from toolsemble.review.request import TIMEOUT, ReviewTerms, digest
 from toolsemble.runtime.concurrency import THREADS
+
+if TYPE_CHECKING:
+    from toolsemble.review import ReviewDecision, ReviewHandler
+    from toolsemble.review.inherited import InheritedGate
+    from toolsemble.review.terms import ReviewTerms
 
 LOGGER = logging.getLogger("toolsemble.tool")
 LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging
@@ -143,6 +131,8 @@ class ToolContext:
 
     def detached(self) -> ToolContext:
         """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
+        from toolsemble.review.automatic import AutoReject  # noqa: PLC0415 - only for worker processes
+
         reject = AutoReject("the reviewer cannot be asked from a worker process")
         gates = tuple(each.detached(reject) for each in self.gates)
         review = None if self.review is None else reject
@@ -157,6 +147,8 @@ class ToolContext:
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
+        from toolsemble.events import CallProgress  # noqa: PLC0415 - most tools report no progress
+
         tell(CallProgress.of(self, fraction=_clamp_fraction(fraction), message=message))
 
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
@@ -171,49 +163,15 @@ class ToolContext:
         >>> ToolContext().request_approval("Send it?")
         Continue(always=None)
         """
-        if self.review is None:
-            return Continue()
-        return Question(self.review, self._request(description, **terms)).do()
+        from toolsemble.review.during_call import ask_during_call  # noqa: PLC0415 - most tools ask nobody
+
+        return ask_during_call(self, description, **terms)
 
     async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer during a call, without blocking the event loop."""
-        if self.review is None:
-            return Continue()
-        return await Question(self.review, self._request(description, **terms)).ado()
+        from toolsemble.review.during_call import aask_during_call  # noqa: PLC0415 - as above
 
-    def patience(self, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
-        """Return the timeout of a review as fields of a request; the deadline of the call takes precedence."""
-        if self.deadline is not None:
-            left = max(self.deadline - time.monotonic(), _SHORTEST)
-            if not timeout or left < timeout:
-                # The request's on_timeout does not apply to a call that has ended.
-                timeout, on_timeout = left, OnTimeout.EXIT_EARLY
-        return {"timeout": timeout, "on_timeout": on_timeout, "asked_at": time.time()}
-
-    def _request(
-        self,
-        description: str,
-        *,
-        arguments: Any = MappingProxyType({}),
-        timeout: float | None = TIMEOUT,
-        on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
-        required_role: str | None = None,
-    ) -> ReviewRequest:
-        check_terms(f"Tool '{self.tool_name}': the ", timeout, on_timeout, required_role)
-        exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
-        shown = [mask_object(each) for each in exact]
-        return ReviewRequest(
-            shown[0],
-            self.tool_name,
-            shown[1],
-            ReviewTiming.DURING_EXECUTION,
-            required_role=required_role,
-            call_id=self.call_id,
-            run_id=self.run_id,
-            agent_role=self.agent_role,
-            hidden_digest="" if shown == exact else digest([self.run_id, *exact]),
-            **self.patience(timeout, on_timeout),
-        )
+        return await aask_during_call(self, description, **terms)
 
 
 _blank = object.__new__
@@ -226,9 +184,6 @@ def _clamp_fraction(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return None if math.isnan(fraction) else min(max(fraction, 0.0), 1.0)
-
-
-_SHORTEST = 0.001  # a timeout of 0 would wait forever
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)

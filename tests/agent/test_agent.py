@@ -792,7 +792,7 @@ def test_invalid_settings_are_refused_when_the_agent_is_created(make, error, pro
 
 
 def test_settings_are_checked_before_a_model_is_looked_for(monkeypatch):
-    monkeypatch.setattr("toolsemble.agent.agent.model_of", lambda model: pytest.fail("looked for"))
+    monkeypatch.setattr("toolsemble.agent.settings.model_of", lambda model: pytest.fail("looked for"))
     with pytest.raises(ToolDefinitionError, match="Agent memory must be"):
         Agent(memory="talks.db")
 
@@ -889,3 +889,10 @@ class Unknown:
 async def test_a_function_without_a_signature_may_return_the_tools():
     result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
     assert told(result.messages) == ["3"]
+
+
+def test_a_sync_run_does_not_format_its_result(monkeypatch):
+    formatted = []
+    monkeypatch.setattr(AgentResult, "__repr__", lambda _: formatted.append("result") or "AgentResult()")
+    result = Agent(ScriptedModel(["Rome"])).run_sync("Where do all roads lead?")
+    assert (result.text, formatted) == ("Rome", [])

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.agent.agent_tool import AgentAsTool
-from toolsemble.agent.budget import Limits, Prices
-from toolsemble.agent.channel import Channel
-from toolsemble.agent.checks import check_keywords, check_prices, check_types
-from toolsemble.agent.event import Event, Final, TurnEnded
-from toolsemble.agent.loop import Loop
 from toolsemble.agent.loop_guard import LoopGuard
-from toolsemble.agent.memory import ConversationMemory
-from toolsemble.agent.output import Output
-from toolsemble.agent.prompt import Prompt, build_system_message, to_messages
-from toolsemble.agent.result import AgentResult
 from toolsemble.agent.retry import Retry
-from toolsemble.agent.settings import AgentConfig, DynamicTools, RunSettings, build_tools
-from toolsemble.agent.state import RunState
-from toolsemble.definition.definition import Names
-from toolsemble.models.chat import ChatModel
-from toolsemble.models.registry import model_of
-from toolsemble.observers.sinks import Sink, build_sinks
-from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import finish
-from toolsemble.toolbox.toolbox import Toolbox, names_inside
-from toolsemble.tools.base import Tool
-from toolsemble.tools.settings import ToolSettings
+
+# Loaded when an agent is created or runs: many programs import the class for a type, or for one of their commands.
+if TYPE_CHECKING:
+    from toolsemble.agent.budget import Prices
+    from toolsemble.agent.event import Event, Final, TurnEnded
+    from toolsemble.agent.memory import ConversationMemory
+    from toolsemble.agent.prompt import Prompt
+    from toolsemble.agent.result import AgentResult
+    from toolsemble.agent.settings import DynamicTools, RunSettings
+    from toolsemble.models.chat import ChatModel
+    from toolsemble.observers.sinks import Sink
+    from toolsemble.review import ReviewHandler
+    from toolsemble.tools.base import Tool
+    from toolsemble.tools.settings import ToolSettings
 
 
 class Agent:
@@ -97,26 +90,24 @@ class Agent:
         loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - immutable
     ) -> None:
         """Check the settings; raise :class:`~toolsemble.ToolDefinitionError` if one is wrong."""
-        limits = Limits(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries)
-        check_types(role=role, goal=goal, background=background, memory=memory, memory_id=memory_id, review=review)
-        check_types(prices=prices, retry=retry, settings=settings, loop_guard=loop_guard)
-        check_prices(max_cost, prices)
-        output = None if output_type is None else Output(output_type)
-        self._config = AgentConfig(
-            tools=build_tools(tools, review, role, output),
-            system=build_system_message(role, goal, background),
+        from toolsemble.agent.settings import build_config  # noqa: PLC0415 - see above
+
+        self._config = build_config(
+            model,
+            tools,
+            limits=(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries),
             role=role,
-            limits=limits,
+            goal=goal,
+            background=background,
             prices=prices,
             review=review,
             memory=memory,
             memory_id=memory_id,
-            output=output,
+            output_type=output_type,
             retry=retry,
-            settings=MappingProxyType(dict(settings or {})),
-            sinks=build_sinks("Agent", sinks),
+            settings=settings,
+            sinks=sinks,
             loop_guard=loop_guard,
-            model=model_of(model),  # last, because it may take long
         )
 
     async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
@@ -132,16 +123,20 @@ class Agent:
             conversation or user (the agent's by default); ``parameters``: a mapping that the tools of the run share and
             the model never sees; ``run_id``: the id of the run, to be reused after a crash
         """
-        return await Loop(self._config, self._start_state(prompt, settings)).run()
+        from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
+
+        return await start_run(self._config, prompt, settings).run()
 
     def run_sync(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
-        state = self._start_state(prompt, settings)
+        from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
+
+        loop = start_run(self._config, prompt, settings)
         try:
-            return finish(Loop(self._config, state).run())
+            return finish(loop.run())
         except KeyboardInterrupt as error:
             # The event loop replaces the cancellation by a new exception, which would lose its attributes.
-            error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # set on every error of a run
+            error.partial = loop.partial()  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
     def stream(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[Event, None]:
@@ -156,7 +151,9 @@ class Agent:
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        return self._follow(prompt, settings, Channel(), streaming=True)
+        from toolsemble.agent.loop import stream_events  # noqa: PLC0415 - see above
+
+        return stream_events(self._config, prompt, settings)
 
     def iterate(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[TurnEnded | Final, None]:
         """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
@@ -169,7 +166,9 @@ class Agent:
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        return self._follow(prompt, settings, Channel(TurnEnded, Final), streaming=False)
+        from toolsemble.agent.loop import iterate_turns  # noqa: PLC0415 - see above
+
+        return iterate_turns(self._config, prompt, settings)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the agent's sinks have processed all events; return False after ``timeout`` seconds.
@@ -195,25 +194,9 @@ class Agent:
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        return AgentAsTool(self, name, description, settings, self._names_inside)
+        from toolsemble.agent.agent_tool import AgentAsTool  # noqa: PLC0415 - see above
 
-    def _names_inside(self) -> Names:
-        """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
-        tools = self._config.tools
-        return names_inside(tools) if isinstance(tools, Toolbox) else Names((), all_known=False)
+        return AgentAsTool(self, name, description, settings, self._config.names_inside)
 
     def __repr__(self) -> str:
-        config = self._config
-        tools = ", ".join(config.tools.names) if isinstance(config.tools, Toolbox) else "a function of the run"
-        return f"Agent({type(config.model).__name__}, tools: {tools or 'none'})"
-
-    def _start_state(self, prompt: Prompt, settings: RunSettings) -> RunState:
-        check_keywords(settings, RunSettings.__annotations__)
-        return RunState(self._config, to_messages(prompt), **settings)
-
-    def _follow(
-        self, prompt: Prompt, settings: RunSettings, channel: Channel, *, streaming: bool
-    ) -> AsyncGenerator[Any, None]:
-        state = self._start_state(prompt, settings)
-        loop = Loop(self._config, state, channel, streaming=streaming)
-        return channel.follow(loop.run_as_event, lambda: state.result("cancelled"))
+        return f"Agent({self._config})"

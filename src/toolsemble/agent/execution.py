@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
-from toolsemble.agent.loop_guard import LoopDetector
+from toolsemble.agent.loop_detector import LoopDetector
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.event import Final, ModelRetried, TurnEnded
+from toolsemble.agent.checks import check_keywords
+from toolsemble.agent.event import Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
-from toolsemble.agent.loop_guard import LoopDetector
+from toolsemble.agent.loop_detector import LoopDetector
 from toolsemble.agent.otel import model_attributes, reply_attributes, run_attributes, usage_attributes
 from toolsemble.agent.output import FINAL_ANSWER, Output
+from toolsemble.agent.prompt import Prompt, to_messages
 from toolsemble.agent.result import AgentResult, ToolCallRecord
-from toolsemble.agent.settings import AgentConfig, ToolSource
+from toolsemble.agent.settings import AgentConfig, RunSettings, ToolSource
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
@@ -46,6 +48,39 @@ class _Answer(NamedTuple):
     problem: ToolArgumentsError | None = None
 
 
+def start_run(
+    config: AgentConfig,
+    prompt: Prompt,
+    settings: RunSettings,
+    channel: Channel | None = None,
+    *,
+    streaming: bool = False,
+) -> Loop:
+    """Return the loop of a new run; raise if a setting of the run is not valid.
+
+    :param channel: receives the events of the run; None: nobody does
+    :param streaming: whether the model is asked to stream its replies
+    """
+    check_keywords(settings, RunSettings.__annotations__)
+    return Loop(config, RunState(config, to_messages(prompt), **settings), channel, streaming=streaming)
+
+
+def stream_events(config: AgentConfig, prompt: Prompt, settings: RunSettings) -> AsyncGenerator[Event, None]:
+    """Return all events of a new run."""
+    channel = Channel()
+    loop = start_run(config, prompt, settings, channel, streaming=True)
+    return channel.follow(loop.run_as_event, loop.partial)
+
+
+def iterate_turns(
+    config: AgentConfig, prompt: Prompt, settings: RunSettings
+) -> AsyncGenerator[TurnEnded | Final, None]:
+    """Return the turns of a new run, and its result."""
+    channel = Channel(TurnEnded, Final)
+    loop = start_run(config, prompt, settings, channel)
+    return channel.follow(loop.run_as_event, loop.partial)
+
+
 class Loop:
     """One run of an agent, from the first message to the result."""
 
@@ -60,6 +95,10 @@ class Loop:
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._invalid_answers = 0
         self._empty_answers = 0
+
+    def partial(self) -> AgentResult:
+        """Return the work so far of a run that was cancelled."""
+        return self._state.result("cancelled")
 
     async def run_as_event(self) -> Final:
         """Run until there is an answer; return it as the last event."""

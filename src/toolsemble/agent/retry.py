@@ -5,7 +5,6 @@ Not a generic retry library: the provider's word about the single error decides,
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from toolsemble.errors import ModelError
@@ -41,6 +40,8 @@ class Retry:
         requested = error.retry_after if isinstance(error, ModelError) else None
         if requested is not None:
             return requested if requested <= self.longest else None
+        import random  # noqa: PLC0415 - most requests are not retried
+
         # With jitter: requests that failed together would fail together again.
         spread = random.uniform(0.5, 1)  # noqa: S311 - not used for security
         return min(self.wait * 2.0**tried * spread, self.longest)

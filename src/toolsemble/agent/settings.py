@@ -5,21 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
+from toolsemble.agent.checks import check_prices, check_types
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
+from toolsemble.agent.prompt import build_system_message
 from toolsemble.agent.retry import Retry
 from toolsemble.context import InvocationParameters
+from toolsemble.definition.definition import Names
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.message import Message, SystemMessage
-from toolsemble.observers.sinks import Sinks
+from toolsemble.models.registry import model_of
+from toolsemble.observers.sinks import Sink, Sinks, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import is_awaitable
-from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.toolbox.toolbox import Toolbox, names_inside
 from toolsemble.tools.base import Tool
 
 
@@ -99,6 +104,46 @@ class AgentConfig:
     def native_output(self) -> bool:
         """Whether the model supports structured output natively."""
         return bool(getattr(self.model, "native_output", False))
+
+    def names_inside(self) -> Names:
+        """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
+        return names_inside(self.tools) if isinstance(self.tools, Toolbox) else Names((), all_known=False)
+
+    def __str__(self) -> str:
+        tools = ", ".join(self.tools.names) if isinstance(self.tools, Toolbox) else "a function of the run"
+        return f"{type(self.model).__name__}, tools: {tools or 'none'}"
+
+
+def build_config(
+    model: ChatModel | str | None,
+    tools: Iterable[object] | DynamicTools,
+    *,
+    limits: tuple[Any, ...],
+    goal: str,
+    background: str,
+    output_type: Any,
+    sinks: Iterable[Sink],
+    **settings: Any,
+) -> AgentConfig:
+    """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid.
+
+    :param limits: the fields of :class:`Limits`
+    :param settings: the other fields of :class:`AgentConfig`
+    """
+    checked = Limits(*limits)
+    check_types(goal=goal, background=background, **settings)
+    check_prices(checked.max_cost, settings["prices"])
+    output = None if output_type is None else Output(output_type)
+    role = settings["role"]
+    return AgentConfig(
+        tools=build_tools(tools, settings["review"], role, output),
+        system=build_system_message(role, goal, background),
+        limits=checked,
+        output=output,
+        sinks=build_sinks("Agent", sinks),
+        **settings | {"settings": MappingProxyType(dict(settings["settings"] or {}))},
+        model=model_of(model),  # last, because it may take long
+    )
 
 
 class ToolSource:

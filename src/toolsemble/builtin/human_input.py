@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from toolsemble.errors import ExitEarlyError, ToolArgumentsError
 from toolsemble.review import Edit, ExitEarly, OnTimeout
-from toolsemble.review.gate import check_terms
-from toolsemble.review.request import TIMEOUT
+from toolsemble.review.terms import TIMEOUT, check_terms
 from toolsemble.tools.base import Tool
 
 

@@ -18,7 +18,7 @@ from toolsemble.masking.log_filter import REDACTION
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.review.gate import Gate, build_gate
-from toolsemble.review.request import TIMEOUT, OnTimeout
+from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.decode import (
     Arguments,

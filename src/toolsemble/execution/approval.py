@@ -16,6 +16,7 @@ from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
 from toolsemble.review.request import digest
+from toolsemble.review.terms import fit_to_deadline
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.runtime.text import preview
 from toolsemble.schema.decode import Decoded, Repair
@@ -156,7 +157,7 @@ def _build_request(
         schema_digest=digest(definition.schema()),
         # Also without a secret in the arguments: a reviewer can write one.
         hidden_digest=digest([context.run_id, exact]) if definition.secret or exact != shown else "",
-        **context.patience(gate.timeout, gate.on_timeout),
+        **fit_to_deadline(context.deadline, gate.timeout, gate.on_timeout),
     )
 
 

@@ -134,10 +134,10 @@ def nested(outer: Hooks | None, inner: Around | None) -> Around | None:
     return Nested(outer, inner) if outer is not None and inner is not None else outer or inner
 
 
-def hooks_of(before: object, after: object) -> Hooks | None:
-    """Return the hooks of a toolbox, or None; raise ToolDefinitionError for what is not callable.
+def build_hooks(before: object, after: object) -> Hooks:
+    """Return the hooks of a toolbox; raise ToolDefinitionError for what is not callable.
 
-    >>> hooks_of("log", None)
+    >>> build_hooks("log", None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Toolbox before_call must be a function (call, context), not 'log'
@@ -145,7 +145,7 @@ def hooks_of(before: object, after: object) -> Hooks | None:
     for name, takes, hook in (("before_call", "call", before), ("after_call", "call, result", after)):
         if hook is not None and not callable(hook):
             raise ToolDefinitionError(f"Toolbox {name} must be a function ({takes}, context), not {hook!r:.80}")
-    return None if before is None and after is None else Hooks(before, after)  # type: ignore[arg-type]  # asked above
+    return Hooks(before, after)  # type: ignore[arg-type]  # asked above
 
 
 def _sent_call(

@@ -10,7 +10,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import ForEach
 from toolsemble.pipeline.sequence import StepSequence
 from toolsemble.review.gate import Gate
-from toolsemble.review.request import OnTimeout
+from toolsemble.review.terms import OnTimeout
 from toolsemble.runtime.text import preview
 
 _SHOWN = 100

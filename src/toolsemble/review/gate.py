@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.audit import LOGGER
-from toolsemble.review.request import TIMEOUT, OnTimeout, ReviewHandler
+from toolsemble.review.request import ReviewHandler
+from toolsemble.review.terms import TIMEOUT, OnTimeout, check_terms
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""
@@ -58,27 +59,8 @@ def build_gate(
     return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)  # type: ignore[arg-type]  # checked
 
 
-def check_terms(place: str, timeout: object, on_timeout: object, role: object = None) -> None:
-    """Raise ToolDefinitionError for terms that are not valid.
-
-    >>> check_terms("deploy: ", -1, OnTimeout.CONTINUE)
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolDefinitionError: deploy: timeout must be seconds >= 0 or None, not -1
-    """
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
-        raise ToolDefinitionError(f"{place}timeout must be seconds >= 0 or None, not {timeout!r}")
-    if not isinstance(on_timeout, OnTimeout):
-        raise ToolDefinitionError(f"{place}on_timeout must be an OnTimeout, not {on_timeout!r}")
-    if role is not None and not isinstance(role, str):
-        raise ToolDefinitionError(f"{place}role must be a str or None, not {role!r}")
-
-
 def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
     """Return the gate for the settings of a toolbox, None for no gate; raise if they are not valid."""
-    check_terms("Toolbox: approval_", timeout, on_timeout, role)
-    if approve is None:
-        return None
     patterns = None if callable(approve) else _patterns(approve)
     gate = build_gate("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
     return None if gate is None else OuterGate(gate, patterns)

@@ -18,7 +18,8 @@ from toolsemble.observers.watchers import tell
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.events import ReviewDecided, ReviewRequested
-from toolsemble.review.request import OnTimeout, ReviewHandler, ReviewRequest
+from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.review.terms import OnTimeout
 from toolsemble.runtime.concurrency import ThreadPerJob, finish, is_async, is_awaitable, wait_for
 from toolsemble.runtime.text import preview
 from toolsemble.schema.display import HIDDEN

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import Continue, ReviewDecision
 from toolsemble.review.question import ask
-from toolsemble.review.request import ReviewHandler, ReviewRequest, ReviewTiming
+from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.review.terms import ReviewTiming
 from toolsemble.runtime.fork_locks import fork_safe_lock
 
 Scope: TypeAlias = Literal["arguments", "tool"]

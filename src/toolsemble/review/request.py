@@ -7,57 +7,11 @@ import json
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol
 
 from toolsemble.call import new_id
 from toolsemble.review.decision import ReviewDecision
-
-TIMEOUT = 300.0
-"""The default number of seconds to wait for a reviewer."""
-
-
-class OnTimeout(Enum):
-    """The outcome of a request that nobody answered in time.
-
-    >>> OnTimeout.EXIT_EARLY.name
-    'EXIT_EARLY'
-    """
-
-    CONTINUE = "continue"
-    """The call is approved."""
-    EXIT_EARLY = "exit_early"
-    """The call is rejected."""
-    FAIL = "fail"
-    """Raise :class:`~toolsemble.ReviewTimeoutError`."""
-
-
-class ReviewTiming(Enum):
-    """The time at which a reviewer is asked.
-
-    >>> ReviewTiming.BEFORE_EXECUTION.name
-    'BEFORE_EXECUTION'
-    """
-
-    BEFORE_EXECUTION = "before_execution"
-    """Before the body runs: whether it may run."""
-    DURING_EXECUTION = "during_execution"
-    """While the body runs: the tool itself asks."""
-    AFTER_EXECUTION = "after_execution"
-    """After the body has run: a program asks about its result."""
-
-
-class ReviewTerms(TypedDict, total=False):
-    """The terms of a request that a tool makes while it runs."""
-
-    arguments: Any
-    """Shown to the reviewer with the description, a dict or a str; nothing by default."""
-    timeout: float | None
-    """Seconds to wait for the reviewer; 0 or None waits forever."""
-    on_timeout: OnTimeout
-    """What happens to the call on a timeout."""
-    required_role: str | None
-    """The required role of the reviewer; None: any."""
+from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTiming
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.review.request import ReviewRequest, ReviewTiming
+from toolsemble.review.request import ReviewRequest
+from toolsemble.review.terms import ReviewTiming
 from toolsemble.runtime.text import SHOWN, escape_invisible, preview
 
 Paint = Callable[[str, str], str]

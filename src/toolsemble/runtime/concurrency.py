@@ -287,16 +287,19 @@ class OwnLoop:
 def _run(work: Awaitable[T]) -> T:
     import asyncio  # noqa: PLC0415 - slow to import; programs without async tools do not need it
 
-    async def awaited() -> Outcome:
+    outcome: Outcome = []
+
+    # Stored, not returned: the runner asks for the signal handler, which formats its task with all that it returned.
+    async def store_outcome() -> None:
         try:
-            return [await work, None]
+            outcome[:] = [await work, None]
         except Exception as error:  # noqa: BLE001 - raised again after the loop is closed
-            return [None, error]
+            outcome[:] = [None, error]
 
     # With a factory the runner does not change the thread's event loop setting, which asyncio.run would clear.
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            outcome = runner.run(awaited())
+            runner.run(store_outcome())
     finally:
         forget_dead_tasks()
     return unwrap_outcome(outcome)  # type: ignore[no-any-return]  # the result of the awaitable

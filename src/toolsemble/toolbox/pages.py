@@ -86,7 +86,7 @@ class PageStore:
     r"""The truncated texts of a toolbox, each with the reader that may read it.
 
     >>> book = PageStore(Pages())
-    >>> cut, note = book.keep("one\ntwo\nthree", 8, Reader("ada", None))
+    >>> cut, note = book.keep("one\ntwo\nthree", 8, "ada", None)
     >>> cut, note[:57]
     (8, ' [page 1 of 2; for the next one call read_more with resul')
     """
@@ -102,14 +102,18 @@ class PageStore:
         """The name of the tool that returns pages."""
         return self._pages.name
 
-    def keep(self, text: str, limit: int, reader: Reader) -> tuple[int, str]:
-        """Store a text; return where its first page ends, and a note for the model about the other pages."""
+    def keep(self, text: str, limit: int, memory_id: str, run_id: str | None) -> tuple[int, str]:
+        """Store a text; return where its first page ends, and a note for the model about the other pages.
+
+        :param memory_id: the conversation or user whose model may read it
+        :param run_id: the run whose model may read it; None if the program did not set one
+        """
         starts = page_starts(text, limit) if len(text) <= self._pages.characters else None
         if starts is None:
             return limit, ""
         text_id = os.urandom(16).hex()
         with self._lock:
-            self._texts[text_id] = _Text(text, starts, reader)
+            self._texts[text_id] = _Text(text, starts, Reader(memory_id, run_id))
             self._room -= len(text)
             while self._room < 0 or len(self._texts) > self._pages.results:
                 self._room += len(self._texts.popitem(last=False)[1].text)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import Names, ToolDefinition, map_definition
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
-from toolsemble.limits.declared import BoxLimits
-from toolsemble.review.gate import OuterGate
 from toolsemble.runtime.text import preview
 from toolsemble.shape import describe_error
 from toolsemble.tools.collection import collect_tools
+
+if TYPE_CHECKING:
+    from toolsemble.limits.declared import BoxLimits
+    from toolsemble.review.gate import OuterGate
 
 _NAMES_SHOWN = 50
 LONGEST_NAME = 64
@@ -41,21 +43,27 @@ class Registered:
 
 
 def register_tools(
-    tools: Iterable[object], outer: OuterGate | None, limits: BoxLimits, context: ToolContext, max_output: int | None
+    tools: Iterable[object],
+    outer: OuterGate | None,
+    limits: BoxLimits | None,
+    context: ToolContext,
+    max_output: int | None,
 ) -> dict[str, Registered]:
     """Return the tools of a toolbox by name, with its gate and limits; report all bad definitions in one error.
 
     :param context: the context fields that all calls of the toolbox share
     :param max_output: characters of a result that the model gets, unless the tool sets less; None: no limit
 
-    >>> register_tools([None, 5], None, BoxLimits.of(None, 0, None), ToolContext(), None)
+    >>> register_tools([None, 5], None, None, ToolContext(), None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool at index 0 is None; pass a tool object
     Tool at index 1 (int) is neither an AgentTool nor has @tool methods
     """
     found = _collect(tools)
-    definitions = limits.apply_to(_add_gate([definition for _, definition in found], outer))
+    definitions = _add_gate([definition for _, definition in found], outer)
+    if limits is not None:
+        definitions = limits.apply_to(definitions)
     pairs = zip((tool for tool, _ in found), definitions, strict=True)
     return {each.name: register_tool(tool, each, context, max_output) for tool, each in pairs}
 

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from toolsemble.call import new_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
-from toolsemble.review.inherited import extend_gates
 
 Run: TypeAlias = dict[str, Any]
 """The context fields that the calls of a turn share."""
@@ -82,6 +81,8 @@ def _inherited(own: ToolContext, outer: ToolContext) -> Run:
     if own.review is None:
         run["review"] = outer.review
     if own.gates or outer.gates:
+        from toolsemble.review.inherited import extend_gates  # noqa: PLC0415 - only inside of calls with gates
+
         run["gates"] = extend_gates(outer.gates, own.gates, run.get("review", own.review))
     return run
 

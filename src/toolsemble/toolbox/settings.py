@@ -1,16 +1,27 @@
-"""Validation of the settings of a toolbox."""
+"""The settings of a toolbox: checked, and turned into what its calls use.
+
+What only some toolboxes declare is loaded when one declares it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from toolsemble.context import SILENT, Exposure, ToolContext
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import SilentMetrics
+from toolsemble.review.terms import check_terms
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.schema.repair import STEPS
+
+if TYPE_CHECKING:
+    from toolsemble.execution.hooks import Hooks
+    from toolsemble.limits.declared import BoxLimits
+    from toolsemble.observers.sinks import Sinks
+    from toolsemble.review.gate import OuterGate
+    from toolsemble.toolbox.pages import Pages
 
 
 def check_counts(**counts: tuple[Any, int]) -> None:
@@ -52,6 +63,52 @@ def context_of(
         memory_id=memory_id,
         agent_role=agent_role,
     )
+
+
+def gate_of(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
+    """Return the gate of a toolbox, None for no gate; raise if a setting is not valid."""
+    check_terms("Toolbox: approval_", timeout, on_timeout, role)
+    if approve is None:
+        return None
+    from toolsemble.review.gate import build_outer_gate  # noqa: PLC0415 - see above
+
+    return build_outer_gate(approve, timeout, on_timeout, role)
+
+
+def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: Any) -> BoxLimits | None:
+    """Return the limits of a toolbox, None for no limits; raise if a setting is not valid."""
+    if all(each is None for each in (timeout, rate_limit, cache, ledger)) and type(retries) is int and not retries:
+        return None
+    from toolsemble.limits.declared import BoxLimits  # noqa: PLC0415 - see above
+
+    return BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
+
+
+def pages_of(setting: object) -> Pages | None:
+    """Return the settings of paging, None for no paging; raise if the setting is not valid."""
+    if setting is False:
+        return None
+    from toolsemble.toolbox.pages import Pages  # noqa: PLC0415 - see above
+
+    return Pages.of(setting)
+
+
+def hooks_of(before: object, after: object) -> Hooks | None:
+    """Return the hooks of a toolbox, None for no hooks; raise if one is not valid."""
+    if before is None and after is None:
+        return None
+    from toolsemble.execution.hooks import build_hooks  # noqa: PLC0415 - see above
+
+    return build_hooks(before, after)
+
+
+def sinks_of(sinks: object) -> Sinks | None:
+    """Return the sinks of a toolbox, None for no sinks; raise if one is not valid."""
+    if sinks == ():
+        return None
+    from toolsemble.observers.sinks import build_sinks  # noqa: PLC0415 - see above
+
+    return build_sinks("Toolbox", sinks)
 
 
 def repair_steps(setting: Any) -> frozenset[str]:

@@ -15,33 +15,41 @@ from toolsemble.definition.definition import Names, ToolDefinition, map_definiti
 from toolsemble.definition.policy import Layer, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.hooks import AfterCall, BeforeCall, Sent, hooks_of, nested
 from toolsemble.execution.path import Call, CallPath, Walk, call_path
-from toolsemble.limits.cache import Cache
-from toolsemble.limits.declared import BoxLimits
-from toolsemble.limits.rate import RateLimit
-from toolsemble.limits.retries import Retries
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
-from toolsemble.observers.sinks import Sink, build_sinks
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import ToolResult
-from toolsemble.review import OnTimeout, ReviewHandler
-from toolsemble.review.gate import Predicate, build_outer_gate
-from toolsemble.review.inherited import InheritedGate, combine_gates
-from toolsemble.review.request import TIMEOUT
+from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.toolbox.formats import ToolSet
-from toolsemble.toolbox.pages import Pages, PageStore, Reader
 from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
 from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
-from toolsemble.toolbox.settings import check_counts, context_of, repair_steps
+from toolsemble.toolbox.settings import (
+    check_counts,
+    context_of,
+    gate_of,
+    hooks_of,
+    limits_of,
+    pages_of,
+    repair_steps,
+    sinks_of,
+)
 from toolsemble.toolbox.turn import Turn
 from toolsemble.tools.collection import collect_tools
 
+# What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
+    from toolsemble.execution.hooks import AfterCall, BeforeCall, Sent
+    from toolsemble.limits.cache import Cache
     from toolsemble.limits.ledger import EffectLedger
+    from toolsemble.limits.rate import RateLimit
+    from toolsemble.limits.retries import Retries
+    from toolsemble.observers.sinks import Sink
+    from toolsemble.review.gate import OuterGate, Predicate
+    from toolsemble.review.request import ReviewHandler
+    from toolsemble.toolbox.pages import Pages, PageStore
 
 _POOL_THREADS = 256
 
@@ -137,21 +145,21 @@ class Toolbox(ToolSet):
             review=review,
             expose_errors=expose_errors,
         )
-        gate = build_outer_gate(approve, approval_timeout, approval_on_timeout, approval_role)
+        gate = gate_of(approve, approval_timeout, approval_on_timeout, approval_role)
         if gate is not None:
-            self._context = self._context.derive({"gates": (InheritedGate(gate, review),)})
-        limits = BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
+            self._context = _pass_on_gate(self._context, gate)
+        limits = limits_of(timeout, retries, rate_limit, cache, ledger)
         super().__init__(register_tools(tools, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
-        self._pages = self._add_pages(Pages.of(pages))
+        self._pages = self._add_pages(pages_of(pages))
         # Paging has to know whether the program set the run id.
         self._new_run = new_id if self._pages is None else new_unnamed_run
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
-        self._sinks = build_sinks("Toolbox", sinks)
+        self._sinks = sinks_of(sinks)
 
     def execute(
         self,
@@ -274,6 +282,8 @@ class Toolbox(ToolSet):
         'midnight'
         """
         box = copy(self)
+        from toolsemble.execution.hooks import nested  # noqa: PLC0415 - only for toolboxes with hooks
+
         hooks = nested(hooks_of(before_call, after_call), self._walk.hooks)
         box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - a new object of this class
         if layer is not None:
@@ -317,8 +327,8 @@ class Toolbox(ToolSet):
         if self._pages is None or limit is None or len(result.text) <= limit:
             return ToolReply(call, result, limit)
         run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
-        reader = Reader(run.get("memory_id", self._context.memory_id), run_id)
-        return ToolReply(call, result, *self._pages.keep(result.text, limit, reader))
+        memory_id = run.get("memory_id", self._context.memory_id)
+        return ToolReply(call, result, *self._pages.keep(result.text, limit, memory_id, run_id))
 
     def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
@@ -332,7 +342,7 @@ class Toolbox(ToolSet):
             definition = self._add_outer_gates(definition, context)
         if dry_run:
             definition = to_dry_run(definition)
-        read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
+        read = definition.decode if self._walk.hooks is None else _reader_for_hooks(call, definition)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
@@ -343,6 +353,8 @@ class Toolbox(ToolSet):
         around = [each for each in context.gates if id(each.outer) not in own]
         if not around:
             return definition
+        from toolsemble.review.inherited import combine_gates  # noqa: PLC0415 - only inside of calls with gates
+
         return map_definition(
             definition,
             lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
@@ -367,7 +379,7 @@ class Toolbox(ToolSet):
         tools = [entry.definition for entry in self._entries.values()]
         if has_secret_parameters(tools):
             return masked_path(call, definition, tools, context, self._walk)
-        read = definition.decode if self._walk.hooks is None else Sent(call, definition.decode)
+        read = definition.decode if self._walk.hooks is None else _reader_for_hooks(call, definition)
         return call_path(Call(definition, read, call.json, context, self._walk))
 
     def _add_pages(self, pages: Pages | None) -> PageStore | None:
@@ -380,11 +392,27 @@ class Toolbox(ToolSet):
             raise ToolDefinitionError(
                 f"Toolbox pages: a tool '{pages.name}' already exists; choose another name with pages=Pages(name=...)"
             )
+        from toolsemble.toolbox.pages import PageStore  # noqa: PLC0415 - only with paging
+
         store = PageStore(pages)
         tool = store.tool()
         ((_, definition),) = collect_tools(tool)
         self._entries[pages.name] = register_tool(tool, definition, self._context, None)
         return store
+
+
+def _reader_for_hooks(call: ToolCall, definition: ToolDefinition) -> Sent:
+    """Return the reader of a call's arguments that keeps the call, for the hooks."""
+    from toolsemble.execution.hooks import Sent  # noqa: PLC0415 - only for toolboxes with hooks
+
+    return Sent(call, definition.decode)
+
+
+def _pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
+    """Return the context of a toolbox with its gate, which also applies to the calls inside its calls."""
+    from toolsemble.review.inherited import InheritedGate  # noqa: PLC0415 - only for toolboxes with a gate
+
+    return context.derive({"gates": (InheritedGate(gate, context.review),)})
 
 
 def names_inside(box: Toolbox) -> Names:

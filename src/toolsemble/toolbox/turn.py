@@ -14,7 +14,6 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.execution.drivers import adrive, begun
 from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
-from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import SharedLoop
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ class Turn:
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
             return None
+
+        from toolsemble.review.question import batch_requests  # noqa: PLC0415 - sync programs do not need it
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task

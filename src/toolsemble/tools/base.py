@@ -32,7 +32,7 @@ from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
-from toolsemble.review.request import TIMEOUT, ReviewTerms
+from toolsemble.review.terms import TIMEOUT, ReviewTerms
 from toolsemble.schema.members import find_return_type
 from toolsemble.shape import describe_error
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
