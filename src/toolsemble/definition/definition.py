@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from importlib import import_module  # provider modules are loaded when they are used
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.definition.policy import Policy
@@ -17,7 +17,6 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.masking.log_filter import REDACTION
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
-from toolsemble.review.gate import Gate, build_gate
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.decode import (
@@ -31,6 +30,9 @@ from toolsemble.schema.decode import (
 )
 from toolsemble.schema.portable import make_portable
 from toolsemble.specification import ToolSpecification
+
+if TYPE_CHECKING:
+    from toolsemble.review.gate import Gate
 
 PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 """The providers whose wire formats are known."""
@@ -317,6 +319,7 @@ def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition]
 def always_gated_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     """Return the parts, at every depth, that need approval whenever they run.
 
+    >>> from toolsemble.review.gate import Gate
     >>> shout = string_definition("shout", "Says it louder", str.upper)
     >>> [each.name for each in always_gated_in([shout, replace(shout, gate=Gate())])]
     ['shout']
@@ -369,8 +372,13 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
-    gate = build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
-    return {"gate": gate, "editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
+    settings = {"editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
+    if requires_approval is False:
+        return settings
+    from toolsemble.review.gate import build_gate  # noqa: PLC0415 - most tools have no gate
+
+    role = getattr(source, "approval_role", None)
+    return settings | {"gate": build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, role)}
 
 
 def _string_schema() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from toolsemble.shape import describe_error
 from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
-    from toolsemble.limits.declared import BoxLimits
+    from toolsemble.limits.toolbox import BoxLimits
     from toolsemble.review.gate import OuterGate
 
 _NAMES_SHOWN = 50

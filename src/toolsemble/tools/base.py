@@ -22,23 +22,23 @@ from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import Call, CallPath, call_path
-from toolsemble.limits.cache import Cache
-from toolsemble.limits.declared import NO_LIMITS, PolicyCache, build_policy, find_limits, read_limits
-from toolsemble.limits.idempotency import Idempotency
-from toolsemble.limits.rate import RateLimit
-from toolsemble.limits.retries import Retries
+from toolsemble.limits.declared import NO_LIMITS, Limits, PolicyCache, find_limits, read_limits
 from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
-from toolsemble.review import OnTimeout, ReviewDecision
-from toolsemble.review.gate import Predicate
-from toolsemble.review.terms import TIMEOUT, ReviewTerms
+from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms
 from toolsemble.schema.members import find_return_type
 from toolsemble.shape import describe_error
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
+    from toolsemble.limits.cache import Cache
+    from toolsemble.limits.idempotency import Idempotency
+    from toolsemble.limits.rate import RateLimit
+    from toolsemble.limits.retries import Retries
     from toolsemble.pipeline.pipeline import ToolPipeline
+    from toolsemble.review.decision import ReviewDecision
+    from toolsemble.review.gate import Predicate
 
 
 MEMORY_ID_ONLY = frozenset({"memory_id"})
@@ -260,8 +260,11 @@ class Tool(ABC):
         limits = read_limits(self)
         if limits == NO_LIMITS:
             return None
+        from toolsemble.limits.policy import build_policy_for  # noqa: PLC0415 - most tools have no limits
+
         kept: PolicyCache = vars(self).setdefault("_limits", PolicyCache())
-        return kept.policy(f"Tool '{getattr(self, 'name', None)}'", limits, self.run)
+        owner = f"Tool '{getattr(self, 'name', None)}'"
+        return kept.policy(limits, lambda: build_policy_for(owner, Limits(*limits), self.run))
 
     def _path(self, input: object, context: ToolContext | None) -> CallPath:
         if context is not None and not isinstance(context, ToolContext):
@@ -307,8 +310,11 @@ def define(source: object) -> ToolDefinition | None:
 def _foreign_policy(source: object) -> Policy | None:
     """Return the limits that an object declares that is not a :class:`Tool`."""
     limits = find_limits(source)
-    name = getattr(source, "name", None)
-    return build_policy(f"Tool '{name}'", NO_LIMITS._replace(**limits)) if limits else None
+    if not limits:
+        return None
+    from toolsemble.limits.policy import build_policy  # noqa: PLC0415 - most tools have no limits
+
+    return build_policy(f"Tool '{getattr(source, 'name', None)}'", NO_LIMITS._replace(**limits))
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:

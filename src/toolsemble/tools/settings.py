@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.declared import LimitSettings, find_limits
-from toolsemble.limits.retries import Retries
-from toolsemble.review import OnTimeout
-from toolsemble.review.gate import Predicate
+from toolsemble.review.terms import OnTimeout
+
+if TYPE_CHECKING:
+    from toolsemble.limits.retries import Retries
+    from toolsemble.review.gate import Predicate
 
 
 class BareSettings(LimitSettings, total=False):
