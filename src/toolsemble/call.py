@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module  # provider modules are loaded when they are used
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -129,6 +128,16 @@ class ToolCall:
         """Return the call for a ``tools/call`` request of MCP, or its parameters; SDK object or dict."""
         return _read("mcp", source)
 
+    @classmethod
+    def from_provider(cls, provider: str, source: object) -> ToolCall:
+        """Return the call for a call of a provider, by the provider's name; SDK object or dict.
+
+        >>> ToolCall.from_provider("mcp", {"name": "now", "arguments": {}})
+        ToolCall('now', {}, id=None)
+        """
+        # Only a call of OpenAI has to remember which of two APIs it came from.
+        return cls.from_openai(source) if provider == "openai" else _read(provider, source)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolCall):
             return NotImplemented
@@ -236,6 +245,15 @@ class ToolReply:
         """Return the result of ``tools/call`` for MCP."""
         return _write_for("mcp", self)
 
+    def to_provider(self, provider: str) -> dict[str, Any]:
+        """Return the reply in the format of a provider, by its name.
+
+        >>> from toolsemble import ToolResult
+        >>> ToolReply(ToolCall("now"), ToolResult.success("noon")).to_provider("ollama")
+        {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
+        """
+        return self.to_openai() if provider == "openai" else _write_for(provider, self)
+
 
 _set_call = vars(ToolReply)["call"].__set__
 _set_result = vars(ToolReply)["result"].__set__
@@ -251,12 +269,18 @@ def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["ch
 
 
 def _read(provider: str, source: object) -> ToolCall:
-    return ToolCall(*import_module(f"toolsemble.providers.{provider}").read_call(source))
+    return ToolCall(*_load(provider).read_call(source))
 
 
 def _write_for(provider: str, reply: ToolReply, **settings: Any) -> dict[str, Any]:
-    message: dict[str, Any] = import_module(f"toolsemble.providers.{provider}").write_reply(reply, **settings)
+    message: dict[str, Any] = _load(provider).write_reply(reply, **settings)
     return message
+
+
+def _load(provider: str) -> Any:
+    from toolsemble.providers import load_wire_format  # noqa: PLC0415 - a call without a provider does not need it
+
+    return load_wire_format(provider)
 
 
 def _dump_arguments(name: str, arguments: object) -> str:

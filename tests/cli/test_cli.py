@@ -24,7 +24,6 @@ from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.escape import escape, escape_line
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import OutputStream, Screen
-from toolsemble.definition.definition import PROVIDERS
 
 pytestmark = pytest.mark.slow
 
@@ -708,7 +707,6 @@ def test_help_version_and_completion_need_nothing_of_the_library(started):
 
 
 def test_constants_repeated_for_a_fast_start_are_equal():
-    assert app.PROVIDERS == PROVIDERS
     assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
     assert (app.PROGRAM, app.VARIABLE) == (completion.PROGRAM, completion.VARIABLE)
 

@@ -47,7 +47,6 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble.definition.definition import PROVIDERS
 from toolsemble.masking.secrets import (
     add_secrets,
     add_sent_secrets,
@@ -58,6 +57,7 @@ from toolsemble.masking.secrets import (
     start_masking,
     stop_masking,
 )
+from toolsemble.providers import PROVIDERS
 from toolsemble.record import TRACE
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
@@ -337,7 +337,7 @@ def test_a_validator_that_quotes_its_input_tells_no_secret(check, function, out,
 class TestSchemas:
     def shown(self, source):
         box = Toolbox([source])
-        written = [getattr(box, f"to_{provider}")() for provider in PROVIDERS]
+        written = [box.to_provider(provider) for provider in PROVIDERS]
         return f"{box.specifications} {written} {json.dumps(source.explain('openai'), default=str)}"
 
     @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The default model of an agent."""
 
 import logging
+import operator
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ import pytest
 from helpers.openai_wire import CHAT, completion, sent, whole
 from helpers.web_server import serving
 from toolsemble import Agent, ToolConfigurationError
-from toolsemble.models import Offer, OpenAIModel, environment, found, model_of, offers, probe, registry
+from toolsemble.models import Offer, OpenAIModel, found, model_of, offers, probe, registry
 from toolsemble.models.openai.compatible import SERVERS
+from toolsemble.providers import PROVIDERS
 
 NOWHERE = "127.0.0.1:9"
 LOCAL = ["ollama", "lmstudio", "llamacpp", "vllm"]
@@ -206,7 +208,7 @@ def test_servers_are_not_probed_when_a_key_is_set(monkeypatch):
 
 def test_the_embedded_model_is_the_last_to_be_taken(monkeypatch, caplog):
     weights(monkeypatch, Path("small.gguf"))
-    monkeypatch.setitem(registry.PROVIDERS, "local", "operator:concat")
+    monkeypatch.setitem(sys.modules, "toolsemble.local.model", SimpleNamespace(model_from_name=operator.concat))
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found() == "local"
     assert caplog.messages == ["Using the model local: its weights are at small.gguf"]
@@ -232,5 +234,6 @@ def test_a_model_that_is_named_wrongly_is_not_replaced_by_another(monkeypatch):
 
 
 def test_each_default_is_a_name_that_an_agent_takes():
-    defaults = [environment.OPENAI, environment.ANTHROPIC, environment.GOOGLE, environment.MISTRAL, environment.BEDROCK]
-    assert [offer.name for offer in offers()[:5]] == defaults
+    assert [registry.find_module(offer.name.partition(":")[0]) for offer in offers()[:5]] == [
+        each.model_module for each in PROVIDERS.values() if each.models
+    ]

@@ -1,9 +1,12 @@
 import asyncio
 import copy
 import json
+import operator
 import pickle
+import sys
 import threading
 from contextlib import aclosing
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,8 +44,8 @@ from toolsemble.models import (
     message_from_json,
     message_to_json,
     model_of,
-    registry,
 )
+from toolsemble.providers import PROVIDERS, Provider
 from toolsemble.runtime.concurrency import finish
 
 CALL = ToolCall("add", {"a": 1}, id="c1")
@@ -471,7 +474,8 @@ def test_an_object_that_is_not_a_model_is_refused(source, problem):
 
 
 def test_a_name_is_resolved_by_its_first_part(monkeypatch):
-    monkeypatch.setitem(registry.PROVIDERS, "echo", "operator:concat")
+    monkeypatch.setitem(PROVIDERS, "echo", Provider("echo", models=("echo",)))
+    monkeypatch.setitem(sys.modules, "toolsemble.models.echo.model", SimpleNamespace(model_from_name=operator.concat))
     assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter
     with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
         model_of("nobody")

@@ -37,6 +37,7 @@ from helpers.sdk_checks import (
 )
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent
 from toolsemble.note import Note
+from toolsemble.providers import PROVIDERS, load_wire_format
 from toolsemble.providers import anthropic as to_anthropic
 from toolsemble.providers import bedrock as to_bedrock
 from toolsemble.providers import google as to_google
@@ -47,16 +48,16 @@ from toolsemble.providers import openai as to_openai
 
 pytestmark = pytest.mark.slow
 
-PROVIDERS = [to_openai, to_anthropic, to_google, to_bedrock, to_mistral, to_ollama, to_mcp]
-STRICT_PROVIDERS = [to_openai, to_anthropic, to_bedrock, to_mistral]
+WIRE_FORMATS = [load_wire_format(name) for name in PROVIDERS]
+STRICT_FORMATS = [load_wire_format(each.name) for each in PROVIDERS.values() if each.has_strict]
 
 
 def provider_name(provider):
     return provider.__name__.rpartition(".")[2]
 
 
-each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=provider_name)
-each_strict_provider = pytest.mark.parametrize("provider", STRICT_PROVIDERS, ids=provider_name)
+each_provider = pytest.mark.parametrize("provider", WIRE_FORMATS, ids=provider_name)
+each_strict_provider = pytest.mark.parametrize("provider", STRICT_FORMATS, ids=provider_name)
 
 
 @dataclass(frozen=True)
@@ -568,7 +569,7 @@ schemas = st.recursive(
 @given(parameters=objects(schemas) | schemas)
 def test_every_portable_schema_is_adapted_and_left_as_it_was(parameters):
     before = copy.deepcopy(parameters)
-    for provider in PROVIDERS:
+    for provider in WIRE_FORMATS:
         adapted, notes = provider.adapt(parameters)
         assert all(isinstance(note, Note) for note in notes)
         assert adapted is not parameters
@@ -600,7 +601,7 @@ def test_openai_strict_gives_a_strict_schema_or_says_why_not(parameters):
 @given(parameters=objects(schemas))
 def test_what_is_adapted_shares_nothing_with_what_was_given(parameters):
     before = copy.deepcopy(parameters)
-    for provider in PROVIDERS:
+    for provider in WIRE_FORMATS:
         spoil(provider.adapt(parameters)[0])
     assert parameters == before
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
 from toolsemble.builtin import HttpTool
+from toolsemble.providers import PROVIDERS
 
 pytestmark = pytest.mark.slow
-
-PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
 
 
 def make_tool(schema):
@@ -258,7 +257,7 @@ def everything(tool):
     for each in box.specifications:
         ToolSpecification.from_json(each.to_json())
     for provider in PROVIDERS:
-        getattr(box, f"to_{provider}")()
+        box.to_provider(provider)
         tool.explain(provider)
     box.to_openai("responses")
     for arguments in ({}, {"v": 1}, {"v": {"a": [None, "x"]}}, {"v": [[]], "w": {}}):
@@ -362,7 +361,7 @@ def test_nothing_but_definition_errors_escapes_a_document(document):
     except ToolDefinitionError:
         return
     for provider in PROVIDERS:
-        getattr(box, f"to_{provider}")()
+        box.to_provider(provider)
 
 
 @FUZZ

@@ -4,7 +4,7 @@ import jsonschema_rs
 import pytest
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
-from toolsemble.providers import google
+from toolsemble.providers import PROVIDERS, google
 from toolsemble.schema.portable import make_portable
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
@@ -144,7 +144,7 @@ def test_a_tool_of_a_box_explains_itself_for_every_provider():
     def function(level: int = 3) -> str:
         return ""
 
-    for provider in ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp"):
+    for provider in PROVIDERS:
         assert isinstance(function.explain(provider), list)
     assert [note.keyword for note in function.explain("google")] == ["additionalProperties", "default"]
     assert Toolbox([function]).specifications

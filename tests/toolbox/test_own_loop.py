@@ -5,6 +5,7 @@ import pytest
 from helpers.sample_types import TABLE, Node, tool_of
 from helpers.sdk_checks import CHECK_TOOL
 from toolsemble import ImageContent, Toolbox, ToolCall, ToolDefinitionError, ToolReply, ToolResult, tool
+from toolsemble.providers import PROVIDERS
 
 
 @tool
@@ -65,11 +66,14 @@ def test_a_call_goes_from_the_providers_words_to_the_providers_words(provider, a
     call = getattr(ToolCall, f"from_{provider}")(asked)
     reply = getattr(BOX.execute(call), f"to_{provider}")()
     assert reply == {**reply, **answered}
+    generic = ToolCall.from_provider(provider, asked)
+    assert (generic, BOX.execute(generic).to_provider(provider)) == (call, reply)
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_provider_is_offered_the_tool_by_its_name(provider):
     offered = getattr(BOX, f"to_{provider}")()
+    assert offered == BOX.to_provider(provider)
     assert '"weather"' in __import__("json").dumps(offered)
     assert isinstance(offered, list)
 

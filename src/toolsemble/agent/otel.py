@@ -9,15 +9,6 @@ from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
 from toolsemble.models.chat import ChatReply
 
-# OpenTelemetry's names of the providers.
-_PROVIDERS = {
-    "toolsemble.models.anthropic.model": "anthropic",
-    "toolsemble.models.bedrock.model": "aws.bedrock",
-    "toolsemble.models.google.model": "gcp.gemini",
-    "toolsemble.models.mistral.model": "mistral_ai",
-    "toolsemble.models.openai.model": "openai",
-}
-
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
     """Return the attributes of a run that are known at its start."""
@@ -29,10 +20,12 @@ def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
 
 def model_attributes(config: AgentConfig) -> dict[str, Any]:
     """Return the attributes of a model: its name, or its class if it has none, and its provider."""
+    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
+
     kind, name = type(config.model), getattr(config.model, "name", None)
     attributes = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
-    provider = _PROVIDERS.get(kind.__module__)
-    return attributes if provider is None else attributes | {"gen_ai.provider.name": provider}
+    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == kind.__module__]
+    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 
 
 def reply_attributes(reply: ChatReply) -> dict[str, Any]:

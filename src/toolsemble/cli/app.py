@@ -16,14 +16,13 @@ from click.shell_completion import CompletionItem
 from toolsemble import __version__
 from toolsemble.cli.escape import escape, escape_line
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
+from toolsemble.providers import PROVIDERS
 
 if TYPE_CHECKING:
     from toolsemble.cli.screen import Screen
 
 PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
-PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
-"""The providers with a wire format."""
 APPROVALS = ("ask", "always", "never")
 """The values of ``--approve``: ask a person, approve every call, or reject every call that needs approval."""
 TARGETS = (

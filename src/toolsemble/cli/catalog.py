@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from toolsemble.cli.builtins import BUILT_INS, BuiltIn, make_built_in
@@ -12,8 +11,8 @@ from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.targets import load_tools, split_targets
-from toolsemble.definition.definition import PROVIDERS
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.providers import PROVIDERS
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.collection import collect_tools
@@ -113,5 +112,5 @@ def _format_type(schema: dict[str, Any]) -> str:
 
 
 def _to_provider_format(box: Toolbox, provider: str, indent: int | None) -> str:
-    formatted: Sequence[Any] = getattr(box, f"to_{provider}")()
+    formatted = box.to_provider(provider)
     return json_line(formatted) if indent is None else json.dumps(formatted, indent=indent)

@@ -13,7 +13,7 @@ from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_object
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
-from toolsemble.models.registry import PROVIDERS, model_of
+from toolsemble.models.registry import find_module, model_of
 
 
 def find_model(name: str | None, screen: Screen) -> ChatModel:
@@ -34,7 +34,7 @@ def find_model(name: str | None, screen: Screen) -> ChatModel:
 def _is_object_path(name: str) -> bool:
     """Return whether it is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
     first, _, rest = name.partition(":")
-    return first not in PROVIDERS and (bool(rest) or first.endswith(".py"))
+    return (bool(rest) or first.endswith(".py")) and find_module(first) is None
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from importlib import import_module  # provider modules are loaded when they are used
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
@@ -33,12 +32,6 @@ from toolsemble.specification import ToolSpecification
 
 if TYPE_CHECKING:
     from toolsemble.review.gate import Gate
-
-PROVIDERS = ("openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp")
-"""The providers whose wire formats are known."""
-
-_STRICT = {"openai", "anthropic", "bedrock", "mistral"}
-
 
 class ReturnBehavior(Enum):
     """The recipient of a tool's result: the model, or the caller immediately.
@@ -212,11 +205,12 @@ class ToolDefinition:
 
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared."""
-        if provider not in PROVIDERS:
-            raise ValueError(f"Unknown provider {provider!r}; known are {', '.join(PROVIDERS)}")
+        from toolsemble.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need them
+
+        adapt = load_wire_format(provider).adapt
         parameters, notes = make_portable(self.schema())
-        strict = {"strict": True} if self.strict and provider in _STRICT else {}
-        return [*notes, *import_module(f"toolsemble.providers.{provider}").adapt(parameters, **strict)[1]]
+        strict = {"strict": True} if self.strict and PROVIDERS[provider].has_strict else {}
+        return [*notes, *adapt(parameters, **strict)[1]]
 
     def _check_editable(self) -> None:
         """Raise if ``editable`` does not name a parameter of type string."""

@@ -8,6 +8,7 @@ from toolsemble.runtime.lazy import loader
 
 if TYPE_CHECKING:
     from toolsemble.local.model import LocalModel
+    from toolsemble.models.adapter.offer import Offer
     from toolsemble.models.anthropic.model import AnthropicModel
     from toolsemble.models.bedrock.model import BedrockModel
     from toolsemble.models.chat import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         ToolChoice,
         chunks_of,
     )
-    from toolsemble.models.environment import Offer, offers
+    from toolsemble.models.environment import offers
     from toolsemble.models.function import FunctionModel
     from toolsemble.models.google.model import GoogleModel
     from toolsemble.models.message import (
@@ -85,6 +86,7 @@ __all__ = [
 __getattr__ = loader(
     globals(),
     {
+        "adapter.offer": ("Offer",),
         "anthropic.model": ("AnthropicModel",),
         "bedrock.model": ("BedrockModel",),
         "chat": (
@@ -102,7 +104,7 @@ __getattr__ = loader(
             "ToolChoice",
             "chunks_of",
         ),
-        "environment": ("Offer", "offers"),
+        "environment": ("offers",),
         "function": ("FunctionModel",),
         "google.model": ("GoogleModel",),
         ".local.model": ("LocalModel",),

@@ -7,26 +7,8 @@ from importlib import import_module  # a provider's module is loaded when its na
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 
-PROVIDERS: dict[str, str] = {
-    "anthropic": "toolsemble.models.anthropic.model:model_from_name",
-    "bedrock": "toolsemble.models.bedrock.model:model_from_name",
-    "gemini": "toolsemble.models.google.model:model_from_name",
-    "google": "toolsemble.models.google.model:model_from_name",
-    "groq": "toolsemble.models.openai.compatible:model_from_name",
-    "llamacpp": "toolsemble.models.openai.compatible:model_from_name",
-    "lmstudio": "toolsemble.models.openai.compatible:model_from_name",
-    "local": "toolsemble.local.model:model_from_name",
-    "mistral": "toolsemble.models.mistral.model:model_from_name",
-    "ollama": "toolsemble.models.openai.compatible:model_from_name",
-    "openai": "toolsemble.models.openai.model:model_from_name",
-    "openai-chat": "toolsemble.models.openai.model:model_from_name",
-    "openai-responses": "toolsemble.models.openai.model:model_from_name",
-    "openrouter": "toolsemble.models.openai.compatible:model_from_name",
-    "together": "toolsemble.models.openai.compatible:model_from_name",
-    "vllm": "toolsemble.models.openai.compatible:model_from_name",
-}
-"""The ``module:function`` that creates the model for each prefix of a name, such as ``openai`` in
-``openai:gpt-5-mini``; it is called with both parts of the name."""
+_LOCAL = {"local": "toolsemble.local.model"}
+_COMPATIBLE = "toolsemble.models.openai.compatible"
 
 
 def model_of(source: ChatModel | str | None) -> ChatModel:
@@ -64,12 +46,32 @@ def found() -> ChatModel:
     return _create(choose_model())
 
 
+def find_module(prefix: str) -> str | None:
+    """Return the module that creates models for the first part of a name; None if there is none.
+
+    >>> find_module("gemini"), find_module("nobody")
+    ('toolsemble.models.google.model', None)
+    """
+    return _find_own().get(prefix) or _find_servers().get(prefix)
+
+
+def _find_own() -> dict[str, str]:
+    """Return the module for each prefix of a provider, and of the embedded model."""
+    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - not needed for a model object
+
+    return {prefix: each.model_module for each in PROVIDERS.values() for prefix in each.models} | _LOCAL
+
+
+def _find_servers() -> dict[str, str]:
+    """Return the module for each kind of server."""
+    return dict.fromkeys(import_module(_COMPATIBLE).SERVERS, _COMPATIBLE)
+
+
 def _create(name: str) -> ChatModel:
-    provider, _, rest = name.partition(":")
-    entry = PROVIDERS.get(provider)
-    if entry is None:
-        known = ", ".join(sorted(PROVIDERS))
+    prefix, _, rest = name.partition(":")
+    module = find_module(prefix)
+    if module is None:
+        known = ", ".join(sorted(_find_own() | _find_servers()))
         raise ToolConfigurationError(f"Unknown model {name!r:.80}; known providers: {known}; or pass a ChatModel")
-    module, _, function = entry.partition(":")
-    model: ChatModel = getattr(import_module(module), function)(provider, rest)
+    model: ChatModel = import_module(module).model_from_name(prefix, rest)
     return model

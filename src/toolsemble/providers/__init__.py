@@ -1,1 +1,59 @@
-"""Wire formats, one module for each provider: write tools, read calls, write replies. No SDK is imported."""
+"""The list of providers, and their wire formats: a module for each to write tools, read calls and write replies.
+
+No SDK is imported.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module  # a wire format is loaded when it is used
+from typing import Any, NamedTuple
+
+
+class Provider(NamedTuple):
+    """A provider; its wire format is the module of this package with its name.
+
+    >>> PROVIDERS["google"].models, PROVIDERS["google"].model_module
+    (('google', 'gemini'), 'toolsemble.models.google.model')
+    """
+
+    name: str
+    """Its name, for ``to_provider``, ``from_provider``, ``explain``, and the option ``--provider``."""
+    has_strict: bool = False
+    """Whether the wire format has a strict mode: its ``adapt`` takes ``strict``."""
+    models: tuple[str, ...] = ()
+    """The prefixes of its models' names, the most usual one first; empty: there is no model class for it."""
+    otel_name: str = ""
+    """Its name in OpenTelemetry's attribute ``gen_ai.provider.name``; empty: unknown."""
+
+    @property
+    def model_module(self) -> str:
+        """The module with its model class, the function ``model_from_name``, and the function ``offer``."""
+        return f"toolsemble.models.{self.name}.model"
+
+
+PROVIDERS = {
+    each.name: each
+    for each in (
+        Provider("openai", has_strict=True, models=("openai", "openai-chat", "openai-responses"), otel_name="openai"),
+        Provider("anthropic", has_strict=True, models=("anthropic",), otel_name="anthropic"),
+        Provider("google", models=("google", "gemini"), otel_name="gcp.gemini"),
+        Provider("mistral", has_strict=True, models=("mistral",), otel_name="mistral_ai"),
+        Provider("bedrock", has_strict=True, models=("bedrock",), otel_name="aws.bedrock"),
+        Provider("ollama"),  # its models are those of a server that is compatible with OpenAI
+        Provider("mcp"),
+    )
+}
+"""All providers, by name. An agent without a model looks for their models in this order."""
+
+
+@cache
+def load_wire_format(provider: str) -> Any:
+    """Return the module with the wire format of a provider; raise ``ValueError`` for an unknown name.
+
+    >>> load_wire_format("mcp").__name__
+    'toolsemble.providers.mcp'
+    """
+    if provider not in PROVIDERS:
+        raise ValueError(f"Unknown provider {provider!r}; known are {', '.join(PROVIDERS)}")
+    return import_module(f"{__name__}.{provider}")

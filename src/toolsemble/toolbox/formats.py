@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module  # provider modules are loaded when they are used
 from typing import Any, Literal
 
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
@@ -95,10 +94,20 @@ class ToolSet:
         """Return the tools as an MCP server lists them."""
         return self._write_for("mcp")
 
+    def to_provider(self, provider: str) -> list[dict[str, Any]]:
+        """Return the tools in the format of a provider, by its name.
+
+        >>> ToolSet({}).to_provider("anthropic")
+        []
+        """
+        return self._write_for(provider)
+
     def _write_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
-        module = import_module(f"toolsemble.providers.{provider}")
+        from toolsemble.providers import load_wire_format  # noqa: PLC0415 - calls do not need it
+
+        write_tools = load_wire_format(provider).write_tools
         try:
-            tools: list[dict[str, Any]] = module.write_tools(self.specifications, **settings)
+            tools: list[dict[str, Any]] = write_tools(self.specifications, **settings)
         except ValueError as problem:
             raise ToolDefinitionError(f"{provider}: {problem}") from None
         return tools

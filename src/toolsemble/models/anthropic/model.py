@@ -13,6 +13,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, unreadable_error
 from toolsemble.models.adapter.key_masking import find_keys, mask_keys_in_errors
+from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
 from toolsemble.models.anthropic.messages import collect_called_names, write_messages, write_system
@@ -40,6 +41,11 @@ _FINAL = {
     "authentication_error", "billing_error", "invalid_request_error", "not_found_error", "permission_error",
     "request_too_large",
 }  # fmt: skip
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("anthropic:claude-haiku-5-5", "anthropic", "ANTHROPIC_API_KEY")
 
 
 def model_from_name(provider: str, rest: str) -> ChatModel:

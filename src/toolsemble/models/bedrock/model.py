@@ -14,6 +14,7 @@ from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, unreadable_error
 from toolsemble.models.adapter.exchange import run_blocking, stream_blocking
 from toolsemble.models.adapter.key_masking import mask_keys_in_errors
+from toolsemble.models.adapter.offer import Offer, is_set, offer_missing, offer_with_package
 from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
 from toolsemble.models.bedrock.messages import write_arguments
 from toolsemble.models.bedrock.reply import ReplyReader
@@ -37,6 +38,19 @@ _CREDENTIALS = (
     "set AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK, "
     "or pass profile= or api_key="
 )
+
+
+def offer() -> Offer:
+    """Return the default model, if there are credentials in environment variables; other checks would need requests."""
+    name = "bedrock:global.amazon.nova-2-lite-v1:0"
+    keys = is_set("AWS_ACCESS_KEY_ID") and is_set("AWS_SECRET_ACCESS_KEY")
+    if not (keys or is_set("AWS_BEARER_TOKEN_BEDROCK")):
+        return offer_missing(
+            name, "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set"
+        )
+    if not (is_set("AWS_REGION") or is_set("AWS_DEFAULT_REGION")):
+        return offer_missing(name, "there are AWS credentials, but AWS_REGION is not set")
+    return offer_with_package(name, "boto3", "AWS credentials and a region are set")
 
 
 def model_from_name(provider: str, rest: str) -> ChatModel:

@@ -16,6 +16,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, unreadable_error
 from toolsemble.models.adapter.key_masking import mask_keys_in_errors
+from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
 from toolsemble.models.adapter.task_stream import stream_in_task
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
@@ -35,6 +36,11 @@ _KEY = f"set {_KEYS[0]}, or pass api_key="
 _CLOUD = "set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'"
 _DENIED = {401, 403}
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("google:gemini-3.5-flash-lite", "google.genai", "GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def model_from_name(provider: str, rest: str) -> ChatModel:

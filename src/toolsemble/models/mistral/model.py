@@ -12,6 +12,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, unreadable_error
 from toolsemble.models.adapter.key_masking import mask_keys_in_errors
+from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
@@ -43,6 +44,11 @@ class _Client(NamedTuple):
 
     async def __aexit__(self, *_: object) -> None:
         await self.connections.aclose()
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("mistral:mistral-small-latest", "mistralai", "MISTRAL_API_KEY")
 
 
 def model_from_name(provider: str, rest: str) -> ChatModel:

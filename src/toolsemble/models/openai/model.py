@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.key_masking import find_keys, mask_keys_in_errors
+from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
 from toolsemble.models.openai import chat, responses
@@ -156,6 +157,11 @@ class OpenAIModel:
 
 async def _body(response: Any) -> AsyncIterator[Any]:
     yield json.loads(await response.aread())
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("openai:gpt-6-luna", "openai", "OPENAI_API_KEY")
 
 
 def model_from_name(provider: str, rest: str) -> OpenAIModel:
