@@ -17,9 +17,8 @@ from toolsemble.review.gate import Gate, Predicate
 from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.schema.decode import Decoded, Repair
-from toolsemble.shape import describe_error
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
 

@@ -21,7 +21,7 @@ from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
 from toolsemble.runtime.fork_locks import fork_safe_lock
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 if TYPE_CHECKING:
     from toolsemble.limits.ledger import EffectLedger

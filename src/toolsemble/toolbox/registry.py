@@ -12,8 +12,7 @@ from toolsemble.definition.definition import Names, ToolDefinition, map_definiti
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.limits.declared import BoxLimits
 from toolsemble.review.gate import OuterGate
-from toolsemble.runtime.text import preview
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.tools.collection import collect_tools
 
 _NAMES_SHOWN = 50

@@ -33,8 +33,8 @@ from toolsemble.result import ToolResult
 from toolsemble.review import OnTimeout, ReviewDecision
 from toolsemble.review.gate import Predicate
 from toolsemble.review.request import TIMEOUT, ReviewTerms
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.members import find_return_type
-from toolsemble.shape import describe_error
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
