@@ -10,9 +10,8 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.schema.decode import Repair
-from toolsemble.shape import describe_error
 
 TRACE = 5
 """The log level of specifications, below DEBUG."""

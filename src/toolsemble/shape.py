@@ -1,4 +1,4 @@
-"""Conversion of return values and exceptions of tools to results and text."""
+"""Conversion of return values of tools to results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.runtime.text import escape_surrogates
 
 _CONTENTS = (TextContent, ImageContent, AudioContent, FileContent)
 
@@ -46,19 +47,6 @@ def _with_contents(items: Iterable[object]) -> ToolResult:
     return ToolResult("\n".join(others), contents=tuple(contents))
 
 
-def describe_error(error: BaseException | None) -> str:
-    """Return the message of an exception, or its class name if it has none.
-
-    >>> describe_error(ValueError("no such city")), describe_error(ValueError())
-    ('no such city', 'ValueError')
-    """
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - an exception without a working __str__ must not hide the failure
-        message = ""
-    return escape_surrogates(message or type(error).__name__)
-
-
 def _json_text(value: object) -> str:
     if type(value) not in _PLAIN and isinstance(value, (Iterator, AsyncIterator)):
         # Reading it could take forever, and would leave an exhausted iterator for programs.
@@ -94,14 +82,3 @@ def _escape_result(result: ToolResult) -> ToolResult:
     if output is result.output and message is result.error_message:
         return result
     return replace(result, output=output, error_message=message)
-
-
-def escape_surrogates(text: str) -> str:
-    """Return the text with each lone surrogate written as an escape: it cannot be encoded as UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="backslashreplace").decode()
-    return text

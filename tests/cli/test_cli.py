@@ -21,9 +21,9 @@ from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceede
 from toolsemble.agent import ConversationMemory
 from toolsemble.cli import app, completion, main, program
 from toolsemble.cli.builtins import BUILT_INS
-from toolsemble.cli.escape import escape, escape_line
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import OutputStream, Screen
+from toolsemble.runtime.text import escape_line, escape_prose
 
 pytestmark = pytest.mark.slow
 
@@ -830,11 +830,17 @@ def test_every_error_has_an_exit_code_and_a_line(error, code, line):
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("a\r\nb\rc\x08\x7f\x9b2J", "a\nb\\rc\\x08\\x7f\\x9b2J"),
         ("\u202eevil\u2066 \u2028\ud800", "\\u202eevil\\u2066 \\u2028\\ud800"),
-        ("👩\u200d👧 क\u200cष ❤\ufe0f\xa0", "👩\u200d👧 क\u200cष ❤\ufe0f\xa0"),
+        (
+            "👩\u200d👧 क\u200cष ❤\ufe0f\u200d🔥\xa01\ufe0f\u20e3",
+            "👩\u200d👧 क\u200cष ❤\ufe0f\u200d🔥\xa01\ufe0f\u20e3",
+        ),
+        ("pass\u200dword 1\ufe0f é\u200d\u200dé", "pass\\u200dword 1\\ufe0f é\\u200d\\u200dé"),
+        ("é\ufe0f\ufe0f\ufe00\U000e0100 \u3164\u200dé", "é\ufe0f\\ufe0f\\ufe00\\U000e0100 \\u3164\\u200dé"),
+        ("\U000e0041\u034f\U0001f3f4", "\\U000e0041\\u034f\U0001f3f4"),
     ],
 )
 def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
-    assert escape(text) == shown
+    assert escape_prose(text) == shown
 
 
 @pytest.mark.parametrize(

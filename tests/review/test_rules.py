@@ -22,8 +22,8 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
-from toolsemble.review.request_view import escape_text
 from toolsemble.runtime.concurrency import finish
+from toolsemble.runtime.text import escape_invisible
 
 
 def request(arguments, name="read_file", **fields):
@@ -339,7 +339,7 @@ def test_what_cannot_be_seen_is_never_allowed_gets_around_no_deny_and_is_shown_a
         assert matches("deny", "/etc/*", f"/etc{character}/passwd")
         assert matches("deny", "/etc/*", f"/etc{quote(character)}/passwd")
     assert matches("deny", "rm *", f"rm {character}-rf")
-    assert character not in escape_text(f"a{character}b")
+    assert character not in escape_invisible(f"a{character}b")
 
 
 @pytest.mark.parametrize(("pattern", "value"), HOSTILE, ids=ascii)

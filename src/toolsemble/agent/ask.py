@@ -15,7 +15,7 @@ from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
 from toolsemble.models.reply_limit import MAX_REPLY
-from toolsemble.shape import describe_error, escape_surrogates
+from toolsemble.runtime.text import describe_error, escape_surrogates
 
 LOGGER = logging.getLogger("toolsemble.agent")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing

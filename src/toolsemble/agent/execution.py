@@ -18,7 +18,7 @@ from toolsemble.context import enter, leave
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 

@@ -33,7 +33,7 @@ from toolsemble.errors import (
 from toolsemble.models.chat import ChatReply, ChatRequest
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."

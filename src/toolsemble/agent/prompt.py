@@ -8,7 +8,7 @@ from typing import TypeAlias
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.result import ImageContent
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
 """The prompt of a run: a text, texts with images, or messages."""

@@ -12,6 +12,7 @@ from typing import Any
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
 from toolsemble.builtin.servers import Servers
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.schema.pointer import follow_ref
 
 _IGNORED = {"accept", "content-type", "authorization"}  # OpenAPI says to ignore header parameters with these names
 # Cookies carry a session, which the program sets, not the model.
@@ -194,17 +195,14 @@ class _Reader:
         raise ToolDefinitionError("OpenAPI: references are circular")
 
     def _follow(self, reference: str) -> Any:
-        node: Any = self.document
         if not str(reference).startswith("#/"):
             raise ToolDefinitionError(
                 f"OpenAPI: only references inside the document are followed, not {reference!r:.80}"
             )
-        for part in reference[2:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, Mapping) or key not in node:
-                raise ToolDefinitionError(f"OpenAPI: {reference!r:.80} does not exist")
-            node = node[key]
-        return node
+        try:
+            return follow_ref(self.document, reference)
+        except LookupError:
+            raise ToolDefinitionError(f"OpenAPI: {reference!r:.80} does not exist") from None
 
     def operation(self, name: str, method: str, path: str, item: Mapping[str, Any]) -> Operation:
         """Return one operation; raise if it is not supported."""

@@ -14,9 +14,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolsemble import __version__
-from toolsemble.cli.escape import escape, escape_line
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.providers import PROVIDERS
+from toolsemble.runtime.text import escape_line, escape_prose
 
 if TYPE_CHECKING:
     from toolsemble.cli.screen import Screen
@@ -115,7 +115,7 @@ def _report_error(line: str, code: Exit) -> Exit:
 def _print_traceback() -> None:
     import traceback
 
-    click.echo(escape(traceback.format_exc()), err=True, nl=False)
+    click.echo(escape_prose(traceback.format_exc()), err=True, nl=False)
 
 
 class _ClosedOutputError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
 from toolsemble.review import (
     AutoApprove,
@@ -17,6 +16,7 @@ from toolsemble.review import (
 )
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.terminal import find_terminal
+from toolsemble.runtime.text import escape_line
 
 _MAX_NAME = 200
 _NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"

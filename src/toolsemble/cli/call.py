@@ -11,11 +11,10 @@ from typing import Any
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.cli.approval import make_reviewer
-from toolsemble.cli.escape import format_progress
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line, record_to_json
 from toolsemble.cli.redirect import redirect_prints
-from toolsemble.cli.screen import Screen
+from toolsemble.cli.screen import Screen, format_progress
 from toolsemble.cli.targets import load_toolbox
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError

@@ -10,11 +10,11 @@ from importlib import import_module
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.cli.escape import escape_line
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.follow import MEMORY_ID, run_agent, save_interrupted
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.text_output import Listener
+from toolsemble.runtime.text import escape_line
 from toolsemble.toolbox.toolbox import Toolbox
 
 _PROMPT = "> "

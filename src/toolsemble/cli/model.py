@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_object
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import find_module, model_of
+from toolsemble.runtime.text import escape_line
 
 
 def find_model(name: str | None, screen: Screen) -> ChatModel:

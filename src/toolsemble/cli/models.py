@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolsemble.cli.escape import escape_line
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.text import escape_line
 
 _MEGABYTE = 1_000_000
 _SPEED = 10 * _MEGABYTE

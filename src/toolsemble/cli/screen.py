@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from toolsemble.cli.escape import escape, escape_line
 from toolsemble.review.request_view import wrap_text
+from toolsemble.runtime.text import escape_line, escape_prose
 
 _STYLES = {"name": "1;36", "dim": "2", "good": "32", "bad": "31", "warning": "33", "bold": "1"}
 _WIDTH = 80
@@ -75,7 +75,7 @@ class Screen:
 
     def answer(self, text: str, *, end: str = "\n") -> None:
         """Write a part of the answer to standard output, with control characters escaped."""
-        self._put(self.out, f"{escape(text)}{end}")
+        self._put(self.out, f"{escape_prose(text)}{end}")
 
     def write(self, text: str) -> None:
         """Write a line to standard output, without escaping."""
@@ -134,6 +134,16 @@ class Screen:
             stream.write(text)
             if stream is self.out and text:
                 self._open = stream.is_terminal and not text.endswith("\n")
+
+
+def format_progress(fraction: object, message: object) -> str:
+    """Return the progress of a call on one line; ignore a fraction or a message of the wrong type.
+
+    >>> format_progress(0.4, "page 4 of 10"), format_progress("odd", None)
+    ('40% page 4 of 10', '')
+    """
+    part = f"{fraction:.0%} " if isinstance(fraction, (int, float)) else ""
+    return f"{part}{escape_line(message) if isinstance(message, str) else ''}".rstrip()
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from toolsemble.cli.escape import escape_line
 from toolsemble.cli.screen import Screen
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.text import escape_line
 
 _MIN_WIDTH = 40  # on narrower terminals lines wrap, as the table would drop text
 

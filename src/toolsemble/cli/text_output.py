@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent.result import AgentResult
 from toolsemble.call import ToolCall
-from toolsemble.cli.escape import escape, escape_line, format_progress
-from toolsemble.cli.screen import Screen
+from toolsemble.cli.screen import Screen, format_progress
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -24,6 +23,7 @@ from toolsemble.events import (
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.review.request_view import wrap_text
+from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 300
 _MAX_LINES = 6
@@ -124,7 +124,7 @@ class TextOutput:
 
     def _call_requested(self, event: CallRequested) -> None:
         if self._pieces and not (self._live or self._is_new_text):
-            self._print("dim", escape("".join(self._pieces)))
+            self._print("dim", escape_prose("".join(self._pieces)))
         self._pieces = []
         self._waiting += 1
         self._has_several_calls = self._waiting > 1
@@ -207,7 +207,7 @@ class TextOutput:
         count = text.count("\n") + 1
         most = count if count <= _MAX_LINES + 1 else _MAX_LINES  # a note about one more line would take as much space
         # A result can be huge, so only the part that may be shown is processed.
-        lines = [escape(line[: 2 * _MAX_LENGTH]).expandtabs(4) for line in text.split("\n", most)[:most]]
+        lines = [escape_prose(line[: 2 * _MAX_LENGTH]).expandtabs(4) for line in text.split("\n", most)[:most]]
         pieces = [next(wrap_text(line, max(width, 10))) for line in lines]
         shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]
         return [*shown, f"... {count - most:,} more lines"] if most < count else shown

@@ -33,6 +33,7 @@ from toolsemble.specification import ToolSpecification
 if TYPE_CHECKING:
     from toolsemble.review.gate import Gate
 
+
 class ReturnBehavior(Enum):
     """The recipient of a tool's result: the model, or the caller immediately.
 

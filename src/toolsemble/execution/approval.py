@@ -18,9 +18,8 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.review.terms import fit_to_deadline
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.schema.decode import Decoded, Repair
-from toolsemble.shape import describe_error
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
 

@@ -13,8 +13,8 @@ from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.decode import Repair
-from toolsemble.shape import describe_error
 
 _UNREAD = object()
 

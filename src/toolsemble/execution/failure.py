@@ -16,7 +16,7 @@ from toolsemble.execution.approval import RejectedError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 _PASSING = (ExitEarlyError, ToolConfigurationError)
 _CODED = (ToolArgumentsError, ToolExecutionError)

@@ -10,7 +10,7 @@ from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import outcome_of
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 
 class FinishedCall:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.runtime.text import quote_text
 
 DENIED = "Access denied: path is outside the sandbox directory"
 """The message for every path outside, whether it exists or not."""
@@ -28,7 +29,6 @@ HANDLES = {os.access, os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink}
 _LONGEST = 4096
 _DEEPEST = 100  # many programs cannot remove deeper directories
 _LONGEST_NAME = 255  # in bytes, the limit of most file systems
-_LONGEST_SHOWN = 200
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 # Flags that a system does not have are not needed there.
 _SAFE_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
@@ -111,9 +111,9 @@ class Sandbox:
         """Yield the parent directory of a file; raise system errors as ToolExecutionError, without the base path."""
         *parents, name = _split_path(path, portable=not self._handles)
         if is_leftover(name):
-            raise MissingFileError(f"File not found: {_quote(path)}")
+            raise MissingFileError(f"File not found: {quote_text(path)}")
         try:
-            folder = _Folder(self._base, name, _quote(path), handles=self._handles)
+            folder = _Folder(self._base, name, quote_text(path), handles=self._handles)
             try:
                 for parent in parents:
                     folder.enter(parent, create=create)
@@ -121,11 +121,11 @@ class Sandbox:
             finally:
                 folder.close()
         except FileNotFoundError:
-            raise MissingFileError(f"File not found: {_quote(path)}") from None
+            raise MissingFileError(f"File not found: {quote_text(path)}") from None
         except FileExistsError:
-            raise ToolExecutionError(f"{_quote(path)} already exists") from None
+            raise ToolExecutionError(f"{quote_text(path)} already exists") from None
         except OSError as error:
-            raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(error.errno or 0)}") from None
+            raise ToolExecutionError(f"Cannot open {quote_text(path)}: {os.strerror(error.errno or 0)}") from None
 
 
 class _Folder:
@@ -331,11 +331,11 @@ def _split_path(path: str, *, portable: bool) -> list[str]:
     if portable and any(":" in part or part.split(".")[0].strip().upper() in _DEVICES for part in parts):
         raise ToolExecutionError(DENIED)
     if names[-1] in {"", ".", ".."}:
-        raise ToolExecutionError(f"{_quote(path)} names a directory; name a file")
+        raise ToolExecutionError(f"{quote_text(path)} names a directory; name a file")
     if len(path) > _LONGEST or len(parts) > _DEEPEST:
         raise ToolExecutionError(f"The path is too long: at most {_LONGEST} characters and {_DEEPEST} names")
     if any(len(part.encode()) > _LONGEST_NAME for part in parts):  # before parent directories are created
-        raise ToolExecutionError(f"Cannot open {_quote(path)}: {os.strerror(errno.ENAMETOOLONG)}")
+        raise ToolExecutionError(f"Cannot open {quote_text(path)}: {os.strerror(errno.ENAMETOOLONG)}")
     return parts
 
 
@@ -357,7 +357,3 @@ def _is_encodable(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _quote(path: str) -> str:
-    return repr(path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}...")

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.addresses import is_public
+from toolsemble.runtime.text import quote_text
 
 Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
 """Returns the addresses of a host name, for a port; raises OSError if there are none."""
@@ -24,7 +25,6 @@ _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
 _LONGEST = 8192
 _MOST_ADDRESSES = 4
-_LONGEST_SHOWN = 200
 
 # Ports of other protocols, whose servers could interpret a request as commands; as in the Fetch standard.
 _CLOSED_PORTS = frozenset(
@@ -127,7 +127,7 @@ class UrlGuard:
                 raise UrlRefusedError(f"Access denied: port {port} is not a web port; use 80 or 443")
             addresses = self._addresses(host, port)
             if not all(is_public(address) for address in addresses):
-                raise UrlRefusedError(f"Access denied: {_quote(written)} is not a public address")
+                raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a public address")
         return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
@@ -138,7 +138,7 @@ class UrlGuard:
         except (OSError, UnicodeError):
             found = ()
         if not found:
-            raise UrlRefusedError(f"Cannot resolve host {_quote(host)}; check the spelling")
+            raise UrlRefusedError(f"Cannot resolve host {quote_text(host)}; check the spelling")
         return found
 
 
@@ -174,12 +174,12 @@ def _split(url: str) -> tuple[str, str, str]:
         raise UrlRefusedError("Invalid URL: it has control characters")
     found = _URL.match(text)
     if found is None:
-        raise UrlRefusedError(f"Invalid URL: {_quote(text)}; it must begin with http:// or https://")
+        raise UrlRefusedError(f"Invalid URL: {quote_text(text)}; it must begin with http:// or https://")
     scheme = found["scheme"].lower()
     if scheme not in _PORTS:
-        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {_quote(scheme)}")
+        raise UrlRefusedError(f"Access denied: only http and https URLs can be fetched, not {quote_text(scheme)}")
     if not found["authority"]:
-        raise UrlRefusedError(f"Invalid URL: {_quote(text)} has no host")
+        raise UrlRefusedError(f"Invalid URL: {quote_text(text)} has no host")
     rest = found["rest"]
     if rest[:1] == "\\":  # parsed as a slash by some clients, as part of the host by others
         raise UrlRefusedError("Invalid URL: it has a backslash after the host")
@@ -192,14 +192,14 @@ def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
         raise UrlRefusedError("Access denied: a URL must not contain a user name or password")
     found = _AUTHORITY.fullmatch(authority)
     if found is None or not found["host"]:
-        raise UrlRefusedError(f"Invalid URL: {_quote(authority)} is not a host and a port")
+        raise UrlRefusedError(f"Invalid URL: {quote_text(authority)} is not a host and a port")
     port = int(found["port"] or _PORTS[scheme])
     if port > _LAST_PORT:
         raise UrlRefusedError(f"Invalid URL: port {port} does not exist")
     host = found["host"]
     if host[0] == "[":
         if not isinstance(_parse_address(host[1:-1]), IPv6Address):
-            raise UrlRefusedError(f"Invalid URL: {_quote(host)} is not an IPv6 address")
+            raise UrlRefusedError(f"Invalid URL: {quote_text(host)} is not an IPv6 address")
         host = host[1:-1]
     return host.lower(), port
 
@@ -208,7 +208,7 @@ def _check_host(written: str) -> str:
     """Return a host as it is resolved; raise UrlRefusedError for unusual spellings of addresses, and invalid names."""
     host = _to_ascii(written)
     if _parse_address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
-        raise UrlRefusedError(f"Access denied: {_quote(written)} is not a host; write addresses as 1.2.3.4")
+        raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a host; write addresses as 1.2.3.4")
     return host
 
 
@@ -223,10 +223,10 @@ def _to_ascii(written: str) -> str:
         try:
             name = idna.encode(name, uts46=True).decode()
         except idna.IDNAError:
-            raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name") from None
+            raise UrlRefusedError(f"Invalid URL: {quote_text(written)} is not a host name") from None
     name = name.removesuffix(".")
     if not _NAME.fullmatch(name):
-        raise UrlRefusedError(f"Invalid URL: {_quote(written)} is not a host name")
+        raise UrlRefusedError(f"Invalid URL: {quote_text(written)} is not a host name")
     return name
 
 
@@ -236,7 +236,3 @@ def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
         return None if "%" in host else ip_address(host)
     except ValueError:
         return None
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")

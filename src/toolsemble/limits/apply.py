@@ -20,7 +20,7 @@ from toolsemble.locks.table import DeadlockError
 from toolsemble.observers.watchers import tell
 from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError, check_time_left, earliest, is_past
 from toolsemble.work.start import Start

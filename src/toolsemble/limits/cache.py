@@ -25,8 +25,9 @@ from toolsemble.observers.watchers import tell
 from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count, check_seconds, is_seconds
+from toolsemble.runtime.text import describe_error
 from toolsemble.serialization import without_retries
-from toolsemble.shape import describe_error, to_result
+from toolsemble.shape import to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past
 from toolsemble.work.thread import RunInThread

@@ -16,9 +16,9 @@ from toolsemble.errors import ToolDefinitionError, UnclearError
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.signing import canonical_json
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.display import to_display
-from toolsemble.shape import describe_error
 
 # The default repr of an object: another object can have the same one later.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")

@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError, UnclearError
 from toolsemble.locks.claims import Slots
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 PROCESSES = Slots(32)
 """The slots for bodies that run in worker processes."""

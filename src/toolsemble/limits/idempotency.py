@@ -23,10 +23,10 @@ from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.signing import canonical_json
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.schema.display import to_display
 from toolsemble.serialization import without_retries, write_result
-from toolsemble.shape import describe_error, to_result
+from toolsemble.shape import to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import check_time_left, is_past, remaining
 from toolsemble.work.thread import RunInThread

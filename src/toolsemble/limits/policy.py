@@ -16,7 +16,7 @@ from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 
 def build_policy(owner: str, limits: Limits) -> Policy:

@@ -19,8 +19,8 @@ from toolsemble.record import LOG_LIMIT, count_and_log
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
 from toolsemble.runtime.extras import import_extra
-from toolsemble.runtime.text import preview
-from toolsemble.shape import describe_error, to_result
+from toolsemble.runtime.text import describe_error, preview
+from toolsemble.shape import to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError
 from toolsemble.work.wait import Sleep

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from toolsemble.schema.pointer import follow_ref
+
 Schema = Mapping[str, Any] | bool
 
 MAX_LENGTH = 60_000
@@ -262,15 +264,10 @@ class _Rules:
         return name
 
     def _resolve(self, reference: str) -> Schema:
-        if not reference.startswith("#"):
-            raise _NotExpressibleError
-        found: Any = self._root
-        for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, Mapping) or key not in found:
-                raise _NotExpressibleError
-            found = found[key]
-        return found  # type: ignore[no-any-return]  # if it is not a schema, it is not expressible
+        try:
+            return follow_ref(self._root, reference)  # type: ignore[no-any-return]  # if it is not a schema, it is not expressible
+        except LookupError:
+            raise _NotExpressibleError from None
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         properties: Mapping[str, Schema] = schema.get("properties") or {}

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from toolsemble.result import Content, FileContent, TextContent, ToolResult
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.decode import Arguments, Decoded, Repair
 from toolsemble.schema.display import HIDDEN, DisplayError, to_display
 from toolsemble.schema.secret import parameters, property_names
-from toolsemble.shape import describe_error
 
 _SHORT = 4  # a shorter secret is masked only where it is a whole word
 

@@ -12,7 +12,7 @@ from toolsemble.pipeline.handoff import Read, make_reader
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.undo import Compensation, build_compensation
 from toolsemble.result import ToolResult
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.tools.base import Tool, define, pipeline_class
 from toolsemble.tools.collection import collect_tools
 

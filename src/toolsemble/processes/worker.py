@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolsemble.errors import LostError
 from toolsemble.processes import supervisor
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 # Without process groups, as on Windows, processes that it starts survive it.
 _lead: Callable[[], None] = getattr(os, "setsid", lambda: None)

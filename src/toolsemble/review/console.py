@@ -13,9 +13,9 @@ from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.editor import edit_text, find_editor
 from toolsemble.review.question import is_abandoned
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.request_view import RequestView, add_margin, escape_lines, escape_text
+from toolsemble.review.request_view import RequestView, add_margin
 from toolsemble.review.terminal import TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import escape_invisible, escape_lines, preview
 
 _EMPTY_LINES = 5
 _ANSWER_SHOWN = 40
@@ -74,7 +74,7 @@ class ConsoleReview:
         return sys.stderr if find_terminal(sys.stdout) is None else sys.stdout
 
     def _refuse(self, request: ReviewRequest, reason: str) -> ReviewDecision:
-        tool = escape_text(request.tool_name)
+        tool = escape_invisible(request.tool_name)
         message = f"'{tool}' is refused: {reason}; run the program in a terminal, or use another handler"
         LOGGER.warning("%s", message)
         target = sys.stderr if self._output is None else self._output
@@ -128,13 +128,13 @@ class _Dialog:
                 return None
             case "a" | "always" if "tool" in self._request.scopes:
                 return Continue(always="tool")
-        return ExitEarly(f"the answer '{escape_text(preview(answer, _ANSWER_SHOWN))}' was not understood")
+        return ExitEarly(f"the answer '{preview(answer, _ANSWER_SHOWN)}' was not understood")
 
     def _reason(self) -> str:
         # The person has rejected the call: a timeout while the reason is typed must not override that.
         self._terminal.abandoned = self._nearly_over
         try:
-            return escape_text(
+            return escape_invisible(
                 self._terminal.read_line(lambda: f"{self._remaining_time()}Reason (may be empty): ").strip()
             )
         except (EOFError, AbandonedError):
@@ -173,7 +173,7 @@ class _Dialog:
         return text
 
     def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.paint('note', escape_text(text))}\n")
+        self._terminal.write(f"{self._terminal.paint('note', escape_invisible(text))}\n")
 
     def _show(self, view: RequestView, aside: str = "") -> None:
         self._terminal.write(f"\n{view.text(self._terminal.width, self._terminal.paint, aside)}")

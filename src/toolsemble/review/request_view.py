@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.terms import ReviewTiming
-from toolsemble.runtime.text import SHOWN, escape_invisible, preview
+from toolsemble.runtime.text import SHOWN, escape_invisible, escape_lines
 
 Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""
@@ -142,28 +142,9 @@ class RequestView:
 
     def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
         if self._whole or len(text) <= limit:
-            return escape_text(form(text))
+            return escape_invisible(form(text))
         self.cut = True
-        return f"{escape_text(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
-
-
-def escape_text(text: str) -> str:
-    r"""Return a text on one line, with invisible characters escaped.
-
-    >>> print(escape_text("\x1b[2J\u061cfree\xa0of\ncharge"))
-    \x1b[2J\u061cfree\xa0of\ncharge
-    """
-    return escape_invisible(preview(text, len(text)))
-
-
-def escape_lines(text: str) -> str:
-    r"""Return a text with its line breaks, and other invisible characters escaped.
-
-    >>> print(escape_lines("first\n\x1b[2Jsecond"))
-    first
-    \x1b[2Jsecond
-    """
-    return "\n".join(escape_text(line) for line in text.split("\n"))
+        return f"{escape_invisible(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
 
 
 def add_margin(text: str, width: int, paint: Paint) -> str:

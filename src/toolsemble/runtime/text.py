@@ -1,34 +1,27 @@
-"""Sanitizing of untrusted text: one-line previews, invisible characters."""
+"""Text from models, tools and files, made safe to show: previews, escapes, messages of exceptions."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters, line separators, marks that change the direction of text, and lone surrogates.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
 SHOWN = 200
 """The default length of a preview."""
 
-
-def preview(text: str, limit: int = SHOWN) -> str:
-    r"""Return the start of a text on one line, escaped so that it cannot forge log lines or move a cursor.
-
-    >>> preview("first\nsecond", 8)
-    'first\\nse...'
-    """
-    shown = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:limit])
-    return shown if len(text) <= limit else f"{shown}..."
-
-
 # Unicode's Default_Ignorable_Code_Point, and letters and marks that are drawn as nothing or as a blank. Control
 # characters, other spaces, surrogates and unassigned code points are found by `str.isprintable`.
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u2d7f\u3164"
+_IGNORABLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u2d7f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001107f\U00013441-\U00013446\U00016fe4\U0001bca0-\U0001bca3\U0001d159"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+_INVISIBLE = re.compile(f"[{_IGNORABLE}]")
+# A joiner or an emoji variation selector that belongs to the letter or the symbol in front of it.
+_LETTER = rf"[^\s\x00-\x9f\ud800-\uf8ff{_IGNORABLE}]"
+_JOINED = (
+    f"((?<={_LETTER})(?:[\ufe0e\ufe0f](?:\u200d(?={_LETTER}))?|[\u200c\u200d](?={_LETTER}))"
+    "|(?<=[0-9#*])\ufe0f(?=\u20e3))"
+)
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def has_invisible(text: str) -> bool:
@@ -53,15 +46,108 @@ def without_invisible(text: str, blank: str = "") -> str:
 
 
 def escape_invisible(text: str) -> str:
-    r"""Return a text with each invisible character written as an escape.
+    r"""Return a text on one line, with each invisible character written as an escape.
 
-    >>> print(escape_invisible("free\xa0of\u3164charge"))
-    free\xa0of\u3164charge
+    >>> print(escape_invisible("free\xa0of\u3164\ncharge"))
+    free\xa0of\u3164\ncharge
     """
     if not has_invisible(text):
         return text
     shown = _INVISIBLE.sub(lambda found: _escape(found[0]), text)
     return "".join(each if each.isprintable() else _escape(each) for each in shown)
+
+
+def escape_lines(text: str) -> str:
+    r"""Return a text with its line breaks, and other invisible characters escaped.
+
+    >>> print(escape_lines("first\n\x1b[2Jsecond"))
+    first
+    \x1b[2Jsecond
+    """
+    return "\n".join(map(escape_invisible, text.split("\n")))
+
+
+def escape_prose(text: str) -> str:
+    r"""Return a text to read, with invisible characters escaped except those that writing needs.
+
+    Line feeds, tabs and spaces stay, as do joiners and variation selectors inside of words and emoji.
+
+    >>> print(escape_prose("caf\xe9\n\x1b[2Jfree\u202e\r"))
+    café
+    \x1b[2Jfree\u202e\r
+    """
+    if not has_invisible(text):
+        return text
+    parts = re.split(_JOINED, text.replace("\r\n", "\n"))
+    return "".join(
+        part if index % 2 else "".join(map(_escape_unless_visible, part)) for index, part in enumerate(parts)
+    )
+
+
+def escape_line(text: str, limit: int | None = None) -> str:
+    r"""Return a text to read as :func:`escape_prose` does, on one line of at most ``limit`` characters.
+
+    >>> escape_line("first\nsecond", 8)
+    'first...'
+    """
+    cut = text if limit is None else text[:limit]
+    line = escape_prose(cut).replace("\n", "\\n").replace("\t", "\\t")
+    if limit is None or (len(line) <= limit and cut == text):
+        return line
+    return f"{line[: limit - 3]}..."
+
+
+def preview(text: str, limit: int = SHOWN) -> str:
+    r"""Return the start of a text on one line, escaped so that it cannot forge log lines or move a cursor.
+
+    >>> preview("first\nsecond", 8)
+    'first\\nse...'
+    """
+    shown = escape_invisible(text[:limit])
+    return shown if len(text) <= limit else f"{shown}..."
+
+
+def quote_text(text: str, limit: int = SHOWN) -> str:
+    r"""Return the start of a text in quotes, as ``repr`` writes it, with invisible characters escaped.
+
+    >>> print(quote_text("it's\u3164", 100))
+    "it's\u3164"
+    """
+    return escape_invisible(repr(text if len(text) <= limit else f"{text[:limit]}..."))
+
+
+def escape_surrogates(text: str) -> str:
+    """Return the text with each lone surrogate written as an escape: it cannot be encoded as UTF-8."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
+def describe_error(error: BaseException | None) -> str:
+    """Return the message of an exception, or its class name if it has none.
+
+    >>> describe_error(ValueError("no such city")), describe_error(ValueError())
+    ('no such city', 'ValueError')
+    """
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an exception without a working __str__ must not hide the failure
+        message = ""
+    return escape_surrogates(message or type(error).__name__)
+
+
+def _escape_unless_visible(character: str) -> str:
+    import unicodedata  # noqa: PLC0415 - only texts with unusual characters need it
+
+    if character in "\n\t" or not (
+        _INVISIBLE.match(character) or unicodedata.category(character) in _HIDDEN_CATEGORIES
+    ):
+        return character
+    return _escape(character)
 
 
 def _escape(character: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.runtime.text import escape_invisible, preview
+from toolsemble.runtime.text import preview
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -55,7 +55,7 @@ def format_key(key: str) -> str:
     """
     if key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY:
         return key
-    return escape_invisible(preview(key, _LONGEST_KEY))
+    return preview(key, _LONGEST_KEY)
 
 
 def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.text import preview
+from toolsemble.schema.pointer import escape_token
 from toolsemble.schema.secret import PASSWORD
 
 DRAFTS = (
@@ -185,13 +186,9 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for keyword, value in node.items():
         if keyword in _NAMED and isinstance(value, Mapping):
             for name, each in value.items():
-                yield name, f"{keyword}/{_escape(name)}", each
+                yield name, f"{keyword}/{escape_token(name)}", each
         elif keyword in _MANY and isinstance(value, list):
             for index, each in enumerate(value):
                 yield f"{keyword}[{index}]", f"{keyword}/{index}", each
         elif keyword in _ONE:
             yield keyword, keyword, value
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

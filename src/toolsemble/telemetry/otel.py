@@ -14,8 +14,7 @@ from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
 from toolsemble.runtime.extras import import_extra
-from toolsemble.runtime.text import preview
-from toolsemble.shape import describe_error, escape_surrogates
+from toolsemble.runtime.text import describe_error, escape_surrogates, preview
 from toolsemble.telemetry.meters import OpenTelemetryMetrics
 
 if TYPE_CHECKING:

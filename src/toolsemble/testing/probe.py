@@ -19,7 +19,8 @@ from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecut
 from toolsemble.events import CallFinished
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import ThreadPerJob, wait_until
-from toolsemble.shape import describe_error, to_result
+from toolsemble.runtime.text import describe_error
+from toolsemble.shape import to_result
 from toolsemble.testing.shrink import shrink
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.body import Work

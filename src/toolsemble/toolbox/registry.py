@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import Names, ToolDefinition, map_definition
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
-from toolsemble.runtime.text import preview
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:

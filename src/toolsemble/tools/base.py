@@ -27,8 +27,8 @@ from toolsemble.metrics import ToolMetrics
 from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.members import find_return_type
-from toolsemble.shape import describe_error
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from toolsemble.runtime.concurrency import (
     is_awaitable,
     unwrap_outcome,
 )
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.work import carried
 from toolsemble.work.start import Start
 

@@ -11,7 +11,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.processes.memory_limit import WithinMemory
 from toolsemble.runtime.concurrency import GRACE, JobFuture, Outcome, unwrap_outcome, wait_for, wait_until
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 from toolsemble.work.body import Job
 from toolsemble.work.deadline import TimedOutError, check_time_left
 from toolsemble.work.start import Start

@@ -8,8 +8,8 @@ from typing import Any
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.review.request import digest
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.display import DisplayError
-from toolsemble.shape import describe_error
 
 _ATOMIC = frozenset((str, int, float, bool, bytes, type(None)))
 _OTHER = object()

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.models.message import AssistantMessage, Message
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 UNREADABLE = "unreadable_arguments"
 """The name of the argument that holds the text of a model whose arguments are not a JSON object."""

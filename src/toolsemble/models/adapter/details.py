@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from toolsemble.models.message import AssistantMessage
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 Block: TypeAlias = dict[str, Any]
 """A block of a message's content: JSON values, with a ``type``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.errors import mask_keys
-from toolsemble.shape import describe_error
+from toolsemble.runtime.text import describe_error
 
 _SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)

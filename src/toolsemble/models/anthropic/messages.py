@@ -11,7 +11,7 @@ from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arg
 from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.anthropic import write_prompt, write_reply
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 PROVIDER = "anthropic"
 """The key of Anthropic's details in a message."""

@@ -15,7 +15,7 @@ from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 from toolsemble.specification import ToolSpecification
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")

@@ -14,7 +14,7 @@ from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 _VERSION = re.compile(r"gemini-(\d+)")
 # From this version on, calls must be sent back signed, work with an answer schema, and replies may contain images.

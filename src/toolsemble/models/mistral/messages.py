@@ -12,7 +12,7 @@ from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitiz
 from toolsemble.models.adapter.details import restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.providers.mistral import write_prompt, write_reply
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 PROVIDER = "mistral"
 """The key of Mistral's details in a message."""

@@ -30,7 +30,7 @@ from toolsemble.models.openai.parts import (
 )
 from toolsemble.providers.openai import write_reply
 from toolsemble.providers.wire import data_url, field
-from toolsemble.shape import escape_surrogates
+from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 64
 _REBUILT = {"message", "function_call"}
