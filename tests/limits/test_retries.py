@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 
 import pytest
 
@@ -147,6 +146,33 @@ def test_what_is_tried_again_is_counted_logged_and_told(caplog):
     assert "failed (refused\\nforged); retry 1 in " in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [
+        ({"wait": 0.001, "jitter": 0}, [0.001, 0.002, 0.004, 0.008], [0.001, 0.002, 0.004, 0.008]),
+        ({"wait": 0.001, "longest": 0.003, "jitter": 0}, [0.001, 0.002, 0.003, 0.003], [0.001, 0.002, 0.003, 0.003]),
+        ({"wait": 0.001, "jitter": 0.002}, [0.001, 0.002, 0.004, 0.008], [0.003, 0.004, 0.006, 0.010]),
+        ({"wait": 0.001, "longest": 0.001, "jitter": 600}, [0.001] * 4, [0.001] * 4),
+    ],
+)
+def test_the_delay_doubles_up_to_the_longest_with_some_jitter(settings, least, most):
+    _, made = retried(*[ConnectionError("refused")] * 4, retries=Retries(4, **settings))
+    told = []
+    token = watch(told.append)
+    try:
+        made.execute("x")
+    finally:
+        unwatch(token)
+    waits = [each.wait for each in told if isinstance(each, CallRetried)]
+    assert all(low <= wait <= high for low, wait, high in zip(least, waits, most, strict=True))
+
+
+def test_any_number_of_retries_has_a_delay():
+    body, made = retried(*[ConnectionError("refused")] * 1100, retries=Retries(1100, wait=1e-300, longest=0, jitter=0))
+    assert made.execute("x").attributes == {"retries": 1100}
+    assert body.runs == 1101
+
+
 def test_each_try_counts_for_the_rate():
     rate = RateLimit(10)
     _, made = retried(ConnectionError("refused"), rate_limit=rate)
@@ -213,12 +239,6 @@ def test_a_box_makes_steps_again_that_may_be_called_twice():
         body.errors = [ConnectionError("refused")] * 2
     assert box.execute(ToolCall("line", {"input": "x"})).text == "Error: Step 'writes' threw: refused"
     assert [body.runs for body in (reads, writes)] == [3, 1]
-
-
-def test_without_the_package_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tenacity", None)
-    with pytest.raises(ToolDefinitionError, match=r"Tool 'function' with retries needs .*\[retry\]"):
-        Toolbox([Function(str, retries=1, effects="read")])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from toolsemble.context import ToolContext
@@ -18,7 +18,6 @@ from toolsemble.observers.watchers import tell
 from toolsemble.record import LOG_LIMIT, count_and_log
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
-from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import describe_error, preview
 from toolsemble.shape import to_result
 from toolsemble.work.body import Work
@@ -26,6 +25,7 @@ from toolsemble.work.deadline import TimedOutError
 from toolsemble.work.wait import Sleep
 
 _NEVER = (TimedOutError, ExitEarlyError, ToolConfigurationError)
+_MAX_DOUBLINGS = 1000  # 2.0 ** 1024 is too large for a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,48 +64,44 @@ class Retries:
 
 
 class RetryLayer(Layer):
-    """The layer that retries calls; tenacity computes the delay, and the call path waits."""
+    """The layer that retries calls; the call path waits before each retry."""
 
     binds = True
 
-    def __init__(self, owner: str, retries: Retries) -> None:
+    def __init__(self, retries: Retries) -> None:
         self._retries = retries
-        self._tenacity: ModuleType = import_extra("tenacity", extra="retry", user=f"{owner} with retries")
-        self._waits = self._tenacity.wait_exponential_jitter(retries.wait, retries.longest, 2, retries.jitter)
 
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
         """Run what is inside, and retry it while it fails with a retryable exception."""
         _ = definition, value
-        done, state = 0, None
+        done = 0
         while True:
             try:
                 returned = yield from inner(context)
             except self._retries.on as error:
-                if isinstance(error, _NEVER):
+                pause = _delay(self._retries, done)
+                if isinstance(error, _NEVER) or done >= self._retries.attempts or _exceeds_deadline(context, pause):
                     raise
-                state = state or self._state(context)
-                state.set_exception((type(error), error, error.__traceback__))
-                state.retry_object.begin()  # its statistics are thread-local, the path is not
-                pause = state.retry_object.iter(state)  # raises the error after the last attempt
-                state.prepare_for_next_attempt()
                 done += 1
                 _report(context, done, pause, error)
             else:
                 return _with_count(to_result(returned), done) if done else returned
             yield Sleep(pause)
 
-    def _state(self, context: ToolContext) -> Any:
-        def exceeds_deadline(state: Any) -> bool:
-            # The error now is more useful than a timeout later.
-            return context.deadline is not None and time.monotonic() + state.upcoming_sleep >= context.deadline
 
-        tenacity = self._tenacity
-        limit = tenacity.stop_after_attempt(self._retries.attempts + 1)
-        always = tenacity.retry_if_exception_type(Exception)
-        retrying = tenacity.Retrying(stop=limit | exceeds_deadline, wait=self._waits, retry=always, reraise=True)
-        return tenacity.RetryCallState(retrying, None, (), {})
+def _delay(retries: Retries, done: int) -> float:
+    """Return the seconds before the next retry."""
+    import random  # noqa: PLC0415 - of no use to a tool that does not fail
+
+    jitter = random.uniform(0, retries.jitter)  # noqa: S311 - not used for security
+    return min(retries.wait * 2.0 ** min(done, _MAX_DOUBLINGS) + jitter, retries.longest)
+
+
+def _exceeds_deadline(context: ToolContext, pause: float) -> bool:
+    # The error now is more useful than a timeout later.
+    return context.deadline is not None and time.monotonic() + pause >= context.deadline
 
 
 def retry_layer(owner: str, setting: object, *, repeatable: bool) -> RetryLayer | None:
@@ -124,7 +120,7 @@ effects="read", or idempotent=True
         raise ToolDefinitionError(
             f'{owner}: retries need a tool that may be called twice; declare effects="read", or idempotent=True'
         )
-    return RetryLayer(owner, retries)
+    return RetryLayer(retries)
 
 
 def _read_setting(owner: str, setting: Any) -> Retries:
