@@ -67,10 +67,11 @@ if TYPE_CHECKING:
     from toolsemble.specification import ToolParameters, ToolSpecification
     from toolsemble.toolbox.pages import Pages
     from toolsemble.toolbox.toolbox import Toolbox
-    from toolsemble.tools.base import AgentTool, Tool
+    from toolsemble.tools.base import Tool
     from toolsemble.tools.collection import tool_specifications_from
     from toolsemble.tools.function import FunctionTool, tool
-    from toolsemble.tools.schema import SchemaTool, ToolSpec
+    from toolsemble.tools.protocols import AgentTool, ToolSpec
+    from toolsemble.tools.schema import SchemaTool
     from toolsemble.tools.typed import TypedTool
 
 __version__ = "0.1.0"
@@ -121,11 +122,12 @@ _HOMES = {
         "ReviewRequest",
         "ReviewTiming",
     ),
-    "tools.schema": ("SchemaTool", "ToolSpec"),
+    "tools.protocols": ("AgentTool", "ToolSpec"),
+    "tools.schema": ("SchemaTool",),
     "secret": ("Secret", "SecretStr"),
     "specification": ("ToolParameters", "ToolSpecification"),
     "toolbox.toolbox": ("Toolbox",),
-    "tools.base": ("AgentTool", "Tool"),
+    "tools.base": ("Tool",),
     "tools.typed": ("TypedTool",),
 }
 

@@ -41,8 +41,9 @@ from toolsemble import (
 from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.masking.secrets import find_hidden_texts
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import HIDDEN, to_display
+from toolsemble.schema.display import to_display
 from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
 

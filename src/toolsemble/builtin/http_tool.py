@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, carries_credentials, make_endpoint
 from toolsemble.builtin.openapi import Operation, read_operations
-from toolsemble.definition.definition import ToolDefinition, typed_definition
+from toolsemble.definition.build import typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.urls import Resolver, UrlGuard, resolve
 from toolsemble.result import ToolResult
@@ -20,7 +21,7 @@ from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.json_schema import SchemaArguments
-from toolsemble.schema.members import collect_local_types
+from toolsemble.schema.local_types import collect_local_types
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings, ToolSettings

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from toolsemble.builtin.child import LIMITS, Outcome, Program, run_program
-from toolsemble.definition.definition import ToolDefinition, typed_definition
+from toolsemble.definition.build import typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
-from toolsemble.schema.members import collect_local_types
+from toolsemble.schema.local_types import collect_local_types
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings

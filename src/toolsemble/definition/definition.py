@@ -1,36 +1,22 @@
-"""``ToolDefinition``: a tool as the call path uses it, and the functions that build and transform definitions."""
+"""``ToolDefinition``: a tool as the call path uses it."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.definition.policy import Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.masking.log_filter import REDACTION
-from toolsemble.note import Note
-from toolsemble.result import ToolResult
-from toolsemble.review.terms import TIMEOUT, OnTimeout
-from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.decode import (
-    Arguments,
-    CautiousReader,
-    Decoded,
-    decode_arguments,
-    decode_input,
-    json_text,
-    plain_input,
-)
-from toolsemble.schema.portable import make_portable
+from toolsemble.schema.decode import Arguments, CautiousReader, Decoded
 from toolsemble.specification import ToolSpecification
 
 if TYPE_CHECKING:
+    from toolsemble.note import Note
     from toolsemble.review.gate import Gate
 
 
@@ -47,9 +33,6 @@ class ReturnBehavior(Enum):
     """The caller, if every call of the turn is immediate."""
     IMMEDIATE_IF_LAST = "immediate_if_last"
     """The caller, if the last call of the turn has this setting."""
-
-
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Names(NamedTuple):
@@ -198,6 +181,8 @@ class ToolDefinition:
 
     def specification(self) -> ToolSpecification:
         """Return the specification that models are shown."""
+        from toolsemble.schema.portable import make_portable  # noqa: PLC0415 - calls do not need it
+
         parameters = {"type": "object", **make_portable(self.schema())[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
         taken = None if nothing else parameters
@@ -207,6 +192,7 @@ class ToolDefinition:
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared."""
         from toolsemble.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need them
+        from toolsemble.schema.portable import make_portable  # noqa: PLC0415 - as above
 
         adapt = load_wire_format(provider).adapt
         parameters, notes = make_portable(self.schema())
@@ -246,179 +232,3 @@ class ToolDefinition:
             self.explain("openai")
         except ValueError as problem:
             raise ToolDefinitionError(f"Tool '{self.name}' cannot be strict: {problem}") from None
-
-
-def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
-    """Return the definition of a tool that takes one string; raise if the name or description is not valid.
-
-    >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True)
-    >>> shout.decode('{"input": "hello"}', frozenset())
-    ('hello', ())
-    """
-    owner = check_name(name)
-    return ToolDefinition(
-        name=owner,
-        description=check_description(owner, description),
-        body=body,
-        decode=lambda text, steps: decode_input(text, owner, steps),
-        accept=lambda value, _: (plain_input(value, owner), ()),
-        schema=_string_schema,
-        awaits=is_async(body),
-        **settings,
-    )
-
-
-def typed_definition(
-    name: object, description: object, body: Callable[[Any], Any], arguments: Arguments, **settings: Any
-) -> ToolDefinition:
-    """Return the definition of a tool with named parameters; raise if the name or description is not valid."""
-    owner = check_name(name)
-
-    decode = partial(_decode_strict if settings.get("strict") else decode_arguments, arguments)
-
-    def accept(value: Any, steps: frozenset[str]) -> Decoded:
-        text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
-        return decode(text, steps)
-
-    return ToolDefinition(
-        name=owner,
-        description=check_description(owner, description),
-        body=body,
-        decode=decode,
-        accept=accept,
-        schema=lambda: arguments.schema,
-        arguments=arguments,
-        secret=bool(arguments.secret_keys),
-        **{"present": arguments.present, **settings},
-    )
-
-
-def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
-    """Decode arguments with null for omitted parameters: strict mode has no other way to omit one."""
-    return decode_arguments(arguments, text, steps | {"null"})
-
-
-def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
-    """Apply a function to a definition and to the parts of its flow at every depth; return the new definition.
-
-    >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> map_definition(shout, lambda each: replace(each, name=each.name.upper())).name
-    'SHOUT'
-    """
-    changed = change(definition)
-    if changed.flow is None:
-        return changed
-    return replace(changed, flow=changed.flow.map(lambda part: map_definition(part, change)))
-
-
-def always_gated_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """Return the parts, at every depth, that need approval whenever they run.
-
-    >>> from toolsemble.review.gate import Gate
-    >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> [each.name for each in always_gated_in([shout, replace(shout, gate=Gate())])]
-    ['shout']
-    """
-    found: list[ToolDefinition] = []
-    for part in parts:
-        if part.gate is not None and not part.gate.predicates:
-            found.append(part)
-        if part.flow is not None:
-            found += part.flow.always_gated
-    return tuple(found)
-
-
-def to_dry_run(definition: ToolDefinition) -> ToolDefinition:
-    """Return the definition for a dry run: calls are decoded, reviewed and recorded, but the body does not run.
-
-    >>> to_dry_run(string_definition("shout", "Says it louder", str.upper)).body("hello").output
-    "Dry run: 'shout' was not run"
-    """
-    result = dry_result(definition.name)
-    return replace(
-        definition,
-        body=lambda _: result,
-        awaits=False,
-        inline=True,
-        policy=None,
-        reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
-        flow=None if definition.flow is None else definition.flow.to_dry_run(),
-    )
-
-
-def dry_result(name: str) -> ToolResult:
-    """Return the result of a tool in a dry run.
-
-    >>> dry_result("save").attributes["dry_run"]
-    True
-    """
-    return ToolResult.success(f"Dry run: '{name}' was not run", attributes={"dry_run": True})
-
-
-def review_settings(name: object, source: object) -> dict[str, Any]:
-    """Return the review settings of an object as fields of a definition; raise if one is not valid.
-
-    >>> class Delete:
-    ...     requires_approval = True
-    ...     approval_timeout = 60
-    >>> review_settings("delete", Delete())["gate"].timeout
-    60
-    """
-    requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
-    timeout = getattr(source, "approval_timeout", TIMEOUT)
-    on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
-    settings = {"editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
-    if requires_approval is False:
-        return settings
-    from toolsemble.review.gate import build_gate  # noqa: PLC0415 - most tools have no gate
-
-    role = getattr(source, "approval_role", None)
-    return settings | {"gate": build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, role)}
-
-
-def _string_schema() -> dict[str, Any]:
-    described = {"type": "string", "description": "The input to pass to the tool"}
-    return {"type": "object", "properties": {"input": described}, "required": ["input"]}
-
-
-def is_name(name: object) -> bool:
-    """Return whether this is a valid name for a tool.
-
-    >>> is_name("web_search"), is_name("web search")
-    (True, False)
-    """
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def check_name(name: object) -> str:
-    """Return the name if it is valid; raise otherwise.
-
-    >>> check_name("web search")
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
-    """
-    if is_name(name):
-        return str(name)
-    if name is None:
-        raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
-    if isinstance(name, str) and not name.strip():
-        raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
-    raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
-
-
-def check_description(name: str, description: object) -> str:
-    """Return the description if it is valid; raise otherwise.
-
-    >>> check_description("clock", None)
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolDefinitionError: Tool 'clock': description must be a str, not NoneType
-    """
-    if not isinstance(description, str):
-        raise ToolDefinitionError(f"Tool '{name}': description must be a str, not {type(description).__name__}")
-    try:
-        description.encode()
-    except UnicodeEncodeError as problem:
-        raise ToolDefinitionError(f"Tool '{name}': description is not valid text: {problem}") from None
-    return description

@@ -15,8 +15,8 @@ from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, rest
 from toolsemble.metrics import ToolMetrics, combine_metrics
 from toolsemble.observers.watchers import ScopedWatcher, Watcher
 from toolsemble.result import ToolResult
+from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.decode import Decoded
-from toolsemble.schema.display import HIDDEN
 from toolsemble.work.body import Work
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.definition.definition import ToolDefinition, map_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Layer, Policy
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import CacheLayer, cache_layer
 from toolsemble.limits.declared import Limits

@@ -15,9 +15,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from toolsemble.result import Content, FileContent, TextContent, ToolResult
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import HIDDEN, describe_error
 from toolsemble.schema.decode import Arguments, Decoded, Repair
-from toolsemble.schema.display import HIDDEN, DisplayError, to_display
 from toolsemble.schema.secret import parameters, property_names
 
 _SHORT = 4  # a shorter secret is masked only where it is a whole word
@@ -148,6 +147,8 @@ def mask_object(value: Any) -> Any:
     """
     if not _known.get():
         return value
+    from toolsemble.schema.display import to_display  # noqa: PLC0415 - most programs have no secrets
+
     try:
         shown = to_display(value)
         hidden = mask_value(shown)
@@ -178,6 +179,8 @@ def read_with_secrets(
     definition: TakesSecrets, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
 ) -> Decoded:
     """Return the decoded input of a tool that takes secrets; add its secrets, even when decoding fails."""
+    from toolsemble.schema.display import DisplayError  # noqa: PLC0415 - as above
+
     try:
         value, repairs = read(given, steps)
     except Exception:
@@ -265,6 +268,8 @@ def _find_sent_texts(definition: TakesSecrets, sent: Any) -> Iterator[str]:
         except (ValueError, RecursionError):
             yield sent  # not JSON: all of it may be secret
             return
+    from toolsemble.schema.display import to_display  # noqa: PLC0415 - as above
+
     values = sent if isinstance(sent, dict) else {"": to_display(sent, reveal=True)}
     arguments = definition.arguments
     harmless = parameters(arguments.schema).keys() - arguments.secret_keys if arguments is not None else ()

@@ -6,12 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, Unpack, final
 
-from toolsemble.definition.definition import (
-    ToolDefinition,
-    check_description,
-    string_definition,
-    typed_definition,
-)
+from toolsemble.definition.build import check_description, string_definition, typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.combined_arguments import CombinedArguments, ListArguments, display_text

@@ -131,7 +131,7 @@ class ListArguments(LazyArguments):
 def secret_parameters(definition: ToolDefinition) -> frozenset[str]:
     """Return the parameters of a tool that are secrets or contain secrets.
 
-    >>> from toolsemble.definition.definition import string_definition
+    >>> from toolsemble.definition.build import string_definition
     >>> secret_parameters(string_definition("shout", "Says it louder", str.upper))
     frozenset()
     """

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, always_gated_in, to_dry_run
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.variants import always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.failure import failed_beside, passing
 from toolsemble.execution.path import CallPath, Trace, Walk

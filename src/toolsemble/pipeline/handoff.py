@@ -109,7 +109,7 @@ def pass_through(value: Any, _: frozenset[str]) -> Decoded:
 def make_reader(definition: ToolDefinition) -> Read:
     """Return the function that reads a step's input.
 
-    >>> from toolsemble.definition.definition import string_definition
+    >>> from toolsemble.definition.build import string_definition
     >>> make_reader(string_definition("shout", "Says it louder", str.upper))(Handoff("hello"), frozenset())
     ('hello', ())
     """

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import dry_result
+from toolsemble.definition.variants import dry_result
 from toolsemble.execution.path import CallPath, Trace, Walk
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.handoff import Handoff, unwrap_results

@@ -6,13 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Unpack, final
 
-from toolsemble.definition.definition import (
-    ToolDefinition,
-    check_description,
-    check_name,
-    string_definition,
-    typed_definition,
-)
+from toolsemble.definition.build import check_description, check_name, string_definition, typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
 from toolsemble.pipeline.sequence import StepSequence

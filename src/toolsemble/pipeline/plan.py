@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from toolsemble.definition.definition import ToolDefinition, map_definition
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import ForEach
 from toolsemble.pipeline.sequence import StepSequence

@@ -23,7 +23,7 @@ def is_opaque(kind: Any) -> bool:
 def return_type(part: ToolDefinition, *, can_fail: bool = False) -> Any:
     """Return the type that a part hands on; if it can fail, including str for the error message.
 
-    >>> from toolsemble.definition.definition import string_definition
+    >>> from toolsemble.definition.build import string_definition
     >>> return_type(string_definition("count", "", len, returns=lambda: int), can_fail=True)
     typing.Union[int, str]
     """
@@ -38,7 +38,7 @@ def return_type(part: ToolDefinition, *, can_fail: bool = False) -> Any:
 def union_type(first: ToolDefinition, second: ToolDefinition) -> Any:
     """Return the union of the types that two parts hand on.
 
-    >>> from toolsemble.definition.definition import string_definition
+    >>> from toolsemble.definition.build import string_definition
     >>> count = string_definition("count", "", len, returns=lambda: int)
     >>> union_type(count, count)
     <class 'int'>

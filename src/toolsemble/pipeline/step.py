@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.definition import ToolDefinition, check_name
+from toolsemble.definition.build import check_name
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import Read, make_reader
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy

@@ -17,8 +17,7 @@ from toolsemble.review.receipt import Receipt
 from toolsemble.review.records import USED, Record, Records
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import is_signed
-from toolsemble.runtime.text import preview
-from toolsemble.schema.display import HIDDEN
+from toolsemble.runtime.text import HIDDEN, preview
 
 _MAX_SPENT = 10_000
 _CHANGED = "the request was changed in the store"

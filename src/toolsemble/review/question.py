@@ -21,8 +21,7 @@ from toolsemble.review.events import ReviewDecided, ReviewRequested
 from toolsemble.review.request import ReviewHandler, ReviewRequest
 from toolsemble.review.terms import OnTimeout
 from toolsemble.runtime.concurrency import ThreadPerJob, finish, is_async, is_awaitable, wait_for
-from toolsemble.runtime.text import preview
-from toolsemble.schema.display import HIDDEN
+from toolsemble.runtime.text import HIDDEN, preview
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,7 +11,7 @@ from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import canonical_json, is_signed, sign
-from toolsemble.schema.display import HIDDEN
+from toolsemble.runtime.text import HIDDEN
 
 MAX_CLOCK_SKEW = 300.0
 """Seconds by which the clocks of the participants may differ."""

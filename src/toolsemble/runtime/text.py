@@ -7,6 +7,9 @@ import re
 SHOWN = 200
 """The default length of a preview."""
 
+HIDDEN = "**********"
+"""The text shown instead of a secret."""
+
 # Unicode's Default_Ignorable_Code_Point, and letters and marks that are drawn as nothing or as a blank. Control
 # characters, other spaces, surrogates and unassigned code points are found by `str.isprintable`.
 _IGNORABLE = (

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsemble.errors import ToolArgumentsError
+from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.attributes import StoredField, stored_fields
 from toolsemble.schema.field import MISSING
 from toolsemble.schema.problem import MismatchError
-
-HIDDEN = "**********"
-"""The text shown instead of a secret."""
 
 _AS_THEY_ARE = (str, int, bool, type(None))
 _SCALARS = (str, int, float, bool, type(None))

@@ -16,8 +16,9 @@ from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
+from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import HIDDEN, DisplayError, scalar_to_json
+from toolsemble.schema.display import DisplayError, scalar_to_json
 
 Place: TypeAlias = tuple[Any, ...]
 """A path in a value: attributes, keys and indices, outermost first."""

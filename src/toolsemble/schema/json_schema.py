@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.runtime.text import preview
-from toolsemble.schema.display import HIDDEN, to_display, to_display_text
+from toolsemble.runtime.text import HIDDEN, preview
+from toolsemble.schema.display import to_display, to_display_text
 from toolsemble.schema.number import WrittenFloat, is_exact
 from toolsemble.schema.phrases import TYPES, describe_constraint, format_choices
 from toolsemble.schema.problem import MismatchError, Path, Problem

@@ -7,8 +7,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from types import FrameType
-from typing import Any, Literal, NewType, TypeVar, get_origin
+from typing import Any, Literal, get_origin
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.docstring import parse_docstring
@@ -94,24 +93,6 @@ def find_return_type(function: Any, names: Mapping[str, Any]) -> Any:
         return resolve_hints(function, names).get("return", Any)
     except Exception:  # noqa: BLE001 - the return type is optional information; bad annotations are reported elsewhere
         return Any
-
-
-def collect_local_types(frame: FrameType | None) -> dict[str, Any]:
-    """Return the local types where a tool is defined, which string annotations may refer to."""
-    names: dict[str, Any] = {}
-    while frame is not None and frame.f_globals.get("__name__") == "abc":
-        frame = frame.f_back  # skip the metaclass that creates the class
-    while frame is not None and frame.f_locals is not frame.f_globals:
-        names = {**{name: value for name, value in frame.f_locals.items() if _is_type(value)}, **names}
-        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            break  # a function; only a class body sees the names of its enclosing scope
-        frame = frame.f_back
-    return names
-
-
-def _is_type(value: object) -> bool:
-    # Only types are kept: the locals of a function may be large.
-    return isinstance(value, (type, TypeVar, NewType)) or hasattr(value, "__value__") or get_origin(value) is not None
 
 
 def _read_closure(source: Any) -> dict[str, Any]:

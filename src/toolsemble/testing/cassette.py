@@ -16,8 +16,7 @@ from toolsemble.context import ToolContext
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.masking.secrets import add_secrets, mask_result, mask_value, start_masking, stop_masking
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import preview
-from toolsemble.schema.display import HIDDEN
+from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.testing.cassette_file import RecordedCall, read_arguments, read_cassette, record_call, write_cassette
 from toolsemble.toolbox.toolbox import Toolbox
 

@@ -15,7 +15,8 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
-from toolsemble.schema.display import HIDDEN, to_display
+from toolsemble.runtime.text import HIDDEN
+from toolsemble.schema.display import to_display
 from toolsemble.serialization import read_typed_content, type_name
 
 VERSION = 1

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble.definition.definition import ToolDefinition, map_definition
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler
 from toolsemble.review.automatic import AutoApprove

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import check_name
+from toolsemble.definition.build import check_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.param import Param
 from toolsemble.runtime.checks import check_count

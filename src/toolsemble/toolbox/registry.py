@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition, map_definition
+from toolsemble.definition.definition import Names, ToolDefinition
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.runtime.text import describe_error, preview
 from toolsemble.tools.collection import collect_tools

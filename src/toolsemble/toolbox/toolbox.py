@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition, map_definition, to_dry_run
+from toolsemble.definition.definition import Names, ToolDefinition
 from toolsemble.definition.policy import Layer, Policy
+from toolsemble.definition.variants import map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import Call, CallPath, Walk, call_path

@@ -9,13 +9,13 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition, is_name
+from toolsemble.definition.build import is_name
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.hooks import Sent
 from toolsemble.execution.path import Call, CallPath, Walk, call_path
 from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
-from toolsemble.schema.display import HIDDEN
 from toolsemble.schema.secret import parameters
 from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool_message
 

@@ -1,4 +1,4 @@
-"""The protocol ``AgentTool`` and the base class ``Tool``."""
+"""The base class ``Tool``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from concurrent.futures import Executor
 from typing import (
     TYPE_CHECKING,
     Any,
-    Protocol,
     Unpack,
     final,
-    runtime_checkable,
 )
 
 from toolsemble.call import new_id
 from toolsemble.context import LOGGER, ToolContext, current_context
-from toolsemble.definition.definition import ReturnBehavior, ToolDefinition, review_settings, string_definition
+from toolsemble.definition.build import review_settings, string_definition
+from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
@@ -28,7 +27,6 @@ from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms
 from toolsemble.runtime.text import describe_error
-from toolsemble.schema.members import find_return_type
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
@@ -43,34 +41,6 @@ if TYPE_CHECKING:
 
 MEMORY_ID_ONLY = frozenset({"memory_id"})
 """The context fields that can change what the body of a tool class returns."""
-
-
-@runtime_checkable
-class AgentTool(Protocol):
-    """The minimal protocol: any object that has these three members is a tool.
-
-    >>> class Shout:
-    ...     name = "shout"
-    ...     description = "Says it louder"
-    ...     def execute(self, input):
-    ...         return ToolResult.success(input.upper())
-    >>> isinstance(Shout(), AgentTool)
-    True
-    """
-
-    @property
-    def name(self) -> str:
-        """The name by which a model calls the tool."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What the tool does; the model chooses tools by it."""
-        ...
-
-    def execute(self, input: str) -> ToolResult:
-        """Execute the tool and return a result."""
-        ...
 
 
 class Tool(ABC):
@@ -241,11 +211,16 @@ class Tool(ABC):
             getattr(self, "name", None),
             getattr(self, "description", None),
             self.run,
-            returns=lambda: find_return_type(self.run, {}),
+            returns=lambda: self._find_return_type(self.run, {}),
             sees=MEMORY_ID_ONLY,
             holder=self,
             **self._declared(),
         )
+
+    def _find_return_type(self, function: object, names: Mapping[str, Any]) -> Any:
+        from toolsemble.schema.members import find_return_type  # noqa: PLC0415 - only some specifications need it
+
+        return find_return_type(function, names)
 
     def _declared(self) -> dict[str, Any]:
         """Return the settings of the tool as fields of a definition."""

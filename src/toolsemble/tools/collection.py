@@ -7,7 +7,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.specification import ToolSpecification
 from toolsemble.tools.base import Tool, define
 from toolsemble.tools.function import FunctionTool, method_tools
-from toolsemble.tools.schema import ToolSpec, from_spec
+from toolsemble.tools.protocols import ToolSpec
 
 
 def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
@@ -23,6 +23,8 @@ def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
         own = [(source, _definition_of(source))] if isinstance(source, Tool) else []
         return [*own, *((each, _definition_of(each)) for each in methods)]
     if isinstance(source, ToolSpec):
+        from toolsemble.tools.schema import from_spec  # noqa: PLC0415 - most tools are functions or classes
+
         return [(source, _definition_of(from_spec(source)))]
     definition = define(source)
     return [] if definition is None else [(source, definition)]

@@ -5,55 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    Union,
-    Unpack,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from toolsemble.context import InvocationParameters, ToolContext
-from toolsemble.definition.definition import ToolDefinition, check_name, typed_definition
+from toolsemble.definition.build import check_name, typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.declared import PolicyCache
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.docstring import parse_docstring
-from toolsemble.schema.field import Field, is_memory_id
-from toolsemble.schema.members import collect_local_types, find_return_type, function_fields
-from toolsemble.schema.typed import TypedArguments
+from toolsemble.schema.local_types import collect_local_types
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
+
+if TYPE_CHECKING:
+    from toolsemble.tools.parameters import Parameters
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class _Parameters:
-    """The parameters of a function, by where their values come from."""
-
-    arguments: TypedArguments
-    """The parameters that the model sets."""
-    positional: tuple[str, ...]
-    """The names of positional-only parameters."""
-    injected: Mapping[str, Callable[[ToolContext], Any]]
-    """The injected parameters, each with a function that takes the value from the context."""
-
-    @property
-    def sees(self) -> frozenset[str]:
-        """The context fields that are injected."""
-        return frozenset("parameters" if get is _run_parameters else "memory_id" for get in self.injected.values())
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -81,7 +51,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._names = names
         self._in_class = False
         self._bound: tuple[Any, ...] = ()
-        self._known: dict[type | None, _Parameters] = {}  # shared by the bound forms of one tool
+        self._known: dict[type | None, Parameters] = {}  # shared by the bound forms of one tool
         self._by_name = False  # whether all parameters are known to be set by the model, by name
         self._limits = PolicyCache()  # shared as well
         functools.update_wrapper(self, self._function)
@@ -133,7 +103,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
         self._by_name = not parameters.injected and not parameters.positional
-        if self.isolation == "process" and _run_parameters in parameters.injected.values():
+        if self.isolation == "process" and "parameters" in parameters.sees:
             raise ToolDefinitionError(
                 f"Tool '{self.name}': isolation='process' cannot be used with InvocationParameters: "
                 "changes made in a worker process would be lost"
@@ -146,30 +116,22 @@ class FunctionTool(Tool, Generic[P, R]):
             sees=parameters.sees,
             holder=self._bound[0] if self._bound else None,
             awaits=is_async(self._function),
-            returns=lambda: find_return_type(self._function, self._names),
+            returns=lambda: self._find_return_type(self._function, self._names),
             **self._declared(),
         )
 
-    def _parameters(self) -> _Parameters:
+    def _parameters(self) -> Parameters:
         """Return the parameters; the function is inspected once for each class."""
         if self._in_class and not self._bound and self._kind is not staticmethod:
             raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
         owner = self._owner()  # the class that ``Self`` means
-        return self._known.get(owner) or self._known.setdefault(owner, self._inspect())
+        known = self._known.get(owner)
+        if known is None:
+            from toolsemble.tools.parameters import read_parameters  # noqa: PLC0415 - importing @tool must stay cheap
 
-    def _inspect(self) -> _Parameters:
-        name = check_name(self.name)
-        try:
-            signature = inspect.signature(self._function)
-            fields = function_fields(self._function, signature, self._names)[len(self._bound) :]
-            injected = {field.name: get for field in fields if (get := _injection(field)) is not None}
-            visible = [field for field in fields if field.name not in injected]
-            arguments = TypedArguments.of_fields(name, visible, self._names, frozenset(injected), self._owner())
-            arguments.check()
-        except ToolDefinitionError as problem:
-            raise ToolDefinitionError(f"Tool '{name}', {problem}") from None
-        positional = tuple(each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY)
-        return _Parameters(arguments, positional[len(self._bound) :], injected)
+            found = read_parameters(check_name(self.name), self._function, self._names, len(self._bound), owner)
+            known = self._known.setdefault(owner, found)
+        return known
 
     def _owner(self) -> type | None:
         """Return the class that ``Self`` means inside a method."""
@@ -251,19 +213,3 @@ def _bind(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] 
     if isinstance(attribute, classmethod) and isinstance(attribute.__func__, FunctionTool):
         return attribute.__func__.bound_to(kind)
     return None
-
-
-def _injection(field: Field) -> Callable[[ToolContext], Any] | None:
-    if is_memory_id(field.annotation):
-        return lambda context: context.memory_id
-    kind, union = field.annotation, (Union, types.UnionType, Annotated)
-    options = get_args(kind) if get_origin(kind) in union else (kind,)
-    if any(option is ToolContext for option in options):
-        return lambda context: context
-    if any(option is InvocationParameters for option in options):
-        return _run_parameters
-    return None
-
-
-def _run_parameters(context: ToolContext) -> InvocationParameters:
-    return context.parameters

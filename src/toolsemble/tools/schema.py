@@ -1,50 +1,18 @@
-"""Tools from a hand-written or generated JSON Schema: ``SchemaTool`` and the protocol ``ToolSpec``."""
+"""``SchemaTool``: a tool from a hand-written or generated JSON Schema."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Unpack, runtime_checkable
+from typing import Any, Unpack
 
-from toolsemble.definition.definition import ToolDefinition, typed_definition
+from toolsemble.definition.build import typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.schema.members import find_return_type
 from toolsemble.tools.base import Tool
+from toolsemble.tools.protocols import ToolSpec
 from toolsemble.tools.settings import ToolSettings, read_settings
-
-
-@runtime_checkable
-class ToolSpec(Protocol):
-    """A protocol for tools with a JSON Schema that do not depend on this library: any object with these four members.
-
-    >>> class Now:
-    ...     name = "now"
-    ...     description = "The time"
-    ...     parameters_schema = None
-    ...     def execute(self, arguments):
-    ...         return "noon"
-    >>> isinstance(Now(), ToolSpec)
-    True
-    """
-
-    @property
-    def name(self) -> str:
-        """The name by which a model calls the tool."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What the tool does; the model chooses tools by it."""
-        ...
-
-    @property
-    def parameters_schema(self) -> dict[str, Any] | str | None:
-        """The JSON Schema of the arguments, as a dict or as JSON text; None: no parameters."""
-        ...
-
-    def execute(self, arguments: dict[str, Any]) -> str:
-        """Execute the tool with arguments that fit the schema."""
-        ...
 
 
 class SchemaTool(Tool):

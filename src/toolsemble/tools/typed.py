@@ -7,10 +7,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from toolsemble.definition.definition import ToolDefinition, typed_definition
+from toolsemble.definition.build import typed_definition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.members import collect_local_types, find_return_type, members_reader
+from toolsemble.schema.local_types import collect_local_types
+from toolsemble.schema.members import find_return_type, members_reader
 from toolsemble.schema.typed import TypedArguments
 from toolsemble.tools.base import MEMORY_ID_ONLY, Tool
 

@@ -1,0 +1,135 @@
+"""Build definitions, and check the names, descriptions and review settings of tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.terms import TIMEOUT, OnTimeout
+from toolsemble.runtime.concurrency import is_async
+from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
+    """Return the definition of a tool that takes one string; raise if the name or description is not valid.
+
+    >>> shout = string_definition("shout", "Says it louder", str.upper, inline=True)
+    >>> shout.decode('{"input": "hello"}', frozenset())
+    ('hello', ())
+    """
+    owner = check_name(name)
+    return ToolDefinition(
+        name=owner,
+        description=check_description(owner, description),
+        body=body,
+        decode=lambda text, steps: decode_input(text, owner, steps),
+        accept=lambda value, _: (plain_input(value, owner), ()),
+        schema=_string_schema,
+        awaits=is_async(body),
+        **settings,
+    )
+
+
+def typed_definition(
+    name: object, description: object, body: Callable[[Any], Any], arguments: Arguments, **settings: Any
+) -> ToolDefinition:
+    """Return the definition of a tool with named parameters; raise if the name or description is not valid."""
+    owner = check_name(name)
+
+    decode = partial(_decode_strict if settings.get("strict") else decode_arguments, arguments)
+
+    def accept(value: Any, steps: frozenset[str]) -> Decoded:
+        text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
+        return decode(text, steps)
+
+    return ToolDefinition(
+        name=owner,
+        description=check_description(owner, description),
+        body=body,
+        decode=decode,
+        accept=accept,
+        schema=lambda: arguments.schema,
+        arguments=arguments,
+        secret=bool(arguments.secret_keys),
+        **{"present": arguments.present, **settings},
+    )
+
+
+def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
+    """Decode arguments with null for omitted parameters: strict mode has no other way to omit one."""
+    return decode_arguments(arguments, text, steps | {"null"})
+
+
+def review_settings(name: object, source: object) -> dict[str, Any]:
+    """Return the review settings of an object as fields of a definition; raise if one is not valid.
+
+    >>> class Delete:
+    ...     requires_approval = True
+    ...     approval_timeout = 60
+    >>> review_settings("delete", Delete())["gate"].timeout
+    60
+    """
+    requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
+    timeout = getattr(source, "approval_timeout", TIMEOUT)
+    on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
+    settings = {"editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
+    if requires_approval is False:
+        return settings
+    from toolsemble.review.gate import build_gate  # noqa: PLC0415 - most tools have no gate
+
+    role = getattr(source, "approval_role", None)
+    return settings | {"gate": build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, role)}
+
+
+def _string_schema() -> dict[str, Any]:
+    described = {"type": "string", "description": "The input to pass to the tool"}
+    return {"type": "object", "properties": {"input": described}, "required": ["input"]}
+
+
+def is_name(name: object) -> bool:
+    """Return whether this is a valid name for a tool.
+
+    >>> is_name("web_search"), is_name("web search")
+    (True, False)
+    """
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def check_name(name: object) -> str:
+    """Return the name if it is valid; raise otherwise.
+
+    >>> check_name("web search")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
+    """
+    if is_name(name):
+        return str(name)
+    if name is None:
+        raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
+    if isinstance(name, str) and not name.strip():
+        raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
+    raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
+
+
+def check_description(name: str, description: object) -> str:
+    """Return the description if it is valid; raise otherwise.
+
+    >>> check_description("clock", None)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool 'clock': description must be a str, not NoneType
+    """
+    if not isinstance(description, str):
+        raise ToolDefinitionError(f"Tool '{name}': description must be a str, not {type(description).__name__}")
+    try:
+        description.encode()
+    except UnicodeEncodeError as problem:
+        raise ToolDefinitionError(f"Tool '{name}': description is not valid text: {problem}") from None
+    return description
