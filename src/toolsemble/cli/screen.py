@@ -75,23 +75,23 @@ class Screen:
 
     def answer(self, text: str, *, end: str = "\n") -> None:
         """Write a part of the answer to standard output, with control characters escaped."""
-        self._put(self.out, f"{escape_prose(text)}{end}")
+        self._write_to(self.out, f"{escape_prose(text)}{end}")
 
     def write(self, text: str) -> None:
         """Write a line to standard output, without escaping."""
-        self._put(self.out, f"{text}\n")
+        self._write_to(self.out, f"{text}\n")
 
     def report(self, text: str) -> None:
         """Write a line to standard error, without escaping, after ending an unfinished line of the answer."""
         with self._lock:
             self.close_line()
-            self._put(self.err, f"{text}\n")
+            self._write_to(self.err, f"{text}\n")
 
     def close_line(self) -> None:
         """End an unfinished line of the answer."""
         with self._lock:
             if self._open:
-                self._put(self.out, "\n")
+                self._write_to(self.out, "\n")
 
     def show_status(self, text: str) -> None:
         """Show a status line, which replaces the previous one; do nothing without a terminal."""
@@ -123,9 +123,9 @@ class Screen:
                 self._paused -= 1
                 held, self._held = ([], self._held) if self._paused else (self._held, [])
                 for stream, text in held:
-                    self._put(stream, text)
+                    self._write_to(stream, text)
 
-    def _put(self, stream: OutputStream, text: str) -> None:
+    def _write_to(self, stream: OutputStream, text: str) -> None:
         with self._lock:
             if self._paused:
                 self._held.append((stream, text))
