@@ -14,6 +14,7 @@ NO_FIRST_WORD_OF_A_CLASS = {"What", "Who", "Whoever", "Where", "Those", "How"}
 NO_FUNCTION = {
     "told", "said", "asked", "made", "given", "shown", "named", "written", "taken", "sent", "kept",
     "found", "masked", "wrapped", "entered", "approved", "shaped",
+    "put", "nested", "failed", "passing", "refused", "begun", "read_out",
 }  # fmt: skip
 NO_WORD = {
     "veil", "unveil", "escort", "luggage", "servant", "outfit", "roster", "keying", "storing", "apart", "mailbox",

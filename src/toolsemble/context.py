@@ -129,12 +129,12 @@ class ToolContext:
         _set_fields(derived, fields)
         return derived
 
-    def detached(self) -> ToolContext:
+    def detach(self) -> ToolContext:
         """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
         from toolsemble.review.automatic import AutoReject  # noqa: PLC0415 - only for worker processes
 
         reject = AutoReject("the reviewer cannot be asked from a worker process")
-        gates = tuple(each.detached(reject) for each in self.gates)
+        gates = tuple(each.detach(reject) for each in self.gates)
         review = None if self.review is None else reject
         return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates})
 

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import pty
 import re
 import runpy
 import signal
@@ -22,7 +23,8 @@ from toolsemble.agent import ConversationMemory
 from toolsemble.cli import app, completion, main, program
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
-from toolsemble.cli.screen import OutputStream, Screen
+from toolsemble.cli.screen import Screen
+from toolsemble.runtime.terminal import OutputStream
 from toolsemble.runtime.text import escape_line, escape_prose
 
 pytestmark = pytest.mark.slow
@@ -858,6 +860,14 @@ def test_characters_outside_of_the_encoding_are_escaped():
     assert OutputStream(stream).width == 80
     stream.close()
     assert OutputStream(stream).is_terminal is False
+
+
+def test_a_terminal_that_has_gone_away_has_the_usual_width():
+    master, slave = pty.openpty()
+    with open(slave, "w", encoding="utf-8") as stream:
+        gone = OutputStream(stream)
+    os.close(master)
+    assert (gone.is_terminal, gone.width) == (True, 80)
 
 
 def test_writes_to_a_suspended_screen_appear_afterwards(person):

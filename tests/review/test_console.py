@@ -23,7 +23,7 @@ from helpers.wait import LONG, until
 from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
-from toolsemble.review.terminal import TERMINAL_LOCK
+from toolsemble.runtime.terminal import TERMINAL_LOCK
 
 pytestmark = pytest.mark.slow
 

@@ -116,11 +116,11 @@ class Execution:
             self._channel.send(event)
 
     def _make_observer(self, box: Toolbox, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
-        def replied(place: int, reply: ToolReply) -> None:
+        def add_reply(place: int, reply: ToolReply) -> None:
             checked = reply if self._detector is None else self._check_reply(self._detector, box, reply)
             self._finish(due[place], checked, "error" if reply.is_error else "success")
 
-        return replied
+        return add_reply
 
     def _check_reply(self, detector: LoopDetector, box: Toolbox, reply: ToolReply) -> ToolReply:
         """Return the reply with a note for the model if the run repeats itself."""

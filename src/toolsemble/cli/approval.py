@@ -15,11 +15,10 @@ from toolsemble.review import (
     ReviewHandler,
 )
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.terminal import find_terminal
+from toolsemble.runtime.terminal import NO_TERMINAL, find_terminal
 from toolsemble.runtime.text import escape_line
 
 _MAX_NAME = 200
-_NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
 _ADVICE = "run it in a terminal, or with --approve always"
 
 
@@ -35,8 +34,8 @@ class TerminalReview:
         """Return the person's decision."""
         if find_terminal(sys.stdin) is None:
             name = escape_line(request.tool_name, _MAX_NAME)
-            self._screen.report(f"toolsemble: '{name}' is rejected: {_NO_TERMINAL}; {_ADVICE}")
-            return ExitEarly(_NO_TERMINAL)
+            self._screen.report(f"toolsemble: '{name}' is rejected: {NO_TERMINAL}; {_ADVICE}")
+            return ExitEarly(NO_TERMINAL)
         with self._screen.suspend():
             return self._console.review(request)
 

@@ -22,7 +22,7 @@ from toolsemble.events import (
 )
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.review import Continue, Edit
-from toolsemble.review.request_view import wrap_text
+from toolsemble.runtime.terminal import wrap_text
 from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 300
@@ -221,7 +221,7 @@ class TextOutput:
         return ", ".join(parts)
 
     def _print_call(self, call: ToolCall) -> None:
-        name = self._screen.err.paint("name", escape_line(call.name, _MAX_LENGTH))
+        name = self._screen.err.paint("title", escape_line(call.name, _MAX_LENGTH))
         self._print("", f"{name} {escape_line(call.json, _MAX_ARGUMENTS)}")
 
     def _print_note(self, event: CallEvent, text: str) -> None:

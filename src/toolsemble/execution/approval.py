@@ -34,7 +34,7 @@ class RejectedError(Exception):
 def ask_reviewers(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
-    """Return the input that every gate ask_reviewers, with its repairs; raise RejectedError otherwise.
+    """Return the input that every gate approves, with its repairs; raise RejectedError otherwise.
 
     An edit by one reviewer goes to the other reviewers again: each of them approves exactly what runs.
     """
@@ -57,7 +57,7 @@ def ask_reviewers(
 def _ask_gate(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
-    """Return the input that one gate ask_reviewers: as read, or as edited; raise RejectedError otherwise."""
+    """Return the input that one gate approves: as read, or as edited; raise RejectedError otherwise."""
     (value, repairs), doubt = read, ""
     if gate.predicates:
         needed, doubt = yield from _needs_approval(definition, gate.predicates, value, context)

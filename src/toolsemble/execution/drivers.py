@@ -56,7 +56,7 @@ async def adrive(path: CallPath) -> ToolResult:
         raise
 
 
-def begun(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:
+def drive_in_worker(path: CallPath, loop: SharedLoop, ended: Callable[[], object]) -> Generator[None, None, ToolResult]:
     """Return the result of a call whose body blocks, without waiting in this thread.
 
     Yields once the body runs in a worker; resume it after ``ended`` was called.

@@ -18,35 +18,35 @@ from toolsemble.record import count
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 
-_PASSING = (ExitEarlyError, ToolConfigurationError)
+_FATAL = (ExitEarlyError, ToolConfigurationError)
 _CODED = (ToolArgumentsError, ToolExecutionError)
 _DECLARED = (*_CODED, RejectedError, ReviewTimeoutError)
 
 
-def passing(error: BaseException) -> BaseException | None:
+def find_fatal_error(error: BaseException) -> BaseException | None:
     """Return the exception that must reach the caller, also from inside an exception group; None for a failed call."""
-    if not isinstance(error, Exception) or isinstance(error, _PASSING):
+    if not isinstance(error, Exception) or isinstance(error, _FATAL):
         return error
     while isinstance(error, ExceptionGroup):
-        inner = error.subgroup(_PASSING)
+        inner = error.subgroup(_FATAL)
         if inner is None:
             return None
         error = inner.exceptions[0]
-        if isinstance(error, _PASSING):
+        if isinstance(error, _FATAL):
             return error
     return None
 
 
-def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolResult:
+def to_failure(error: BaseException, context: ToolContext, about: str = "") -> ToolResult:
     """Return the failed result for an exception, with the tool's error code; secrets are masked.
 
     With ``expose_errors="declared"``, other errors become a reference; the log has the cause under it.
 
     :param about: what failed, if it was not the tool itself
 
-    >>> failed(ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
+    >>> to_failure(ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
     'city'
-    >>> failed(KeyError("user_17"), ToolContext(expose_errors="declared")).text[:33]
+    >>> to_failure(KeyError("user_17"), ToolContext(expose_errors="declared")).text[:33]
     'Error: internal error (reference '
     """
     cause = error.__cause__ if isinstance(error, UnclearError) else None
@@ -64,35 +64,35 @@ def failed(error: BaseException, context: ToolContext, about: str = "") -> ToolR
     return ToolResult.failure(mask_text(said), attributes=None if code is None else {"error_code": code})
 
 
-def refused(refusal: BaseException, context: ToolContext) -> ToolResult:
+def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:
     """Return the failed result of a call whose body did not run: invalid arguments, or a reviewer refused.
 
-    >>> refused(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
+    >>> to_refusal(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
     'Rejected by reviewer: too late'
     """
     if isinstance(refusal, RejectedError):
         count(context, "denials")
-    return failed(refusal, context)
+    return to_failure(refusal, context)
 
 
-def failed_beside(error: BaseException, context: ToolContext, about: str) -> ToolResult:
+def to_logged_failure(error: BaseException, context: ToolContext, about: str) -> ToolResult:
     """Return the failed result for an exception outside of the tool itself, and log it.
 
-    >>> failed_beside(ValueError("no such key"), ToolContext(), "The adapter of step 'search'").error_message
+    >>> to_logged_failure(ValueError("no such key"), ToolContext(), "The adapter of step 'search'").error_message
     'no such key'
     """
-    result = failed(error, context)
+    result = to_failure(error, context)
     _log(error, context, about, result)
     return result
 
 
-def failed_hook(error: BaseException, context: ToolContext, hook: str) -> ToolResult:
+def to_hook_failure(error: BaseException, context: ToolContext, hook: str) -> ToolResult:
     """Return the failed result of a call whose hook raised, and log it.
 
-    >>> failed_hook(ValueError("no such key"), ToolContext(), "before_call").error_message
+    >>> to_hook_failure(ValueError("no such key"), ToolContext(), "before_call").error_message
     'The before_call hook failed: ValueError: no such key'
     """
-    result = failed(error, context, f"The {hook} hook")
+    result = to_failure(error, context, f"The {hook} hook")
     _log(error, context, f"The {hook} hook of '{context.tool_name}'", result)
     return result
 

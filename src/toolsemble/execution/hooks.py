@@ -10,7 +10,7 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.execution.failure import failed_hook, passing
+from toolsemble.execution.failure import find_fatal_error, to_hook_failure
 from toolsemble.masking.secrets import read_with_secrets
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
@@ -36,7 +36,7 @@ class AnsweredError(Exception):
         self.result = result
 
 
-class Sent:
+class CallReader:
     """A reader of arguments that keeps the call a model sent, for the hooks."""
 
     __slots__ = ("_decode", "call")
@@ -73,7 +73,7 @@ class Hooks(NamedTuple):
         self, definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
     ) -> Generator[Work, Any, HookedCall]:
         """Return the call to make; raise :class:`AnsweredError` if the hook answers it."""
-        asked = _sent_call(definition, read, given, steps, context)
+        asked = _find_call(definition, read, given, steps, context)
         if self.before is None:
             return asked
         made = yield from _apply_hook(self.before, "before_call", asked.call, context)
@@ -81,7 +81,7 @@ class Hooks(NamedTuple):
             return asked
         if isinstance(made, ToolCall):
             if made.name == asked.call.name:
-                return HookedCall(made, Sent(made, definition.decode), made.json)
+                return HookedCall(made, CallReader(made, definition.decode), made.json)
             # This tool was offered, counted and reviewed; another tool is another call.
             made = ToolResult.failure(
                 f"The before_call hook returned a call of '{made.name:.64}' in place of '{asked.call.name:.64}'; "
@@ -100,12 +100,12 @@ class Hooks(NamedTuple):
         return result if made is None else _check_result("after_call", "None or a ToolResult", made)
 
 
-class Nested(NamedTuple):
+class NestedHooks(NamedTuple):
     """Hooks around hooks: the outer hooks see the call first and the result last."""
 
-    outer: Around
+    outer: CallHooks
     """The hooks that run first."""
-    inner: Around
+    inner: CallHooks
     """The hooks that run unless the outer ones answer."""
 
     def ask(
@@ -121,23 +121,23 @@ class Nested(NamedTuple):
         return (yield from self.outer.answer(call, made, context))
 
 
-Around: TypeAlias = Hooks | Nested
+CallHooks: TypeAlias = Hooks | NestedHooks
 """The hooks around the calls of a toolbox."""
 
 
-def nested(outer: Hooks | None, inner: Around | None) -> Around | None:
+def nest_hooks(outer: Hooks | None, inner: CallHooks | None) -> CallHooks | None:
     """Return hooks around hooks, or the ones there are.
 
-    >>> nested(None, None) is None
+    >>> nest_hooks(None, None) is None
     True
     """
-    return Nested(outer, inner) if outer is not None and inner is not None else outer or inner
+    return NestedHooks(outer, inner) if outer is not None and inner is not None else outer or inner
 
 
-def build_hooks(before: object, after: object) -> Hooks:
+def make_hooks(before: object, after: object) -> Hooks:
     """Return the hooks of a toolbox; raise ToolDefinitionError for what is not callable.
 
-    >>> build_hooks("log", None)
+    >>> make_hooks("log", None)
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Toolbox before_call must be a function (call, context), not 'log'
@@ -148,11 +148,11 @@ def build_hooks(before: object, after: object) -> Hooks:
     return Hooks(before, after)  # type: ignore[arg-type]  # asked above
 
 
-def _sent_call(
+def _find_call(
     definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
 ) -> HookedCall:
     """Return the call that the model sent; for a pipeline step, the call that a model would send."""
-    if isinstance(read, Sent):
+    if isinstance(read, CallReader):
         return HookedCall(read.call, read, given)
     value, repairs = read_with_secrets(definition, read, given, steps) if definition.secret else read(given, steps)
     with suppress(UncopyableError):  # passed on as it is, as without hooks
@@ -168,9 +168,9 @@ def _apply_hook(hook: Callable[..., Any], name: str, call: ToolCall, *given: Any
     try:
         return (yield Apply(hook, context, call, *given))
     except Exception as error:
-        if (through := passing(error)) is not None:
+        if (through := find_fatal_error(error)) is not None:
             raise through from (None if through is error else error)
-        raise AnsweredError(call, failed_hook(unwrap_stop_iteration(error), context, name)) from error
+        raise AnsweredError(call, to_hook_failure(unwrap_stop_iteration(error), context, name)) from error
 
 
 def _check_result(hook: str, expected: str, made: object) -> ToolResult:

@@ -9,7 +9,7 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call_events import CallEvents
-from toolsemble.execution.hooks import AnsweredError, Around, Read
+from toolsemble.execution.hooks import AnsweredError, CallHooks, Read
 from toolsemble.execution.outcome import FinishedCall
 from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
 from toolsemble.metrics import ToolMetrics, combine_metrics
@@ -43,7 +43,7 @@ class Instrumentation:
         definition: ToolDefinition,
         context: ToolContext,
         given: Any,
-        hooks: Around | None,
+        hooks: CallHooks | None,
         watched: tuple[Watcher, ...],
     ) -> None:
         self.refusal: BaseException | None = None

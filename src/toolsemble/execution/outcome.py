@@ -53,7 +53,7 @@ class FinishedCall:
     def reason(self) -> str:
         """Why it did not succeed: the class of the exception, or the kind of failure."""
         if self._raised is not None:
-            return class_name(self._raised)
+            return get_class_name(self._raised)
         if self._refusal is None:
             return "failure"
         return "rejected" if isinstance(self._refusal, RejectedError) else "invalid_arguments"
@@ -76,13 +76,13 @@ class FinishedCall:
         return None if self._result is None else mask_result(self._result)
 
 
-def class_name(error: BaseException) -> str:
+def get_class_name(error: BaseException) -> str:
     """Return the name of an exception class, with its module unless it is a builtin.
 
-    >>> class_name(ValueError())
+    >>> get_class_name(ValueError())
     'ValueError'
     >>> import json
-    >>> class_name(json.JSONDecodeError("", "", 0))
+    >>> get_class_name(json.JSONDecodeError("", "", 0))
     'json.decoder.JSONDecodeError'
     """
     kind = type(error)

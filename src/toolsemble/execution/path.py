@@ -16,8 +16,8 @@ from toolsemble.context import ToolContext, current_context, enter, reset, resto
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.execution.approval import RejectedError, ask_reviewers
-from toolsemble.execution.failure import failed, passing, refused
-from toolsemble.execution.hooks import AnsweredError, Around, Read
+from toolsemble.execution.failure import find_fatal_error, to_failure, to_refusal
+from toolsemble.execution.hooks import AnsweredError, CallHooks, Read
 from toolsemble.execution.instrumentation import Instrumentation
 from toolsemble.limits.apply import apply_limits
 from toolsemble.locks.claims import Slots
@@ -36,13 +36,13 @@ from toolsemble.work.timeout import RunUntil
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 
 
-class Trace:
+class SubCallReport:
     """The outcome of a sub-call, reported to its parent."""
 
     # Class attributes: one is created for every step, and most fields keep their default.
     given: Any = None
     """What the body got; what was handed over, if that was invalid."""
-    threw: str = ""
+    raised_by: str = ""
     """The tool whose body raised instead of returning a failed result; empty for none."""
     duration: float = 0.0
     """Seconds of work."""
@@ -55,11 +55,11 @@ class Trace:
         """Store how the call ended."""
         self.given, self.duration = given, took
         if raised is not None and (result is None or result.error_message is not None):
-            self.threw = name
+            self.raised_by = name
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class CallSettings:
     """Settings that the calls of a toolbox and their sub-calls share."""
 
     steps: frozenset[str] = STEPS
@@ -70,18 +70,18 @@ class Walk:
     """The executor for blocking bodies."""
     log_limit: int = LOG_LIMIT
     """The most characters of input and output in a log line."""
-    hooks: Around | None = None
+    hooks: CallHooks | None = None
     """The hooks before and after each call."""
     approved: bool = False
     """Whether a reviewer approved what the parts get, so that no part may change it for another."""
 
-    def path(
+    def start_sub_call(
         self,
         part: ToolDefinition,
         read: Callable[[Any, frozenset[str]], Decoded],
         given: Any,
         context: ToolContext,
-        trace: Trace,
+        report: SubCallReport,
         number: int,
     ) -> CallPath:
         """Return the path of a sub-call; its id is the id of the parent and a number."""
@@ -89,7 +89,7 @@ class Walk:
         own = context.derive(
             {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
         )
-        return call_path(Call(part, read, given, own, self, trace))
+        return call_path(Call(part, read, given, own, self, report))
 
 
 class Call:
@@ -103,10 +103,10 @@ class Call:
         "raised",
         "read",
         "repairs",
+        "report",
         "result",
+        "settings",
         "started",
-        "trace",
-        "walk",
     )
 
     def __init__(
@@ -115,16 +115,16 @@ class Call:
         read: Read,
         given: Any,
         context: ToolContext,
-        walk: Walk = Walk(),  # noqa: B008 - it never changes
-        trace: Trace | None = None,
+        settings: CallSettings = CallSettings(),  # noqa: B008 - it never changes
+        report: SubCallReport | None = None,
     ) -> None:
         self.definition = definition
         self.read = read
         self.given = given
         """What was sent; then, what the body gets."""
         self.context = context
-        self.walk = walk
-        self.trace = trace
+        self.settings = settings
+        self.report = report
         self.repairs: Sequence[Repair] = ()
         self.result: ToolResult | None = None
         self.raised: BaseException | None = None
@@ -135,16 +135,16 @@ class Call:
 
     def refuse(self, refusal: BaseException) -> None:
         """Set the refusal as the result: the body does not run."""
-        self.result = refused(refusal, self.context)
+        self.result = to_refusal(refusal, self.context)
         if self.instrumentation is not None:
             self.instrumentation.refusal = refusal
 
     def fail(self, error: BaseException) -> bool:
         """Set an exception as the result; return False for one that must reach the caller."""
         self.raised = error = unwrap_stop_iteration(error)
-        through = passing(error)
+        through = find_fatal_error(error)
         if through is None:
-            result = failed(error, self.context)
+            result = to_failure(error, self.context)
             self.result = self._with_repairs(result) if self.repairs else result
         elif through is not error:
             raise through from error
@@ -168,13 +168,13 @@ def call_path(call: Call) -> CallPath:
             if call.instrumentation is None and call.definition.gate is None:
                 goes_on = read(call)
             else:
-                goes_on = yield from agree(call)
+                goes_on = yield from read_and_approve(call)
             if goes_on:
                 call.succeed((yield from run(call)))
         except BaseException as error:
             if not call.fail(error):
                 raise
-        if call.walk.hooks is not None:
+        if call.settings.hooks is not None:
             yield from answer(call)
     finally:
         try:
@@ -188,32 +188,32 @@ def call_path(call: Call) -> CallPath:
 
 def observe(call: Call) -> None:
     """Create the instrumentation of a call that needs it; most calls do not."""
-    if (watching := watchers()) or call.definition.secret or call.walk.hooks is not None:
-        call.instrumentation = Instrumentation(call.definition, call.context, call.given, call.walk.hooks, watching)
+    if (watching := watchers()) or call.definition.secret or call.settings.hooks is not None:
+        call.instrumentation = Instrumentation(call.definition, call.context, call.given, call.settings.hooks, watching)
         call.context = call.instrumentation.context
 
 
 def read(call: Call) -> bool:
     """Read and validate the arguments; return whether the call goes on."""
     try:
-        call.given, call.repairs = call.read(call.given, call.walk.steps)
+        call.given, call.repairs = call.read(call.given, call.settings.steps)
     except ToolArgumentsError as refusal:
         call.refuse(refusal)
         return False
     return True
 
 
-def agree(call: Call) -> Generator[Work, Any, bool]:
+def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
     """Ask the hooks, read the arguments, and ask the reviewer; return whether the call goes on."""
     sent, instrumentation = call.given, call.instrumentation
     try:
         if instrumentation is None:
-            call.given, call.repairs = call.read(sent, call.walk.steps)
+            call.given, call.repairs = call.read(sent, call.settings.steps)
         else:
             instrumentation.enter()
             call.given = instrumentation.unread
-            read, sent = yield from instrumentation.ask_hooks(call.read, sent, call.walk.steps)
-            call.given, call.repairs = instrumentation.read(read, sent, call.walk.steps)
+            read, sent = yield from instrumentation.ask_hooks(call.read, sent, call.settings.steps)
+            call.given, call.repairs = instrumentation.read(read, sent, call.settings.steps)
         if call.definition.gate is not None:
             yield from approve(call, sent)
     except (ToolArgumentsError, RejectedError) as refusal:
@@ -231,7 +231,7 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
     assert gate is not None  # noqa: S101 - only calls with a gate come here
     try:
         was = call.given, call.repairs
-        agreed = yield from ask_reviewers(definition, gate, was, sent, call.walk.steps, call.context)
+        agreed = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
         call.given, call.repairs = agreed
     finally:
         call.started = time.perf_counter()
@@ -239,19 +239,19 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
 
 def run(call: Call) -> Generator[Work, Any, Any]:
     """Return the path of the body: straight to it, or through the limits around it."""
-    definition, context, walk = call.definition, call.context, call.walk
+    definition, context, settings = call.definition, call.context, call.settings
     if call.repairs:
-        record_repairs(context, call.repairs, walk.log_limit)
+        record_repairs(context, call.repairs, settings.log_limit)
     policy = definition.policy
-    if (policy is not None and policy.limits) or context.deadline is not None or walk.slots is not None:
+    if (policy is not None and policy.limits) or context.deadline is not None or settings.slots is not None:
         return _run_limited(call)
     if definition.flow is not None:
-        return definition.flow(call.given, context, _inside(definition, walk), call.trace)
-    return _run_body(RunBody(definition, call.given, context, walk.workers), context)
+        return definition.flow(call.given, context, _derive_settings(definition, settings), call.report)
+    return _run_body(RunBody(definition, call.given, context, settings.workers), context)
 
 
 def _run_body(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
-    """Run a body inside its context: :func:`entered`, made faster for the usual call."""
+    """Run a body inside its context: :func:`run_in_context`, made faster for the usual call."""
     before = current_context()
     try:
         token = enter(context)
@@ -271,24 +271,24 @@ def _run_body(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:
 
 def _run_limited(call: Call) -> Generator[Work, Any, Any]:
     """Return the path of the body with its limits around it."""
-    definition, walk = call.definition, call.walk
+    definition, settings = call.definition, call.settings
     own = Snapshot(definition, call.given) if is_bound(definition) else None
     if own is not None:
         call.given = own.value
 
-    begun = False
+    has_begun = False
 
     def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
-        nonlocal begun
+        nonlocal has_begun
         value = call.given if own is None else own.take()
-        if not begun:  # a retry belongs to the work
-            begun, call.started = True, time.perf_counter()
+        if not has_begun:  # a retry belongs to the work
+            has_begun, call.started = True, time.perf_counter()
         if definition.flow is not None:
-            return (yield from definition.flow(value, bounded, _inside(definition, walk), call.trace))
-        return (yield from run_in_context(_bounded_body(definition, value, bounded, walk.workers), bounded))
+            return (yield from definition.flow(value, bounded, _derive_settings(definition, settings), call.report))
+        return (yield from run_in_context(_choose_work(definition, value, bounded, settings.workers), bounded))
 
     # The functions that derive keys and resource names get a copy, too: they may change their argument.
-    return apply_limits(definition, call.given if own is None else own.take(), call.context, walk.slots, body)
+    return apply_limits(definition, call.given if own is None else own.take(), call.context, settings.slots, body)
 
 
 def answer(call: Call) -> Generator[Work, Any, None]:
@@ -306,19 +306,19 @@ def end(call: Call) -> None:
     duration = time.perf_counter() - call.started
     given, result, raised = call.given, call.result, call.raised
     call.raised = None  # its traceback refers to the path; without the cycle both are freed at once
-    if call.trace is not None:
-        call.trace.end(call.definition.name, given, result, raised, duration)
-    record(call.context, given, result, raised, duration, call.walk.log_limit)
+    if call.report is not None:
+        call.report.end(call.definition.name, given, result, raised, duration)
+    record(call.context, given, result, raised, duration, call.settings.log_limit)
     if call.instrumentation is not None:
         call.instrumentation.finish(given, result, raised, duration)
 
 
-def _inside(definition: ToolDefinition, walk: Walk) -> Walk:
+def _derive_settings(definition: ToolDefinition, settings: CallSettings) -> CallSettings:
     """Return the settings for the sub-calls of a tool."""
-    return walk if definition.gate is None or walk.approved else replace(walk, approved=True)
+    return settings if definition.gate is None or settings.approved else replace(settings, approved=True)
 
 
-def _bounded_body(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
+def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
     """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.isolation == "process":
         return RunInProcess(definition, given, context)

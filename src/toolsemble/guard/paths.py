@@ -191,7 +191,7 @@ class _Folder:
         self._sweep()
         beside = f".toolsemble-{secrets.token_hex(8)}.tmp"
         try:
-            with self._put(beside, data, mode):
+            with self._write_draft(beside, data, mode):
                 if replace:
                     os.replace(self._at(beside), self._at(self._name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
                 else:
@@ -213,7 +213,7 @@ class _Folder:
             raise ToolExecutionError(f"{self._shown} is read-only")
 
     @contextmanager
-    def _put(self, name: str, data: bytes, mode: int | None) -> Iterator[None]:
+    def _write_draft(self, name: str, data: bytes, mode: int | None) -> Iterator[None]:
         """Write a new file, and keep it locked if an open file can be moved."""
         with open(_open(self._at(name), _NEW, self._fd), "wb") as file:
             _lock(file.fileno())

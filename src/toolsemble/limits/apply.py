@@ -78,7 +78,7 @@ def _run_within_timeout(
             raise
         cause = f"; then it raised {type(error).__name__}: {describe_error(error)}"
     else:
-        if not is_past(deadline) or (definition.flow is not None and _succeeded(returned)):
+        if not is_past(deadline) or (definition.flow is not None and _is_success(returned)):
             return returned
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
@@ -101,7 +101,7 @@ def _wait_until(deadline: float | None) -> Path:
         yield Sleep(rest)
 
 
-def _succeeded(returned: Any) -> bool:
+def _is_success(returned: Any) -> bool:
     """Return whether a flow has succeeded: it checks the deadline itself, while it can still undo its steps."""
     return isinstance(returned, ToolResult) and returned.is_success
 

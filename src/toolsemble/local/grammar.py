@@ -259,7 +259,7 @@ class _Rules:
             # Named before it is built, because a type may contain itself.
             name = self._rule_names[reference] = self._new_name()
             self._unfinished.add(reference)
-            self._put(name, self.expression(self._resolve(reference)))
+            self._add_rule(name, self.expression(self._resolve(reference)))
             self._unfinished.discard(reference)
         return name
 
@@ -319,7 +319,7 @@ class _Rules:
 
     def _rule(self, body: str) -> str:
         name = self._new_name()
-        self._put(name, body)
+        self._add_rule(name, body)
         return name
 
     def _new_name(self) -> str:
@@ -327,7 +327,7 @@ class _Rules:
         self._rules[name] = ""
         return name
 
-    def _put(self, name: str, body: str) -> None:
+    def _add_rule(self, name: str, body: str) -> None:
         if not body.strip():
             raise _NotExpressibleError
         self._rules[name] = body

@@ -83,7 +83,7 @@ class Sinks:
 
     def do(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Call a function and send its events to the sinks; fast sinks have processed them when this returns."""
-        added, before = self._added(), watchers()
+        added, before = self._find_new(), watchers()
         try:
             watch(*added)
             return work(*given, **named)
@@ -94,7 +94,7 @@ class Sinks:
 
     async def ado(self, work: Awaitable[T]) -> T:
         """Await an awaitable and send its events to the sinks; fast sinks have processed them when this returns."""
-        added = self._added()
+        added = self._find_new()
         token = watch(*added)
         try:
             return await work
@@ -122,7 +122,7 @@ class Sinks:
         """The number of events that were dropped because a sink was too slow."""
         return sum(each.lost for each in self.outlets)
 
-    def _added(self) -> Sequence[_InlineSink]:
+    def _find_new(self) -> Sequence[_InlineSink]:
         """Return the sinks that do not receive the events of this context yet."""
         around = watchers()
         return self.outlets if not around else [each for each in self.outlets if each not in around]
@@ -254,7 +254,7 @@ class _ThreadedSink(_InlineSink):
         """Queue an event; drop it when the queue is full."""
         self._check_process()
         if self._queue.qsize() < CAPACITY:
-            self._put(event)
+            self._enqueue(event)
             return
         with self._lock:
             self.lost += 1
@@ -266,7 +266,7 @@ class _ThreadedSink(_InlineSink):
         if self._late and not even_late:
             return None
         seen = _Seen(self)
-        self._put(seen)
+        self._enqueue(seen)
         return seen
 
     def late(self) -> None:
@@ -277,7 +277,7 @@ class _ThreadedSink(_InlineSink):
         if os.getpid() != self._process:
             self._begin()  # forked: the thread and the queued events belong to the parent
 
-    def _put(self, item: object) -> None:
+    def _enqueue(self, item: object) -> None:
         self._queue.put(item)
         try:
             with self._lock:

@@ -11,8 +11,8 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
-from toolsemble.execution.failure import failed_beside, passing
-from toolsemble.execution.path import CallPath, Trace, Walk
+from toolsemble.execution.failure import find_fatal_error, to_logged_failure
+from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
 from toolsemble.pipeline.branch import Branch, split_input
 from toolsemble.pipeline.handoff import Handoff, as_handoff, read_items
 from toolsemble.pipeline.join import ParallelParts, join_dry_results, join_results
@@ -42,16 +42,18 @@ class FanOut:
     def __post_init__(self) -> None:
         object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
+    def __call__(
+        self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
+    ) -> CallPath:
         """Run the parts; return their results by name, or the merged result."""
         check_reviewer(self.always_gated, context)
         parts = list(zip(self.branches, split_input(self.branches, value), strict=True))
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
-        own = trace or Trace()
+        own = report or SubCallReport()
         merge = partial(self._merge_results, context, own)
-        return (yield from parallel.walk(len(self.branches), context, walk, own, merge))
+        return (yield from parallel.run(len(self.branches), context, settings, own, merge))
 
-    def _merge_results(self, context: ToolContext, trace: Trace, results: Sequence[ToolResult]) -> CallPath:
+    def _merge_results(self, context: ToolContext, report: SubCallReport, results: Sequence[ToolResult]) -> CallPath:
         results_by_name = {each.definition.name: result for each, result in zip(self.branches, results, strict=True)}
         if self.dry:
             return join_dry_results(context.tool_name, results_by_name, results)
@@ -60,10 +62,10 @@ class FanOut:
         try:
             return to_result((yield Apply(self.merge, context, results_by_name)))
         except Exception as error:  # noqa: BLE001 - logged with the failure
-            if (through := passing(error)) is not None:
+            if (through := find_fatal_error(error)) is not None:
                 raise through from (None if through is error else error)
-            trace.threw = context.tool_name
-            return failed_beside(error, context, f"The merge of '{context.tool_name}'")
+            report.raised_by = context.tool_name
+            return to_logged_failure(error, context, f"The merge of '{context.tool_name}'")
 
     def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> FanOut:
         """Return a copy with each part replaced by ``change(part)``."""
@@ -109,13 +111,15 @@ class ForEach:
     def __post_init__(self) -> None:
         object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
+    def __call__(
+        self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
+    ) -> CallPath:
         """Run the part for each item; return the results in the order of the items."""
         check_reviewer(self.always_gated, context)
         parts = [(self.branch, Handoff.from_value(item)) for item in read_items(as_handoff(value))]
         parallel = ParallelParts(parts, fail_fast=self.fail_fast)
         collect = partial(self._list_results, context)
-        return (yield from parallel.walk(self.limit, context, walk, trace or Trace(), collect))
+        return (yield from parallel.run(self.limit, context, settings, report or SubCallReport(), collect))
 
     def _list_results(self, context: ToolContext, results: Sequence[ToolResult]) -> CallPath:
         yield from ()  # makes this a generator, like FanOut._merge_results
@@ -159,26 +163,28 @@ class Choice:
     always_gated: tuple[ToolDefinition, ...] = field(init=False, default=())
     """Empty: the part that will run is not known in advance."""
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
+    def __call__(
+        self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
+    ) -> CallPath:
         """Run the part that the predicate chooses; return its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handoff = as_handoff(value)
         shown = handoff.as_text if texts else handoff.as_value
         chosen = yield Apply(
-            self.predicate, context, copy_input(self.then.definition, shown) if walk.approved else shown
+            self.predicate, context, copy_input(self.then.definition, shown) if settings.approved else shown
         )
         branch = self.then if chosen else self.otherwise
         given = split_input((self.then, self.otherwise), value)[0 if chosen else 1]
-        own = Trace()
+        own = SubCallReport()
         try:
-            result = yield from walk.path(branch.definition, branch.read, given, context, own, 1)
+            result = yield from settings.start_sub_call(branch.definition, branch.read, given, context, own, 1)
             if (timely := fail_if_late(result, context)) is result:
                 return result
             undos, own.undos = list(own.undos), ()
-            return add_undone(timely, (yield from run_undos(undos, walk)))
+            return add_undone(timely, (yield from run_undos(undos, settings)))
         finally:
-            if trace is not None:
-                trace.undos, trace.undone, trace.threw = own.undos, own.undone, own.threw
+            if report is not None:
+                report.undos, report.undone, report.raised_by = own.undos, own.undone, own.raised_by
 
     def map(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Choice:
         """Return a copy with each part replaced by ``change(part)``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.variants import dry_result
-from toolsemble.execution.path import CallPath, Trace, Walk
+from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.handoff import Handoff, unwrap_results
 from toolsemble.pipeline.parallel import RunParallel
@@ -28,14 +28,14 @@ class ParallelParts:
     def __init__(self, parts: Sequence[tuple[Branch, Handoff]], *, fail_fast: bool) -> None:
         self._parts = parts
         self._fail_fast = fail_fast
-        self._traces = [Trace() for _ in parts]
+        self._reports = [SubCallReport() for _ in parts]
 
-    def walk(
+    def run(
         self,
         limit: int,
         context: ToolContext,
-        walk: Walk,
-        trace: Trace,
+        settings: CallSettings,
+        report: SubCallReport,
         path: Callable[[list[ToolResult]], CallPath],
     ) -> CallPath:
         """Run the parts; return the result that ``path`` makes of theirs, or the failure that stands for all of them.
@@ -44,42 +44,42 @@ class ParallelParts:
         """
         # Each part gets its own copy of an approved input, so that no part can change what was approved for another.
         parts = [
-            (branch, copy_input(branch.definition, handoff) if walk.approved else handoff)
+            (branch, copy_input(branch.definition, handoff) if settings.approved else handoff)
             for branch, handoff in self._parts
         ]
         starts = [
-            partial(walk.path, branch.definition, branch.read, handoff, context, own, number)
-            for number, ((branch, handoff), own) in enumerate(zip(parts, self._traces, strict=True), 1)
+            partial(settings.start_sub_call, branch.definition, branch.read, handoff, context, own, number)
+            for number, ((branch, handoff), own) in enumerate(zip(parts, self._reports, strict=True), 1)
         ]
         try:
             results = yield RunParallel(starts, limit, fail_fast=self._fail_fast)
-            result = self._find_failure(results, trace) or (yield from path(results))
+            result = self._find_failure(results, report) or (yield from path(results))
         except BaseException as error:
             if must_undo(error):
-                trace.undone = yield from self._undo_all(walk)
+                report.undone = yield from self._undo_all(settings)
             raise
         result = fail_if_late(result, context)
         if result.is_success:
-            trace.undos = tuple(self._undos())
+            report.undos = tuple(self._undos())
             return result
-        return add_undone(result, (yield from self._undo_all(walk)))
+        return add_undone(result, (yield from self._undo_all(settings)))
 
-    def _undo_all(self, walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+    def _undo_all(self, settings: CallSettings) -> Generator[Work, Any, tuple[StepRecord, ...]]:
         """Undo the completed parts; return the records, with those of cancelled parts that undid their own steps."""
-        before = [record for own in self._traces for record in own.undone]
-        return (*before, *(yield from run_undos(self._undos(), walk)))
+        before = [record for own in self._reports for record in own.undone]
+        return (*before, *(yield from run_undos(self._undos(), settings)))
 
     def _undos(self) -> list[Any]:
-        return [undo for own in self._traces for undo in own.undos]
+        return [undo for own in self._reports for undo in own.undos]
 
-    def _find_failure(self, results: Sequence[ToolResult | None], trace: Trace) -> ToolResult | None:
+    def _find_failure(self, results: Sequence[ToolResult | None], report: SubCallReport) -> ToolResult | None:
         """Return the failure that stands for all parts, or None if enough of them succeeded."""
         failures = [result for result in results if result is not None and not result.is_success]
         if not failures or (len(failures) < len(results) and not self._fail_fast):
             return None
         if self._fail_fast or len(failures) == 1:
-            trace.threw = next(
-                own.threw for own, each in zip(self._traces, results, strict=True) if each is failures[0]
+            report.raised_by = next(
+                own.raised_by for own, each in zip(self._reports, results, strict=True) if each is failures[0]
             )
             return failures[0]
         messages = list(dict.fromkeys(str(result.error_message) for result in failures))

@@ -11,8 +11,8 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in, dry_result, to_dry_run
 from toolsemble.execution.approval import check_reviewer
-from toolsemble.execution.failure import failed_beside, passing
-from toolsemble.execution.path import CallPath, Trace, Walk
+from toolsemble.execution.failure import find_fatal_error, to_logged_failure
+from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
 from toolsemble.pipeline.handoff import Handoff, Read, pass_through, unwrap_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
@@ -35,18 +35,20 @@ class StepSequence:
     def __post_init__(self) -> None:
         object.__setattr__(self, "always_gated", always_gated_in(self.parts()))
 
-    def __call__(self, value: Any, context: ToolContext, walk: Walk, trace: Trace | None) -> CallPath:
+    def __call__(
+        self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
+    ) -> CallPath:
         """Run the steps; return the result of the last or of the failed one, with the records of all."""
         check_reviewer(self.always_gated, context)
         progress = _Progress()
         records, undos = progress.records, progress.undos
         try:
-            result = yield from self._walk(value, context, walk, progress)
+            result = yield from self._run_steps(value, context, settings, progress)
         except BaseException as error:
             if must_undo(error):
-                undone = yield from run_undos(undos, walk)
-                if trace is not None:
-                    trace.undone = (*progress.trace.undone, *undone)
+                undone = yield from run_undos(undos, settings)
+                if report is not None:
+                    report.undone = (*progress.report.undone, *undone)
             raise
         if self.dry and (result.error_message is None or self.steps[0].strategy is not ErrorStrategy.FAIL_FAST):
             result = self._record_unknown(context, records)
@@ -54,22 +56,22 @@ class StepSequence:
         parts = (result.output, result.error_message, result.structured_output, result.contents)
         result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
         if undos and result.error_message is not None:
-            return add_undone(result, (yield from run_undos(undos, walk)))
-        if undos and trace is not None:
-            trace.undos = tuple(undos)
+            return add_undone(result, (yield from run_undos(undos, settings)))
+        if undos and report is not None:
+            report.undos = tuple(undos)
         return result
 
-    def _walk(self, value: Any, context: ToolContext, walk: Walk, progress: _Progress) -> CallPath:
+    def _run_steps(self, value: Any, context: ToolContext, settings: CallSettings, progress: _Progress) -> CallPath:
         read: Read = pass_through  # the pipeline has read its input with the first step's schema
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
-            trace = progress.trace = Trace()
+            report = progress.report = SubCallReport()
             name = step.definition.name
-            result = yield from walk.path(step.definition, read, value, context, trace, number)
-            given = trace.given if type(trace.given) is str else unwrap_input(trace.given)
-            progress.undos += trace.undos
-            if trace.threw:
-                result = _add_step_name(trace.threw, result)
+            result = yield from settings.start_sub_call(step.definition, read, value, context, report, number)
+            given = report.given if type(report.given) is str else unwrap_input(report.given)
+            progress.undos += report.undos
+            if report.raised_by:
+                result = _add_step_name(report.raised_by, result)
             elif result.error_message is None:
                 if step.compensation is not None:
                     progress.undos.append(Undo(name, step.compensation, given, result, context))
@@ -78,7 +80,7 @@ class StepSequence:
                         value = result
                     else:
                         result, value = yield from _adapt(name, step.adapter, result, context)
-            progress.records.append(StepRecord(name, given, result, trace.duration))
+            progress.records.append(StepRecord(name, given, result, report.duration))
             if result.error_message is not None:
                 if step.strategy is ErrorStrategy.FAIL_FAST:
                     break
@@ -124,8 +126,8 @@ class _Progress:
     """The records of the steps so far."""
     undos: list[Undo] = field(default_factory=list)
     """The undos of completed steps, oldest first."""
-    trace: Trace = field(default_factory=Trace)
-    """The trace of the current step."""
+    report: SubCallReport = field(default_factory=SubCallReport)
+    """The report of the current step."""
 
 
 def _adapt(
@@ -135,9 +137,9 @@ def _adapt(
     try:
         return result, Handoff.from_value((yield Apply(adapter, context, result)), exact=True)
     except Exception as error:  # noqa: BLE001 - logged with the failure
-        if (through := passing(error)) is not None:
+        if (through := find_fatal_error(error)) is not None:
             raise through from (None if through is error else error)
-        return _add_step_name(name, failed_beside(error, context, f"The adapter of step '{name}'")), None
+        return _add_step_name(name, to_logged_failure(error, context, f"The adapter of step '{name}'")), None
 
 
 def _add_step_name(name: str, result: ToolResult) -> ToolResult:

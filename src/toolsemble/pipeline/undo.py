@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.execution.failure import failed
-from toolsemble.execution.path import Trace, Walk
+from toolsemble.execution.failure import to_failure
+from toolsemble.execution.path import CallSettings, SubCallReport
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
@@ -114,19 +114,19 @@ class Undo(NamedTuple):
     context: ToolContext
     """The context of the pipeline that the step belongs to."""
 
-    def path(self, walk: Walk) -> Generator[Work, Any, StepRecord]:
+    def path(self, settings: CallSettings) -> Generator[Work, Any, StepRecord]:
         """Undo the step; a failure is logged and becomes part of the record."""
         started, context, raised = time.perf_counter(), self.context, None
         try:
-            result = yield from self._work(walk)
+            result = yield from self._work(settings)
         except Exception as error:  # noqa: BLE001 - the other steps must be undone in any case
-            result, raised = failed(error, context), mask_error(error)
+            result, raised = to_failure(error, context), mask_error(error)
         if result.error_message is not None:
             message = mask_text(result.error_message)
             context.logger.warning("The undo of step '%s' failed: %s", self.step, message, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 
-    def _work(self, walk: Walk) -> Generator[Work, Any, ToolResult]:
+    def _work(self, settings: CallSettings) -> Generator[Work, Any, ToolResult]:
         definition, read = self.compensation.definition, self.compensation.read
         # Steps are also undone after the deadline; a compensation that must be quick can have its own timeout.
         context = self.context.derive({"deadline": None})
@@ -139,14 +139,14 @@ class Undo(NamedTuple):
             "input": to_display(self.input, reveal=True),
             "result": self.result.output if payload is None else to_display(payload, reveal=True),
         }
-        return (yield from walk.path(definition, read, Handoff(None, given), context, Trace(), 0))
+        return (yield from settings.start_sub_call(definition, read, Handoff(None, given), context, SubCallReport(), 0))
 
 
-def run_undos(undos: list[Undo], walk: Walk) -> Generator[Work, Any, tuple[StepRecord, ...]]:
+def run_undos(undos: list[Undo], settings: CallSettings) -> Generator[Work, Any, tuple[StepRecord, ...]]:
     """Undo the steps, newest first, each once; return the records."""
     records = []
     while undos:
-        records.append((yield from undos.pop().path(walk)))
+        records.append((yield from undos.pop().path(settings)))
     return tuple(records)
 
 

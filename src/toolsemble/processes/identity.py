@@ -27,14 +27,14 @@ class ProcessIdentity(NamedTuple):
     @classmethod
     def current(cls) -> ProcessIdentity:
         """Return the identity of this process."""
-        return cls(_place(), os.getpid(), _started(os.getpid()) or "")
+        return cls(_place(), os.getpid(), _find_start(os.getpid()) or "")
 
     def is_running(self) -> bool:
         """Return whether the process is still running; False if it belongs to another machine."""
         if self.place != _place():
             return False
         if self.started:
-            return _started(self.pid) == self.started
+            return _find_start(self.pid) == self.started
         return _exists(self.pid)
 
 
@@ -46,7 +46,7 @@ def _place() -> str:
         return platform.node()
 
 
-def _started(pid: int) -> str | None:
+def _find_start(pid: int) -> str | None:
     """Return the start time of a process; None if it is not running, or not available."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()

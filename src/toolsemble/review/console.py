@@ -14,7 +14,7 @@ from toolsemble.review.editor import edit_text, find_editor
 from toolsemble.review.question import is_abandoned
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.request_view import RequestView, add_margin
-from toolsemble.review.terminal import TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
+from toolsemble.runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble.runtime.text import escape_invisible, escape_lines, preview
 
 _EMPTY_LINES = 5
@@ -50,7 +50,7 @@ class ConsoleReview:
         source = sys.stdin if self._input is None else self._input
         target = self._target()
         if find_terminal(source) is None:
-            return self._refuse(request, "standard input is not a terminal, so nobody can be asked")
+            return self._refuse(request, NO_TERMINAL)
         if target is None:
             return self._refuse(request, "there is no output to show the question on, so nobody can be asked")
 
@@ -165,7 +165,7 @@ class _Dialog:
 
     def _edit_inline(self, text: str) -> str:
         """Return the line that replaces the text; the text itself for no change."""
-        self._terminal.write(add_margin(escape_lines(text), self._terminal.width, self._terminal.paint))
+        self._terminal.write(add_margin(escape_lines(text), self._terminal.output.width, self._terminal.output.paint))
         line = self._terminal.read_line(lambda: f"{self._remaining_time()}Instead, in one line (empty for no change): ")
         if not line or self._terminal.is_whole(line):
             return line or text
@@ -173,10 +173,10 @@ class _Dialog:
         return text
 
     def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.paint('note', escape_invisible(text))}\n")
+        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
 
     def _show(self, view: RequestView, aside: str = "") -> None:
-        self._terminal.write(f"\n{view.text(self._terminal.width, self._terminal.paint, aside)}")
+        self._terminal.write(f"\n{view.text(self._terminal.output.width, self._terminal.output.paint, aside)}")
 
     def _choices(self, *, cut: bool) -> str:
         choices = ["[c]ontinue", "[e]dit", "[x] exit early"]
@@ -184,7 +184,7 @@ class _Dialog:
             choices.append("[v]iew all")
         if "tool" in self._request.scopes:
             choices.append("[a]lways this tool")
-        return f"{self._terminal.paint('choices', '  '.join(choices))}\n"
+        return f"{self._terminal.output.paint('bold', '  '.join(choices))}\n"
 
     def _remaining_time(self) -> str:
         """Return the remaining time, of constant width; "" without a deadline."""

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolsemble.review.terminal import AbandonedError, Terminal
+from toolsemble.runtime.terminal import AbandonedError, Terminal
 
 _POLL = 0.02
 _GRACE = 2.0

@@ -18,7 +18,7 @@ class InheritedGate:
     review: ReviewHandler | None
     """The reviewer; None: that of the call."""
 
-    def detached(self, review: ReviewHandler) -> InheritedGate:
+    def detach(self, review: ReviewHandler) -> InheritedGate:
         """Return a copy that can be pickled: without predicates, and with another reviewer."""
         gate = replace(self.outer.gate, predicates=())
         return InheritedGate(OuterGate(gate, self.outer.patterns), review)

@@ -140,7 +140,7 @@ class Ledger:
         with self._changing() as (records, now):
             for lost in requests.keys() - records.known(requests):
                 decisions[lost] = ExitEarly("the request is no longer in the store")
-            for record in records.ended(requests):
+            for record in records.find_ended(requests):
                 if record.state == "answered":
                     request = replace(requests[record.id], id=record.id)
                     decisions[record.id] = self._use(records, request, record, now, used)

@@ -100,8 +100,8 @@ class Receipt:
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
         """Raise ReviewRefusedError unless this is the signed answer to exactly this request, and still valid."""
-        if not self._sealed("receipt", secret):
-            spent = self._sealed("spent", secret)
+        if not self._is_sealed("receipt", secret):
+            spent = self._is_sealed("spent", secret)
             raise ReviewRefusedError("it counts no more" if spent else "the signature does not fit")
         for what, mine, asked in (
             ("another tool", self.tool_name, request.tool_name),
@@ -126,12 +126,12 @@ class Receipt:
 
         :param hidden: whether to mask the text of an edit, because it may contain secrets
         """
-        if not self._sealed("receipt", secret):
+        if not self._is_sealed("receipt", secret):
             return None
         kept = replace(self, text=HIDDEN if hidden and self.kind == "edit" else self.text, signature="")
         return replace(kept, signature=sign(secret, "spent", asdict(kept)))
 
-    def _sealed(self, kind: str, secret: str | bytes) -> bool:
+    def _is_sealed(self, kind: str, secret: str | bytes) -> bool:
         return is_signed(self.signature, secret, kind, asdict(replace(self, signature="")))
 
     def to_json(self) -> str:

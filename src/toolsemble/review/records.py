@@ -78,7 +78,7 @@ class Records:
         query = f"SELECT id FROM requests WHERE {_AMONG}"  # noqa: S608 - a constant
         return {known for (known,) in self._connection.execute(query, (json.dumps(list(ids)),))}
 
-    def ended(self, ids: Iterable[str]) -> list[Record]:
+    def find_ended(self, ids: Iterable[str]) -> list[Record]:
         """Return the records of the ids that are not open."""
         return list(self._read(f"{_AMONG} AND state <> 'open'", json.dumps(list(ids))))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.terms import ReviewTiming
+from toolsemble.runtime.terminal import count_cells, wrap_text
 from toolsemble.runtime.text import SHOWN, escape_invisible, escape_lines
 
 Paint = Callable[[str, str], str]
@@ -43,11 +43,11 @@ class Row:
     def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
         """Yield the row in lines of a width, the text beside the label or, for a long label, below it."""
         label = self.label
-        if _count_cells(label) > column:
-            yield from (paint("label", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
+        if count_cells(label) > column:
+            yield from (paint("dim", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
             label = ""
         for piece in _wrap_lines(self.text, width - column - 2):
-            yield f"{paint('label', label + ' ' * (column - _count_cells(label) + 2))}{paint(self.style, piece)}"
+            yield f"{paint('dim', label + ' ' * (column - count_cells(label) + 2))}{paint(self.style, piece)}"
             label = ""
 
 
@@ -71,7 +71,7 @@ class RequestView:
         """Whether something was truncated."""
         self._title = _TITLES[request.timing]
         self._rows = [
-            Row("Tool", self._one_line(request.tool_name), "tool"),
+            Row("Tool", self._one_line(request.tool_name), "bold"),
             *self._facts(request),
             *self._arguments(request.arguments),
             *self._repairs(request.repairs),
@@ -82,11 +82,11 @@ class RequestView:
     def text(self, width: int, paint: Paint, aside: str = "") -> str:
         """Return all lines, each with a margin that no text can overwrite."""
         inner = width - len(_MARGIN)
-        column = min(max(_count_cells(row.label) for row in self._rows), _LABELS)
+        column = min(max(count_cells(row.label) for row in self._rows), _LABELS)
         lines = [paint("title", self._title) + aside]
         for row in self._rows:
             lines += row.lines(column, inner, paint)
-        return "".join(f"{paint('label', _MARGIN)}{line}".rstrip(" ") + "\n" for line in lines)
+        return "".join(f"{paint('dim', _MARGIN)}{line}".rstrip(" ") + "\n" for line in lines)
 
     def _facts(self, request: ReviewRequest) -> Iterator[Row]:
         facts = {
@@ -121,7 +121,7 @@ class RequestView:
                 return
             place = self._cut(f"{repair.get('step')} at {repair.get('path')}")
             change = f"{self._value(repair.get('from'))} -> {self._value(repair.get('to'))}"
-            yield Row("repaired:", f"{place}: {change}", "repair")
+            yield Row("repaired:", f"{place}: {change}", "warning")
 
     def _is_full(self, number: int) -> bool:
         full = not self._whole and number == _ROWS
@@ -153,46 +153,12 @@ def add_margin(text: str, width: int, paint: Paint) -> str:
     >>> print(add_margin("first", 80, lambda style, text: text), end="")
     | first
     """
-    return "".join(f"{paint('label', _MARGIN)}{piece}\n" for piece in _wrap_lines(text, width - len(_MARGIN)))
-
-
-def wrap_text(text: str, width: int) -> Iterator[str]:
-    """Yield a text in pieces that fit a width, at least one; a terminal would wrap it over the margin.
-
-    >>> list(wrap_text("to be or not", 6))
-    ['to be ', 'or not']
-    """
-    start = 0
-    while True:
-        end = _find_end(text, start, width)
-        if end < len(text):
-            end = text.rfind(" ", (start + end) // 2, end) + 1 or end
-        yield text[start:end]
-        start = end
-        if start >= len(text):
-            return
+    return "".join(f"{paint('dim', _MARGIN)}{piece}\n" for piece in _wrap_lines(text, width - len(_MARGIN)))
 
 
 def _wrap_lines(text: str, width: int) -> Iterator[str]:
     for line in text.split("\n"):
         yield from wrap_text(line, max(width, _NARROW))
-
-
-def _find_end(text: str, start: int, width: int) -> int:
-    """Return the end of the part of a text that fits a width."""
-    if (piece := text[start : start + width]).isascii():
-        return start + len(piece)
-    end = start
-    while end < len(text) and (width := width - _count_cells(text[end])) >= 0:
-        end += 1
-    return end
-
-
-def _count_cells(text: str) -> int:
-    """Return the maximum number of terminal cells of a text: some terminals show ambiguous characters wide."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)
 
 
 def _json(value: Any) -> str:

@@ -89,13 +89,13 @@ def _display_object(value: Any, fields: Iterable[StoredField], *, reveal: bool) 
     """Return every field of an object, and the extra keys of a pydantic model."""
     shown: dict[str, Any] = {}
     for field in fields:
-        _put(shown, field.path, to_display(read_field(value, field), reveal=reveal), type(value))
+        _insert(shown, field.path, to_display(read_field(value, field), reveal=reveal), type(value))
     for key, each in (getattr(value, "__pydantic_extra__", None) or {}).items():
-        _put(shown, (key,), to_display(each, reveal=reveal), type(value))
+        _insert(shown, (key,), to_display(each, reveal=reveal), type(value))
     return shown
 
 
-def _put(shown: dict[str, Any], path: tuple[str | int, ...], value: Any, kind: type) -> None:
+def _insert(shown: dict[str, Any], path: tuple[str | int, ...], value: Any, kind: type) -> None:
     """Insert a value at a path; raise :class:`DisplayError` if the path is already used."""
     *around, last = path
     inner: Any = shown

@@ -246,7 +246,7 @@ def make_constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
 def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that raises every exception as a ValueError: pydantic passes some types on."""
 
-    def checked(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         try:
             return make(value)
         except (ValueError, AssertionError):
@@ -254,5 +254,5 @@ def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         except Exception as problem:
             raise ValueError(str(problem) or type(problem).__name__) from problem
 
-    checked.makes = make  # type: ignore[attr-defined]  # as above
-    return checked
+    convert.makes = make  # type: ignore[attr-defined]  # as above
+    return convert

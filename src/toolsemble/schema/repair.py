@@ -89,7 +89,7 @@ class Repairs:
         schema = self._resolve(schema)
         if options := schema.get("anyOf") or schema.get("oneOf"):
             return any(self._fits(value, option) for option in options if isinstance(option, Mapping))
-        if (allowed := _allowed(schema)) is not None:
+        if (allowed := _find_allowed(schema)) is not None:
             self._left -= len(allowed) // _MANY_VALUES
             return _is_among(value, allowed)
         kinds = _kinds(schema)
@@ -110,7 +110,7 @@ class Repairs:
         )
 
     def _repair_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
-        allowed = _allowed(schema)
+        allowed = _find_allowed(schema)
         if allowed is None or "coerce" not in self._steps:
             return value
         self._left -= len(allowed) // _MANY_VALUES  # searching a long list is work, too
@@ -343,7 +343,7 @@ def _fold(key: str) -> str:
     return re.sub(r"[\W_]", "", key).casefold()
 
 
-def _allowed(schema: Mapping[str, Any]) -> list[Any] | None:
+def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:
     if "const" in schema:
         return [schema["const"]]
     allowed: list[Any] | None = schema.get("enum")

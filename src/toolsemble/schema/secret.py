@@ -35,7 +35,7 @@ def parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     ['user']
     """
     found: dict[str, list[Any]] = {}
-    for node in _applied(schema):
+    for node in _iterate_applied(schema):
         for name, each in node.get("properties", {}).items():
             found.setdefault(name, []).append(each)
     return {name: each[0] if len(each) == 1 else {"allOf": each} for name, each in found.items()}
@@ -48,7 +48,7 @@ def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
     'additionalProperties'
     """
     secrets = _SecretRefs(schema)
-    for node in _applied(schema):
+    for node in _iterate_applied(schema):
         for keyword in ("additionalProperties", "unevaluatedProperties", "patternProperties"):
             inner = node.get(keyword)
             if any(map(secrets.has_secret, inner.values() if keyword == "patternProperties" and inner else [inner])):
@@ -56,7 +56,7 @@ def unnamed_secret(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _iterate_applied(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas that may apply to the same value as a schema, starting with itself, each once."""
     waiting, known = deque[Any]([schema]), set[str]()
     while waiting:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
-from toolsemble.execution.outcome import FinishedCall, class_name
+from toolsemble.execution.outcome import FinishedCall, get_class_name
 from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
@@ -131,7 +131,7 @@ class OpenTelemetry:
         try:
             opened.span.set_attributes({key: _shorten(each) for key, each in facts.items()})
             if error is not None:
-                self._fail(opened.span, class_name(error), mask_text(describe_error(error)))
+                self._fail(opened.span, get_class_name(error), mask_text(describe_error(error)))
         finally:
             self._close(opened)
 

@@ -55,7 +55,7 @@ def run_of(
         parameters = InvocationParameters(parameters)
     run: Run = {"parameters": parameters}
     if outer is not None:
-        run |= _inherited(own, outer)
+        run |= _inherit_run(own, outer)
     if memory_id is not None:
         if not isinstance(memory_id, str):
             raise _wrong_type("memory_id", "a str", memory_id)
@@ -69,7 +69,7 @@ def _wrong_type(name: str, expected: str, given: object) -> TypeError:
     return TypeError(f"The {name} of a call must be {expected}, not {given!r:.80}")
 
 
-def _inherited(own: ToolContext, outer: ToolContext) -> Run:
+def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     """Return the fields that a call inherits from the call around it, unless the toolbox sets them."""
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":

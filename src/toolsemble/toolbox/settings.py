@@ -97,9 +97,9 @@ def hooks_of(before: object, after: object) -> Hooks | None:
     """Return the hooks of a toolbox, None for no hooks; raise if one is not valid."""
     if before is None and after is None:
         return None
-    from toolsemble.execution.hooks import build_hooks  # noqa: PLC0415 - see above
+    from toolsemble.execution.hooks import make_hooks  # noqa: PLC0415 - see above
 
-    return build_hooks(before, after)
+    return make_hooks(before, after)
 
 
 def sinks_of(sinks: object) -> Sinks | None:

@@ -16,7 +16,7 @@ from toolsemble.definition.policy import Layer, Policy
 from toolsemble.definition.variants import map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.path import Call, CallPath, Walk, call_path
+from toolsemble.execution.path import Call, CallPath, CallSettings, call_path
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
@@ -42,7 +42,7 @@ from toolsemble.tools.collection import collect_tools
 
 # What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
-    from toolsemble.execution.hooks import AfterCall, BeforeCall, Sent
+    from toolsemble.execution.hooks import AfterCall, BeforeCall, CallReader
     from toolsemble.limits.cache import Cache
     from toolsemble.limits.ledger import EffectLedger
     from toolsemble.limits.rate import RateLimit
@@ -106,7 +106,7 @@ class Toolbox(ToolSet):
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 
-    __slots__ = ("_context", "_cuts", "_max_output", "_new_run", "_pages", "_sinks", "_walk")
+    __slots__ = ("_context", "_cuts", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
@@ -159,7 +159,8 @@ class Toolbox(ToolSet):
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
-        self._walk = Walk(repair_steps(repair), slots, workers, log_limit, hooks_of(before_call, after_call))
+        hooks = hooks_of(before_call, after_call)
+        self._settings = CallSettings(repair_steps(repair), slots, workers, log_limit, hooks)
         self._sinks = sinks_of(sinks)
 
     def execute(
@@ -282,11 +283,11 @@ class Toolbox(ToolSet):
         >>> box.execute(ToolCall("now")).text
         'midnight'
         """
-        box = copy(self)
-        from toolsemble.execution.hooks import nested  # noqa: PLC0415 - only for toolboxes with hooks
+        from toolsemble.execution.hooks import nest_hooks  # noqa: PLC0415 - only for toolboxes with hooks
 
-        hooks = nested(hooks_of(before_call, after_call), self._walk.hooks)
-        box._walk = replace(self._walk, hooks=hooks)  # noqa: SLF001 - a new object of this class
+        box = copy(self)
+        hooks = nest_hooks(hooks_of(before_call, after_call), self._settings.hooks)
+        box._settings = replace(self._settings, hooks=hooks)  # noqa: SLF001 - a new object of this class
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
                 name: replace(
@@ -343,8 +344,8 @@ class Toolbox(ToolSet):
             definition = self._add_outer_gates(definition, context)
         if dry_run:
             definition = to_dry_run(definition)
-        read = definition.decode if self._walk.hooks is None else _reader_for_hooks(call, definition)
-        return call_path(Call(definition, read, call.json, context, self._walk))
+        read = definition.decode if self._settings.hooks is None else _reader_for_hooks(call, definition)
+        return call_path(Call(definition, read, call.json, context, self._settings))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
@@ -364,7 +365,7 @@ class Toolbox(ToolSet):
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
         """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
         context = self._context.derive(run)
-        if self._walk.hooks or self._walk.slots or context.deadline is not None or context.review is not None:
+        if self._settings.hooks or self._settings.slots or context.deadline is not None or context.review is not None:
             return False
         if "gates" in run:
             return False
@@ -379,9 +380,9 @@ class Toolbox(ToolSet):
         context = register_tool(None, definition, self._context, None).context.of_call(run, call.id or new_id())
         tools = [entry.definition for entry in self._entries.values()]
         if has_secret_parameters(tools):
-            return masked_path(call, definition, tools, context, self._walk)
-        read = definition.decode if self._walk.hooks is None else _reader_for_hooks(call, definition)
-        return call_path(Call(definition, read, call.json, context, self._walk))
+            return masked_path(call, definition, tools, context, self._settings)
+        read = definition.decode if self._settings.hooks is None else _reader_for_hooks(call, definition)
+        return call_path(Call(definition, read, call.json, context, self._settings))
 
     def _add_pages(self, pages: Pages | None) -> PageStore | None:
         """Add the tool that returns pages; return the store that it reads from."""
@@ -402,11 +403,11 @@ class Toolbox(ToolSet):
         return store
 
 
-def _reader_for_hooks(call: ToolCall, definition: ToolDefinition) -> Sent:
+def _reader_for_hooks(call: ToolCall, definition: ToolDefinition) -> CallReader:
     """Return the reader of a call's arguments that keeps the call, for the hooks."""
-    from toolsemble.execution.hooks import Sent  # noqa: PLC0415 - only for toolboxes with hooks
+    from toolsemble.execution.hooks import CallReader  # noqa: PLC0415 - only for toolboxes with hooks
 
-    return Sent(call, definition.decode)
+    return CallReader(call, definition.decode)
 
 
 def _pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.execution.drivers import adrive, begun
+from toolsemble.execution.drivers import adrive, drive_in_worker
 from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import SharedLoop
@@ -82,7 +82,7 @@ class Turn:
         """Run calls whose bodies are all blocking, each body in a worker thread; no event loop is needed."""
 
         def run(index: int, call: ToolCall) -> Generator[None, None, None]:
-            result = yield from begun(start(call), loop, lambda: ended.put(index))
+            result = yield from drive_in_worker(start(call), loop, lambda: ended.put(index))
             self.answer(index, reply(call, result))
 
         ended: SimpleQueue[int] = SimpleQueue()

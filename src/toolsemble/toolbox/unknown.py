@@ -11,8 +11,8 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.build import is_name
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.execution.hooks import Sent
-from toolsemble.execution.path import Call, CallPath, Walk, call_path
+from toolsemble.execution.hooks import CallReader
+from toolsemble.execution.path import Call, CallPath, CallSettings, call_path
 from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
@@ -30,7 +30,11 @@ def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
 
 
 def masked_path(
-    call: ToolCall, unknown: ToolDefinition, tools: Iterable[ToolDefinition], context: ToolContext, walk: Walk
+    call: ToolCall,
+    unknown: ToolDefinition,
+    tools: Iterable[ToolDefinition],
+    context: ToolContext,
+    settings: CallSettings,
 ) -> CallPath:
     """Run a call of an unknown tool with all argument values masked.
 
@@ -55,12 +59,12 @@ def masked_path(
     try:
         if not is_name(call.name):
             add_secrets([call.name, preview(call.name, LONGEST_NAME)])  # it may contain the arguments
-        if walk.hooks is None:
+        if settings.hooks is None:
             read: Any = unknown.decode  # only a hook can quote the arguments
         else:
             _mask_sent(call.json, names, public)
-            read = Sent(call, refuse)
-        return (yield from call_path(Call(replace(unknown, decode=refuse), read, shown, context, walk)))
+            read = CallReader(call, refuse)
+        return (yield from call_path(Call(replace(unknown, decode=refuse), read, shown, context, settings)))
     finally:
         stop_masking(token)
 

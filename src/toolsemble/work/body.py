@@ -165,7 +165,7 @@ class Job:
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in other threads, without this context.
         wait = self._finish is not None
-        return self._body, self._value, self._context.detached(), self._variables.copy().run(carried.capture), wait
+        return self._body, self._value, self._context.detach(), self._variables.copy().run(carried.capture), wait
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._body, self._value, self._context, self._carried, wait = state

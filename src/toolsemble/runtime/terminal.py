@@ -1,4 +1,4 @@
-"""The terminal of a process: a fair lock for it, and reading that can be abandoned."""
+"""The terminal of a process: how a person there is shown a text, and asked for a line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -15,7 +16,11 @@ _POLL = 0.1
 _WIDTH = 80
 # A terminal silently drops what exceeds a line of this length.
 _FULL_LINE = 4095 if sys.platform == "linux" else 1023
-_STYLES = {"label": "2", "title": "1;36", "tool": "1", "repair": "33", "note": "1;33", "choices": "1"}
+_STYLES = {
+    "title": "1;36", "bold": "1", "dim": "2", "good": "32", "bad": "31", "warning": "33", "note": "1;33",
+}  # fmt: skip
+NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
+"""Why a question is answered with a refusal."""
 
 
 class AbandonedError(Exception):
@@ -70,6 +75,43 @@ with suppress(AttributeError):  # not every system has fork
     os.register_at_fork(after_in_child=TERMINAL_LOCK.reset)
 
 
+class OutputStream:
+    r"""An output stream, with colors if it is a terminal that supports them.
+
+    >>> OutputStream(sys.stdout, colors=True).paint("bad", "no")
+    '\x1b[31mno\x1b[0m'
+    """
+
+    def __init__(self, stream: TextIO, *, colors: bool | None = None) -> None:
+        self._stream = stream
+        self.descriptor = find_terminal(stream)
+        """The file descriptor if it is a terminal; otherwise None."""
+        self.is_terminal = self.descriptor is not None
+        """Whether it is a terminal."""
+        self.can_overwrite = self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+        """Whether a line can be overwritten."""
+        self.colors = _use_colors(can_overwrite=self.can_overwrite) if colors is None else colors
+        """Whether to use colors."""
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        try:
+            return os.get_terminal_size(self.descriptor).columns or _WIDTH if self.descriptor is not None else _WIDTH
+        except OSError:  # the terminal has gone away
+            return _WIDTH
+
+    def paint(self, style: str, text: str) -> str:
+        """Return a text with the escape codes of a style; "" is no style."""
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colors and style and text else text
+
+    def write(self, text: str) -> None:
+        """Write and flush a text; characters that the encoding does not have are escaped."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.flush()
+
+
 class Terminal:
     """A terminal that shows texts and reads lines until the request is abandoned."""
 
@@ -81,35 +123,18 @@ class Terminal:
             raise EOFError("the input is no longer a terminal")
         self.abandoned = abandoned
         """Returns whether the request is abandoned."""
-        self.streams = source, find_terminal(output)
+        self.output = OutputStream(output, colors=colors)
+        self.streams = source, self.output.descriptor
         """The file descriptors of the input and, if it is a terminal too, of the output."""
-        self._input, self._output = input, output
+        self._input = input
         self._typed = b""
         self._termios = _import_termios()
         self._failures = (OSError, ValueError, getattr(self._termios, "error", OSError))
-        self._moves = self.streams[1] is not None and os.environ.get("TERM", "dumb") != "dumb"
-        self._colors = self._moves and not os.environ.get("NO_COLOR") if colors is None else colors
-
-    @property
-    def width(self) -> int:
-        """The number of characters per line."""
-        target = self.streams[1]
-        if target is None:
-            return _WIDTH
-        with self._errors_as_eof():
-            return os.get_terminal_size(target).columns or _WIDTH
-
-    def paint(self, style: str, text: str) -> str:
-        """Return the text in a style, if the terminal has colors."""
-        code = _STYLES.get(style) if self._colors else None
-        return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
     def write(self, text: str) -> None:
         """Write a text; raise EOFError if the output is closed."""
-        encoding = getattr(self._output, "encoding", None) or "utf-8"
         try:
-            self._output.write(text.encode(encoding, "backslashreplace").decode(encoding))
-            self._output.flush()
+            self.output.write(text)
         except (OSError, ValueError) as error:
             raise EOFError("the output is closed") from error
 
@@ -124,7 +149,7 @@ class Terminal:
         while b"\n" not in self._typed:
             if self.abandoned():
                 raise AbandonedError
-            if live and self._moves and (now := prompt()) != shown:
+            if live and self.output.can_overwrite and (now := prompt()) != shown:
                 self.write(f"\x1b7\r{now}\x1b8")
                 shown = now
             self._read()
@@ -212,6 +237,47 @@ def find_terminal(stream: Any) -> int | None:
         return number if os.isatty(number) else None
     except (AttributeError, OSError, TypeError, ValueError):
         return None
+
+
+def wrap_text(text: str, width: int) -> Iterator[str]:
+    """Yield a text in pieces that fit a width, at least one; a terminal would wrap it over the margin.
+
+    >>> list(wrap_text("to be or not", 6))
+    ['to be ', 'or not']
+    """
+    start = 0
+    while True:
+        end = _find_end(text, start, width)
+        if end < len(text):
+            end = text.rfind(" ", (start + end) // 2, end) + 1 or end
+        yield text[start:end]
+        start = end
+        if start >= len(text):
+            return
+
+
+def _find_end(text: str, start: int, width: int) -> int:
+    """Return the end of the part of a text that fits a width."""
+    if (piece := text[start : start + width]).isascii():
+        return start + len(piece)
+    end = start
+    while end < len(text) and (width := width - count_cells(text[end])) >= 0:
+        end += 1
+    return end
+
+
+def count_cells(text: str) -> int:
+    """Return the maximum number of terminal cells of a text: some terminals show ambiguous characters wide."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)
+
+
+def _use_colors(*, can_overwrite: bool) -> bool:
+    """Return whether to use colors; environment variables override the type of the stream."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return can_overwrite or bool(os.environ.get("FORCE_COLOR"))
 
 
 def _import_termios() -> Any:
