@@ -103,6 +103,14 @@ class LostError(ToolExecutionError):
     """
 
 
+class RejectedError(Exception):
+    """A reviewer did not approve the call; the message is for the model.
+
+    >>> issubclass(RejectedError, ToolsembleError)  # it becomes a failed result, and never reaches a program
+    False
+    """
+
+
 class ExitEarlyError(ToolsembleError):
     """A reviewer stopped the run; always raised to the caller.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolArgumentsError, ToolConfigurationError
+from toolsemble.errors import RejectedError, ToolArgumentsError, ToolConfigurationError
 from toolsemble.execution.edits import apply_edit, matches_edit
 from toolsemble.masking.secrets import add_sent_secrets, mask_error, mask_text, mask_value
 from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
@@ -25,10 +25,6 @@ from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
 
 _MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
-
-
-class RejectedError(Exception):
-    """A reviewer did not approve the call; the message is for the model."""
 
 
 def ask_reviewers(

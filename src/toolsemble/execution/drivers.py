@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import cast
 
-from toolsemble.execution.path import CallPath
+from toolsemble.execution.call import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import SharedLoop, unwrap_outcome
 from toolsemble.work.body import RunBody

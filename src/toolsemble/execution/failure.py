@@ -6,13 +6,13 @@ from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.errors import (
     ExitEarlyError,
+    RejectedError,
     ReviewTimeoutError,
     ToolArgumentsError,
     ToolConfigurationError,
     ToolExecutionError,
     UnclearError,
 )
-from toolsemble.execution.approval import RejectedError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
 from toolsemble.result import ToolResult

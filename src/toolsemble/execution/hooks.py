@@ -14,12 +14,10 @@ from toolsemble.execution.failure import find_fatal_error, to_hook_failure
 from toolsemble.masking.secrets import read_with_secrets
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
-from toolsemble.schema.decode import Decoded
+from toolsemble.schema.decode import Decoded, Read
 from toolsemble.shape import to_result
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input
-
-Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
 
 BeforeCall: TypeAlias = Callable[[ToolCall, ToolContext], Any]
 """Returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer; may be async."""

@@ -9,14 +9,14 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call_events import CallEvents
-from toolsemble.execution.hooks import AnsweredError, CallHooks, Read
+from toolsemble.execution.hooks import AnsweredError, CallHooks
 from toolsemble.execution.outcome import FinishedCall
 from toolsemble.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
 from toolsemble.metrics import ToolMetrics, combine_metrics
 from toolsemble.observers.watchers import ScopedWatcher, Watcher
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import HIDDEN
-from toolsemble.schema.decode import Decoded
+from toolsemble.schema.decode import Decoded, Read
 from toolsemble.work.body import Work
 
 

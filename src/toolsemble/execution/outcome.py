@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.execution.approval import RejectedError
+from toolsemble.errors import RejectedError
 from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import outcome_of

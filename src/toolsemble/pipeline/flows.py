@@ -11,8 +11,9 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
+from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble.execution.failure import find_fatal_error, to_logged_failure
-from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
+from toolsemble.execution.path import start_sub_call
 from toolsemble.pipeline.branch import Branch, split_input
 from toolsemble.pipeline.handoff import Handoff, as_handoff, read_items
 from toolsemble.pipeline.join import ParallelParts, join_dry_results, join_results
@@ -177,7 +178,7 @@ class Choice:
         given = split_input((self.then, self.otherwise), value)[0 if chosen else 1]
         own = SubCallReport()
         try:
-            result = yield from settings.start_sub_call(branch.definition, branch.read, given, context, own, 1)
+            result = yield from start_sub_call(settings, branch.definition, branch.read, given, context, own, 1)
             if (timely := fail_if_late(result, context)) is result:
                 return result
             undos, own.undos = list(own.undos), ()

@@ -9,7 +9,8 @@ from typing import Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.variants import dry_result
-from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
+from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
+from toolsemble.execution.path import start_sub_call
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.handoff import Handoff, unwrap_results
 from toolsemble.pipeline.parallel import RunParallel
@@ -48,7 +49,7 @@ class ParallelParts:
             for branch, handoff in self._parts
         ]
         starts = [
-            partial(settings.start_sub_call, branch.definition, branch.read, handoff, context, own, number)
+            partial(start_sub_call, settings, branch.definition, branch.read, handoff, context, own, number)
             for number, ((branch, handoff), own) in enumerate(zip(parts, self._reports, strict=True), 1)
         ]
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from toolsemble.execution.call import CallPath
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.review.question import batch_requests
 from toolsemble.runtime.concurrency import finish

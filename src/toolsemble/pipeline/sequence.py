@@ -11,8 +11,9 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in, dry_result, to_dry_run
 from toolsemble.execution.approval import check_reviewer
+from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble.execution.failure import find_fatal_error, to_logged_failure
-from toolsemble.execution.path import CallPath, CallSettings, SubCallReport
+from toolsemble.execution.path import start_sub_call
 from toolsemble.pipeline.handoff import Handoff, Read, pass_through, unwrap_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
@@ -67,7 +68,7 @@ class StepSequence:
         for number, step in enumerate(self.steps[:last], 1):
             report = progress.report = SubCallReport()
             name = step.definition.name
-            result = yield from settings.start_sub_call(step.definition, read, value, context, report, number)
+            result = yield from start_sub_call(settings, step.definition, read, value, context, report, number)
             given = report.given if type(report.given) is str else unwrap_input(report.given)
             progress.undos += report.undos
             if report.raised_by:

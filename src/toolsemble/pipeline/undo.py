@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.execution.call import CallSettings, SubCallReport
 from toolsemble.execution.failure import to_failure
-from toolsemble.execution.path import CallSettings, SubCallReport
+from toolsemble.execution.path import start_sub_call
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
@@ -139,7 +140,9 @@ class Undo(NamedTuple):
             "input": to_display(self.input, reveal=True),
             "result": self.result.output if payload is None else to_display(payload, reveal=True),
         }
-        return (yield from settings.start_sub_call(definition, read, Handoff(None, given), context, SubCallReport(), 0))
+        return (
+            yield from start_sub_call(settings, definition, read, Handoff(None, given), context, SubCallReport(), 0)
+        )
 
 
 def run_undos(undos: list[Undo], settings: CallSettings) -> Generator[Work, Any, tuple[StepRecord, ...]]:

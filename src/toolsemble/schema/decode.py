@@ -18,6 +18,9 @@ Repair: TypeAlias = Mapping[str, Any]
 Decoded: TypeAlias = tuple[Any, Sequence[Repair]]
 """The validated arguments, and the repairs that were made."""
 
+Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
+"""Reads the input of a call, with the repair steps that are enabled."""
+
 _KINDS: dict[type, str] = {list: "ARRAY", str: "STRING", int: "NUMBER", bool: "BOOLEAN", type(None): "NULL"}
 _CUT_OFF = "the text is cut off; send all of it again"
 _TOO_DEEP = "nested too deeply; send fewer levels"

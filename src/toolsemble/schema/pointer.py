@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 
 def follow_ref(document: Any, ref: str) -> Any:
@@ -19,7 +18,11 @@ def follow_ref(document: Any, ref: str) -> Any:
     ...
     LookupError: '#/$defs/a': there is no 'a'
     """
-    start, *tokens = (unquote(ref) if "%" in ref else ref).split("/")
+    if "%" in ref:
+        from urllib.parse import unquote  # noqa: PLC0415 - slow to import, and rarely needed
+
+        ref = unquote(ref)
+    start, *tokens = ref.split("/")
     if start != "#":
         raise LookupError(f"{ref!r:.80} does not refer to a place in the same document, such as '#/$defs/name'")
     for token in tokens:

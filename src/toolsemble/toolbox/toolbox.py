@@ -15,8 +15,9 @@ from toolsemble.definition.definition import Names, ToolDefinition
 from toolsemble.definition.policy import Layer, Policy
 from toolsemble.definition.variants import map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.call import Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.path import Call, CallPath, CallSettings, call_path
+from toolsemble.execution.path import call_path
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT

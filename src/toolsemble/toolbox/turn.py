@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.execution.call import CallPath
 from toolsemble.execution.drivers import adrive, drive_in_worker
-from toolsemble.execution.path import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import SharedLoop
 

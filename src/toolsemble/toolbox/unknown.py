@@ -11,8 +11,9 @@ from toolsemble.call import ToolCall
 from toolsemble.context import ToolContext
 from toolsemble.definition.build import is_name
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.execution.call import Call, CallPath, CallSettings
 from toolsemble.execution.hooks import CallReader
-from toolsemble.execution.path import Call, CallPath, CallSettings, call_path
+from toolsemble.execution.path import call_path
 from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded

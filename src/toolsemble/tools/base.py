@@ -19,11 +19,11 @@ from toolsemble.definition.build import review_settings, string_definition
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.call import Call, CallPath
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.path import Call, CallPath, call_path
+from toolsemble.execution.path import call_path
 from toolsemble.limits.declared import NO_LIMITS, Limits, PolicyCache, find_limits, read_limits
 from toolsemble.metrics import ToolMetrics
-from toolsemble.note import Note
 from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms
 from toolsemble.runtime.text import describe_error
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from toolsemble.limits.idempotency import Idempotency
     from toolsemble.limits.rate import RateLimit
     from toolsemble.limits.retries import Retries
+    from toolsemble.note import Note
     from toolsemble.pipeline.pipeline import ToolPipeline
     from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.gate import Predicate

@@ -55,6 +55,7 @@ def read_parameters(
 
 
 def _find_injection(field: Field) -> Callable[[ToolContext], Any] | None:
+    """Return the function that takes the value of an injected parameter from the context; None for others."""
     if is_memory_id(field.annotation):
         return lambda context: context.memory_id
     kind, union = field.annotation, (Union, types.UnionType, Annotated)
@@ -63,7 +64,18 @@ def _find_injection(field: Field) -> Callable[[ToolContext], Any] | None:
         return lambda context: context
     if any(option is InvocationParameters for option in options):
         return _run_parameters
+    for injected in (ToolContext, InvocationParameters):
+        if _contains(kind, injected):
+            name = injected.__name__
+            raise ToolDefinitionError(
+                f"parameter '{field.name}': a {name} cannot be part of another type; add a parameter of type {name}"
+            )
     return None
+
+
+def _contains(annotation: object, kind: type) -> bool:
+    """Return whether a type has another one among its arguments, at any depth."""
+    return any(each is kind or _contains(each, kind) for each in get_args(annotation))
 
 
 def _run_parameters(context: ToolContext) -> InvocationParameters:

@@ -1,0 +1,139 @@
+"""One call on its path, the settings that calls share, and the report of a sub-call to its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from toolsemble.context import ToolContext
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.execution.failure import find_fatal_error, to_failure, to_refusal
+from toolsemble.locks.claims import Slots
+from toolsemble.record import LOG_LIMIT
+from toolsemble.result import ToolResult
+from toolsemble.runtime.concurrency import THREADS, unwrap_stop_iteration
+from toolsemble.schema.decode import Read, Repair
+from toolsemble.schema.repair import STEPS
+from toolsemble.shape import to_result
+from toolsemble.work.body import Work
+
+if TYPE_CHECKING:
+    from toolsemble.execution.hooks import CallHooks
+    from toolsemble.execution.instrumentation import Instrumentation
+
+CallPath: TypeAlias = Generator[Work, Any, ToolResult]
+"""The path of a call: yields the work it needs done, is sent the outcome, and returns the result."""
+
+
+class SubCallReport:
+    """The outcome of a sub-call, reported to its parent."""
+
+    # Class attributes: one is created for every step, and most fields keep their default.
+    given: Any = None
+    """What the body got; what was handed over, if that was invalid."""
+    raised_by: str = ""
+    """The tool whose body raised instead of returning a failed result; empty for none."""
+    duration: float = 0.0
+    """Seconds of work."""
+    undos: tuple[Any, ...] = ()
+    """How to undo what was done, oldest first."""
+    undone: tuple[Any, ...] = ()
+    """The records of undoing it, if an exception ended the call and there is no result to hold them."""
+
+    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
+        """Store how the call ended."""
+        self.given, self.duration = given, took
+        if raised is not None and (result is None or result.error_message is not None):
+            self.raised_by = name
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """Settings that the calls of a toolbox and their sub-calls share."""
+
+    steps: frozenset[str] = STEPS
+    """The repair steps that are allowed."""
+    slots: Slots | None = None
+    """The slots for bodies; None: no limit."""
+    workers: Executor = THREADS
+    """The executor for blocking bodies."""
+    log_limit: int = LOG_LIMIT
+    """The most characters of input and output in a log line."""
+    hooks: CallHooks | None = None
+    """The hooks before and after each call."""
+    approved: bool = False
+    """Whether a reviewer approved what the parts get, so that no part may change it for another."""
+
+    def for_parts_of(self, definition: ToolDefinition) -> CallSettings:
+        """Return the settings for the sub-calls of a tool."""
+        return self if definition.gate is None or self.approved else replace(self, approved=True)
+
+
+class Call:
+    """One call on its path: its input, its surroundings, and its outcome so far."""
+
+    __slots__ = (
+        "context",
+        "definition",
+        "given",
+        "instrumentation",
+        "raised",
+        "read",
+        "repairs",
+        "report",
+        "result",
+        "settings",
+        "started",
+    )
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        read: Read,
+        given: Any,
+        context: ToolContext,
+        settings: CallSettings = CallSettings(),  # noqa: B008 - it never changes
+        report: SubCallReport | None = None,
+    ) -> None:
+        self.definition = definition
+        self.read = read
+        self.given = given
+        """What was sent; then, what the body gets."""
+        self.context = context
+        self.settings = settings
+        self.report = report
+        self.repairs: Sequence[Repair] = ()
+        self.result: ToolResult | None = None
+        self.raised: BaseException | None = None
+        self.instrumentation: Instrumentation | None = None
+        """None for most calls: nobody watches, there are no secrets and no hooks."""
+        self.started = 0.0
+        """When the work began: the time of a reviewer, or of a queue, is not the tool's."""
+
+    def refuse(self, refusal: BaseException) -> None:
+        """Set the refusal as the result: the body does not run."""
+        self.result = to_refusal(refusal, self.context)
+        if self.instrumentation is not None:
+            self.instrumentation.refusal = refusal
+
+    def fail(self, error: BaseException) -> bool:
+        """Set an exception as the result; return False for one that must reach the caller."""
+        self.raised = error = unwrap_stop_iteration(error)
+        through = find_fatal_error(error)
+        if through is None:
+            result = to_failure(error, self.context)
+            self.result = self._with_repairs(result) if self.repairs else result
+        elif through is not error:
+            raise through from error
+        return through is None
+
+    def succeed(self, returned: object) -> None:
+        """Set what the body returned as the result."""
+        result = to_result(returned)
+        self.result = self._with_repairs(result) if self.repairs else result
+
+    def _with_repairs(self, result: ToolResult) -> ToolResult:
+        return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(self.repairs)}))

@@ -1,0 +1,53 @@
+"""The body of a call with limits: its own, those of the toolbox, or the deadline of a call around it.
+
+Most calls have none, and do not load this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from concurrent.futures import Executor
+from typing import Any
+
+from toolsemble.context import ToolContext
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.execution.call import Call
+from toolsemble.limits.apply import apply_limits
+from toolsemble.work.body import RunBody, Work, run_in_context
+from toolsemble.work.snapshot import Snapshot, is_bound
+from toolsemble.work.timeout import RunUntil
+
+
+def run_limited(call: Call) -> Generator[Work, Any, Any]:
+    """Return the path of the body with its limits around it."""
+    definition, settings = call.definition, call.settings
+    own = Snapshot(definition, call.given) if is_bound(definition) else None
+    if own is not None:
+        call.given = own.value
+
+    has_begun = False
+
+    def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
+        nonlocal has_begun
+        value = call.given if own is None else own.take()
+        if not has_begun:  # a retry belongs to the work
+            has_begun, call.started = True, time.perf_counter()
+        if definition.flow is not None:
+            return (yield from definition.flow(value, bounded, settings.for_parts_of(definition), call.report))
+        return (yield from run_in_context(_choose_work(definition, value, bounded, settings.workers), bounded))
+
+    # The functions that derive keys and resource names get a copy, too: they may change their argument.
+    return apply_limits(definition, call.given if own is None else own.take(), call.context, settings.slots, body)
+
+
+def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
+    """Return the work that runs a body within its limits."""
+    if definition.policy is not None and definition.policy.isolation == "process":
+        from toolsemble.work.process import RunInProcess  # noqa: PLC0415 - only with isolation
+
+        return RunInProcess(definition, given, context)
+    # A body that never blocks needs no timer.
+    if context.deadline is None or (definition.inline and not definition.awaits):
+        return RunBody(definition, given, context, workers)
+    return RunUntil(definition, given, context, workers)
