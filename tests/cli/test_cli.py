@@ -866,7 +866,7 @@ def test_characters_outside_of_the_encoding_are_escaped():
 
 def test_a_terminal_that_has_gone_away_has_the_usual_width():
     master, slave = pty.openpty()
-    with open(slave, "w", encoding="utf-8") as stream:
+    with open(slave, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
         gone = OutputStream(stream)
     os.close(master)
     assert (gone.is_terminal, gone.width) == (True, 80)

@@ -222,7 +222,7 @@ def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
     begun = []
     made = Function(lambda _: begun.append(clock.now), rate_limit=RateLimit(2, per=0.5), resources=lambda text: text)
     box = Toolbox([made], max_concurrency=10)
-    full = [Hold([box._walk.slots]) for _ in range(10)]
+    full = [Hold([box._settings.slots]) for _ in range(10)]
     assert all(map(TABLE.acquire, full))
     threads = [threading.Thread(target=box.execute, args=(each,)) for each in calls(10)]
     for thread in threads:
@@ -368,7 +368,7 @@ async def test_a_sync_call_that_a_full_box_cannot_count_still_counts_for_the_rat
     rate, opened = RateLimit(5, per=600), asyncio.Event()
     box = Toolbox([AsyncFunction(lambda _: opened.wait(), "slow"), Function(str, "quick")], max_concurrency=1)
     rated = Toolbox([Function(str, "quick", rate_limit=rate)], max_concurrency=1)
-    rated._walk = dataclasses.replace(rated._walk, slots=box._walk.slots)
+    rated._settings = dataclasses.replace(rated._settings, slots=box._settings.slots)
     waiting = asyncio.create_task(box.aexecute(*calls(1, "slow")))
     await auntil(lambda: TABLE._held)
     assert rated.execute(*calls(1, "quick")).text == "0"
