@@ -1060,7 +1060,7 @@ def test_silence_does_not_approve_a_step_that_would_not_run_then():
     with pytest.raises(ToolDefinitionError, match="a timeout would approve 'add_a', which has EXIT_EARLY"):
         planned(step, lax, approval_on_timeout=OnTimeout.CONTINUE)
     assert planned(lax, approval_on_timeout=OnTimeout.CONTINUE)
-    with pytest.raises(ToolDefinitionError, match="Pipeline 'p': approval_timeout must be seconds"):
+    with pytest.raises(ToolDefinitionError, match="Pipeline 'p': approval_timeout must be a number of seconds"):
         planned(step, approval_timeout="soon")
 
 
