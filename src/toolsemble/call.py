@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolsemble.serialization import compact_json
+
 if TYPE_CHECKING:
     from toolsemble.result import Content, ToolResult
 
@@ -290,6 +292,6 @@ def _dump_arguments(name: str, arguments: object) -> str:
         raise TypeError(f"ToolCall '{name}': arguments must be JSON text or a dict, not {type(arguments).__name__}")
     try:
         # NaN is accepted here and rejected when the arguments are decoded: a model can send it, so it is not misuse.
-        return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+        return compact_json(arguments)
     except (TypeError, ValueError, RecursionError) as problem:
         raise TypeError(f"ToolCall '{name}': arguments must be JSON values: {problem}") from None

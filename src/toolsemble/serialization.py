@@ -1,33 +1,48 @@
-"""Serialization of results and contents as JSON."""
+"""JSON: the compact form of values, and results and contents as JSON and back."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Mapping
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: a call of a tool may need it
+
+
+def compact_json(value: object, **options: Any) -> str:
+    r"""Return a value as JSON without spaces; other options are those of ``json.dumps``.
+
+    >>> compact_json({"città": [1, None]}), compact_json("città", ensure_ascii=True)
+    ('{"città":[1,null]}', '"citt\\u00e0"')
+    """
+    if not options:
+        return _COMPACT.encode(value)
+    return json.dumps(value, separators=(",", ":"), **{"ensure_ascii": False, **options})
+
+
+def json_type(value: object) -> str:
+    """Return the JSON Schema type of a value.
+
+    >>> [json_type(value) for value in ("a", True, 1, 1.5, None, [], {})]
+    ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
+    """
+    return "null" if value is None else next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "object")
+
 
 def write_result(result: ToolResult) -> str:
     """Return a result as JSON text; raise ``ValueError`` if a part of it cannot be restored from JSON.
 
-    >>> write_result(ToolResult.success("21 C", {"celsius": 21}))
-    '{"output":"21 C","error":null,"payload":{"celsius":21},"contents":[],"attributes":{}}'
+    >>> write_result(ToolResult.success("21 C", {"celsius": 21}))[:67]
+    '{"output":"21 C","error_message":null,"structured_output":{"celsius"'
     """
-    return json.dumps(
-        {
-            "output": result.output,
-            "error": result.error_message,
-            "payload": _check_round_trip("structured output", result.structured_output),
-            "contents": [write_content(content) for content in result.contents],
-            "attributes": _check_round_trip("attributes", dict(result.attributes)),
-        },
-        separators=(",", ":"),
-    )
+    _check_round_trip("structured output", result.structured_output)
+    _check_round_trip("attributes", dict(result.attributes))
+    return compact_json(result_to_fields(result), ensure_ascii=True)
 
 
 def read_result(text: str) -> ToolResult:
@@ -37,16 +52,31 @@ def read_result(text: str) -> ToolResult:
     ToolResult.failure('no such city')
     """
     try:
-        fields = json.loads(text)
-        return ToolResult(
-            fields["output"],
-            fields["error"],
-            fields["payload"],
-            tuple(map(read_content, fields["contents"])),
-            MappingProxyType(fields["attributes"]),
-        )
+        return result_from_fields(json.loads(text))
     except (KeyError, TypeError, ValueError) as problem:
         raise ValueError(f"Not a serialized result: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
+
+
+def result_to_fields(result: ToolResult, convert: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+    """Return a result as JSON values, for :func:`result_from_fields`.
+
+    :param convert: returns the structured output, or an attribute, as a JSON value
+    """
+    return {
+        "output": result.output,
+        "error_message": result.error_message,
+        "structured_output": convert(result.structured_output),
+        "contents": [write_content(content) for content in result.contents],
+        "attributes": {name: convert(value) for name, value in result.attributes.items()},
+    }
+
+
+def result_from_fields(fields: Mapping[str, Any]) -> ToolResult:
+    """Return the result that :func:`result_to_fields` wrote; also from the keys of earlier versions."""
+    error, payload = ("error", "payload") if "payload" in fields else ("error_message", "structured_output")
+    contents = tuple(map(read_content, fields["contents"]))
+    attributes = MappingProxyType(fields["attributes"])
+    return ToolResult(fields["output"], fields[error], fields[payload], contents, attributes)
 
 
 def without_retries(result: ToolResult) -> ToolResult:
@@ -65,55 +95,36 @@ def write_content(content: Content) -> dict[str, Any]:
     """Return a content as JSON values, for :func:`read_content`.
 
     >>> write_content(TextContent("a footnote"))
-    {'kind': 'TextContent', 'text': 'a footnote'}
+    {'type': 'text', 'text': 'a footnote'}
     """
-    kind = type(content).__name__
+    kind = next(name for name, kind in _TYPES.items() if isinstance(content, kind))
     if isinstance(content, TextContent):
-        return {"kind": kind, "text": content.text}
+        return {"type": kind, "text": content.text}
     name = {"name": content.name} if isinstance(content, FileContent) else {}
-    data = base64.b64encode(content.data).decode()
-    return {"kind": kind, "data": data, "mime_type": content.mime_type, **name}
+    data = b2a_base64(content.data, newline=False).decode()
+    return {"type": kind, **name, "mime_type": content.mime_type, "data": data}
 
 
 def read_content(fields: Mapping[str, Any]) -> Any:
-    """Return the content that :func:`write_content` wrote.
+    """Return the content that :func:`write_content` wrote; also with the class name, as in earlier versions.
 
+    >>> read_content({"type": "text", "text": "a footnote"})
+    TextContent(text='a footnote')
     >>> read_content({"kind": "TextContent", "text": "a footnote"})
     TextContent(text='a footnote')
     """
-    return _read(_CONTENTS[fields["kind"]], fields, "kind")
-
-
-def type_name(content: Content) -> str:
-    """Return the type name of a content in files that people read.
-
-    >>> type_name(TextContent("a footnote"))
-    'text'
-    """
-    return next(name for name, kind in _TYPES.items() if isinstance(content, kind))
-
-
-def read_typed_content(fields: Mapping[str, Any]) -> Any:
-    """Return the content for a :func:`type_name` and its fields, with data in base64.
-
-    >>> read_typed_content({"type": "text", "text": "a footnote"})
-    TextContent(text='a footnote')
-    """
-    return _read(_TYPES[fields["type"]], fields, "type")
-
-
-def _read(kind: Any, fields: Mapping[str, Any], type_key: str) -> Any:
-    values = {name: value for name, value in fields.items() if name != type_key}
+    values = dict(fields)
+    kind = _TYPES[values.pop("type", None) or values.pop("kind").removesuffix("Content").lower()]
     if "data" in values:
-        values["data"] = base64.b64decode(values["data"])
+        values["data"] = a2b_base64(values["data"])
     return kind(**values)
 
 
-def _check_round_trip(what: str, value: Any) -> Any:
-    """Return a value that JSON restores unchanged; raise ``ValueError`` for others."""
+def _check_round_trip(what: str, value: Any) -> None:
+    """Raise ``ValueError`` for a value that JSON does not restore unchanged."""
     try:
         if _is_plain(value):
-            return value
+            return
     except RecursionError:
         pass
     raise ValueError(f"its {what} cannot be restored from JSON unchanged")
@@ -128,7 +139,8 @@ def _is_plain(value: Any) -> bool:
     return kind in _SCALARS
 
 
+# bool is a subclass of int, so it comes first.
+_JSON_TYPES = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
 _OF_ONE_CALL = {"retries"}
 _SCALARS = (str, int, float, bool, type(None))
-_CONTENTS: dict[str, Any] = {kind.__name__: kind for kind in (TextContent, ImageContent, AudioContent, FileContent)}
 _TYPES: dict[str, Any] = {"text": TextContent, "image": ImageContent, "audio": AudioContent, "file": FileContent}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.runtime.text import escape_surrogates
+from toolsemble.serialization import compact_json
 
 _CONTENTS = (TextContent, ImageContent, AudioContent, FileContent)
 
@@ -58,7 +58,7 @@ def _json_text(value: object) -> str:
     except ValueError as problem:
         try:
             # A lone surrogate, as in file names: ASCII JSON can escape it, UTF-8 cannot encode it.
-            return json.dumps(pydantic_core.to_jsonable_python(value, **_MODES), separators=(",", ":"))
+            return compact_json(pydantic_core.to_jsonable_python(value, **_MODES), ensure_ascii=True)
         except (TypeError, ValueError):
             raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.serialization import compact_json
 
 _FIELDS = ("name", "description", "parameters", "metadata", "strict")
 
@@ -174,7 +175,7 @@ def _check_type(field: str, value: Any, *types: type) -> Any:
 
 def _dump(field: str, value: object) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = compact_json(value, allow_nan=False)
         text.encode()  # a lone surrogate could never be sent to a provider
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolDefinitionError(f"Tool specification: {field!r} is not JSON: {problem}") from None

@@ -151,7 +151,7 @@ def test_the_research_assistant_is_told_what_there_is_when_nothing_is_found(caps
     model = ScriptedModel([ToolCall("research", {"words": "zeppelin"}), "Nothing."])
     loaded("research_assistant.py").main(model)
     told = "No text has any word of 'zeppelin'; there are aqueducts.txt, concrete.txt, roads.txt"
-    assert model.requests[1][-1].text == f"Error: Step 'find' threw: {told}"
+    assert model.requests[1][-1].text == f"Error: Step 'find' raised: {told}"
     assert capsys.readouterr().out.splitlines() == ['{"words":"zeppelin"} -> find', "Nothing."]
 
 

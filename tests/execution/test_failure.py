@@ -27,7 +27,7 @@ from toolsemble.review import AutoReject
 from toolsemble.testing import CallbackReview, ScriptedModel
 
 INNER = "connection to db-7.internal as admin failed"
-HIDDEN = re.compile(r"Error: (Step '\w+' threw: )?internal error \(reference ([0-9a-f]{16})\)")
+HIDDEN = re.compile(r"Error: (Step '\w+' raised: )?internal error \(reference ([0-9a-f]{16})\)")
 
 
 def fail(_):

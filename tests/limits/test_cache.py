@@ -501,8 +501,8 @@ async def later(arguments):
     [
         ({"cache": True}, 'cache needs a tool that changes nothing; declare effects="read"'),
         ({"cache": 60, "effects": "write"}, 'cache needs a tool that changes nothing; declare effects="read"'),
-        ({"cache": 0, "effects": "read"}, "cache must be True, seconds above 0, or a Cache, not 0"),
-        ({"cache": "x", "effects": "read"}, "cache must be True, seconds above 0, or a Cache, not 'x'"),
+        ({"cache": 0, "effects": "read"}, "cache must be True, a number of seconds > 0, or a Cache, not 0"),
+        ({"cache": "x", "effects": "read"}, "cache must be True, a number of seconds > 0, or a Cache, not 'x'"),
         ({"cache": Cache(key=5), "effects": "read"}, "key must be a function of the arguments, not 5"),
         ({"cache": Cache(key=later), "effects": "read"}, "key must be a sync function; it is called before each call"),
         (
@@ -562,7 +562,7 @@ def test_a_box_caches_what_only_reads_and_says_nothing(counted):
     box = Toolbox([read, never, write, shared], cache=60)
     repeated = {name: len({box.execute(ToolCall(name)).text for _ in range(2)}) for name in box.names}
     assert repeated == {"read": 1, "never": 2, "write": 2, "shared": 2}
-    with pytest.raises(ToolDefinitionError, match=r"^Toolbox: cache must be True, seconds above 0"):
+    with pytest.raises(ToolDefinitionError, match=r"^Toolbox: cache must be True, a number of seconds > 0"):
         Toolbox([read], cache=-1)
 
 

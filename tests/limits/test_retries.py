@@ -237,7 +237,7 @@ def test_a_box_makes_steps_again_that_may_be_called_twice():
     box = Toolbox([line], retries=Retries(2, **QUICK))
     for body in (reads, writes):
         body.errors = [ConnectionError("refused")] * 2
-    assert box.execute(ToolCall("line", {"input": "x"})).text == "Error: Step 'writes' threw: refused"
+    assert box.execute(ToolCall("line", {"input": "x"})).text == "Error: Step 'writes' raised: refused"
     assert [body.runs for body in (reads, writes)] == [3, 1]
 
 

@@ -115,7 +115,7 @@ def test_merge_makes_one_result(run):
     result = run(fan_out(upper, merge=lambda results: results["lower"]), '{"text": "ab"}')
     assert result.error_message == "'lower'"
     assert run(Echo() | fan_out(upper, merge=lambda results: results["lower"]), "ab").error_message == (
-        "Step 'upper' threw: 'lower'"
+        "Step 'upper' raised: 'lower'"
     )
 
 
@@ -362,7 +362,7 @@ def test_the_list_is_the_output_of_the_previous_step(given, output, run):
 )
 def test_a_value_that_is_not_a_list_is_a_failure(given, kind, run):
     result = run(Function(lambda _: given, "giver") | map_over(upper), "x")
-    assert result.error_message == f"Step 'each_upper' threw: map_over takes a list of items, not {kind}"
+    assert result.error_message == f"Step 'each_upper' raised: map_over takes a list of items, not {kind}"
 
 
 def test_what_a_model_sees_of_map_over():
@@ -424,7 +424,7 @@ def test_a_failing_item_keeps_the_others(run):
     none = run(Function(lambda _: ["2", "2"], "giver") | map_over(Function(odd, "odd")), "x")
     assert (none.error_message, len(none.structured_output)) == ("All 2 failed: two", 2)
     assert run(Function(lambda _: ["2"], "giver") | map_over(Function(odd, "odd")), "x").error_message == (
-        "Step 'odd' threw: two"
+        "Step 'odd' raised: two"
     )
 
 
@@ -563,7 +563,7 @@ def test_a_predicate_that_raises_is_the_failure_of_the_choice(run):
 
     assert run(choose(predicate, upper, length), '{"text": "x"}').error_message == "undecided"
     assert (
-        run(Echo() | choose(predicate, upper, length), "x").error_message == "Step 'upper_or_length' threw: undecided"
+        run(Echo() | choose(predicate, upper, length), "x").error_message == "Step 'upper_or_length' raised: undecided"
     )
 
 
@@ -736,8 +736,8 @@ def test_what_must_reach_the_caller_passes_a_merge_and_branches_are_undone(group
 )
 def test_a_branch_that_raises_is_named(branches, run):
     made = branches(Raising(ValueError("bad")))
-    assert run(made | Plain(), "x").error_message == "Step 'raising' threw: bad"
-    assert run(ToolPipeline("outer", "", [made | Plain()]), "x").error_message == "Step 'raising' threw: bad"
+    assert run(made | Plain(), "x").error_message == "Step 'raising' raised: bad"
+    assert run(ToolPipeline("outer", "", [made | Plain()]), "x").error_message == "Step 'raising' raised: bad"
     assert run(made, "x").error_message == "bad"
     assert run(branches(failing()) | Plain(), "x").error_message == "failing has no luck"
 

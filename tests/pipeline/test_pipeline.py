@@ -489,10 +489,11 @@ def test_an_adapter_that_raises_is_the_steps_failure_under_either_strategy(how, 
     def adapter(result):
         raise KeyError("hits")
 
-    for strategy, text in ((FAIL_FAST, "Error: Step 'add_a' threw: 'hits'"), (CONTINUE, "Step 'add_a' threw: 'hits'")):
+    message = "Step 'add_a' raised: 'hits'"
+    for strategy, text in ((FAIL_FAST, f"Error: {message}"), (CONTINUE, message)):
         result = executed(how, ToolPipeline("p", "", [Step(adding("a"), adapter), Echo()], strategy), "x")
         assert result.text == text
-        assert result.attributes["steps"][0].result.error_message == "Step 'add_a' threw: 'hits'"
+        assert result.attributes["steps"][0].result.error_message == message
     assert "The adapter of step 'add_a' failed" in caplog.text
 
 
@@ -559,10 +560,10 @@ def test_a_steps_own_strategy_stands_above_the_pipelines(pipelines, steps, text,
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ValueError("broken"), "Step 'raising' threw: broken"),
-        (ValueError(), "Step 'raising' threw: ValueError"),
-        (StopIteration("over"), "Step 'raising' threw: over"),
-        (ToolExecutionError("no disk", error_code=7), "Step 'raising' threw: no disk"),
+        (ValueError("broken"), "Step 'raising' raised: broken"),
+        (ValueError(), "Step 'raising' raised: ValueError"),
+        (StopIteration("over"), "Step 'raising' raised: over"),
+        (ToolExecutionError("no disk", error_code=7), "Step 'raising' raised: no disk"),
     ],
 )
 def test_a_step_that_raises_says_so(error, message, raising, how):
@@ -578,12 +579,12 @@ def test_a_plain_object_that_raises_says_so(how):
         def execute(self, input):
             raise OSError("disk full")
 
-    assert executed(how, Echo() | Broken(), "x").error_message == "Step 'plain' threw: disk full"
+    assert executed(how, Echo() | Broken(), "x").error_message == "Step 'plain' raised: disk full"
 
 
 def test_a_step_that_raised_inside_a_pipeline_is_named_once(how):
     inner = ToolPipeline("inner", "", [Raising(ValueError("broken"))])
-    assert executed(how, inner | Echo(), "x").error_message == "Step 'raising' threw: broken"
+    assert executed(how, inner | Echo(), "x").error_message == "Step 'raising' raised: broken"
 
 
 @pytest.mark.parametrize("error", [ExitEarlyError("enough"), ToolConfigurationError("no key"), SystemExit(2)])
@@ -1059,7 +1060,7 @@ def test_silence_does_not_approve_a_step_that_would_not_run_then():
     with pytest.raises(ToolDefinitionError, match="a timeout would approve 'add_a', which has EXIT_EARLY"):
         planned(step, lax, approval_on_timeout=OnTimeout.CONTINUE)
     assert planned(lax, approval_on_timeout=OnTimeout.CONTINUE)
-    with pytest.raises(ToolDefinitionError, match="Pipeline 'p': approval_timeout must be seconds"):
+    with pytest.raises(ToolDefinitionError, match="Pipeline 'p': approval_timeout must be a number of seconds"):
         planned(step, approval_timeout="soon")
 
 

@@ -86,7 +86,7 @@ async def test_an_approval_that_waits_lets_the_loop_run():
 
 @pytest.mark.parametrize("delay", [-1, -0.5, float("nan"), float("inf")])
 def test_a_delay_that_is_no_time_is_refused(delay):
-    with pytest.raises(ToolDefinitionError, match=r"^AutoApprove: delay must be seconds >= 0, not "):
+    with pytest.raises(ToolDefinitionError, match=r"^AutoApprove: delay must be a number of seconds >= 0, not "):
         AutoApprove(delay)
 
 

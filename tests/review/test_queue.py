@@ -328,5 +328,5 @@ def test_what_is_no_store_is_refused(store):
 
 @pytest.mark.parametrize("poll", [0, -1, float("nan")])
 def test_a_queue_that_never_rests_is_refused(poll):
-    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be seconds above 0"):
+    with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be a number of seconds > 0"):
         QueueReview(store, poll=poll)

@@ -672,7 +672,7 @@ def test_a_full_disk_loses_nothing_and_leaves_no_half_of_anything(file):
 
 @pytest.mark.parametrize("valid_for", [0, -1, float("nan")])
 def test_approvals_that_never_count_are_refused(valid_for):
-    with pytest.raises(ToolDefinitionError, match=r"^valid_for must be seconds above 0, not "):
+    with pytest.raises(ToolDefinitionError, match=r"^valid_for must be a number of seconds > 0, not "):
         MemoryStore(valid_for=valid_for)
 
 

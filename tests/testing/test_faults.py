@@ -109,7 +109,7 @@ def test_faults_happen_in_the_steps_of_a_pipeline_too():
     pipeline = ToolPipeline.of(Echo(), weather, name="both")
     faults = Faults(Fault("weather", error=OSError("down")))
     box = faults.around(Toolbox([pipeline]))
-    assert box.execute(ToolCall("both", {"input": "Rome"})).text == "Error: Step 'weather' threw: down"
+    assert box.execute(ToolCall("both", {"input": "Rome"})).text == "Error: Step 'weather' raised: down"
     assert faults.injected == [Injected("weather", 1, faults.injected[0].fault)]
 
 
@@ -134,9 +134,9 @@ def test_one_error_can_be_raised_many_times_without_growing():
     [
         ({}, "Fault '*': it has no effect; set latency, error or malformed"),
         ({"tools": 3, "latency": 1}, "Fault 3: tools must be a str, not 3"),
-        ({"latency": -1}, "Fault '*': latency must be seconds >= 0, not -1"),
-        ({"latency": True}, "Fault '*': latency must be seconds >= 0, not True"),
-        ({"latency": "1"}, "Fault '*': latency must be seconds >= 0, not '1'"),
+        ({"latency": -1}, "Fault '*': latency must be a number of seconds >= 0, not -1"),
+        ({"latency": True}, "Fault '*': latency must be a number of seconds >= 0, not True"),
+        ({"latency": "1"}, "Fault '*': latency must be a number of seconds >= 0, not '1'"),
         ({"latency": 1, "probability": 1.5}, "Fault '*': probability must be a number from 0 to 1, not 1.5"),
         ({"error": "down"}, "Fault '*': error must be an exception, not 'down'"),
         ({"error": int}, "Fault '*': error must be an exception, not <class 'int'>"),

@@ -167,7 +167,7 @@ class TestTheSet:
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),
             ({"memory_id": 5}, "Toolbox memory_id must be a str, not 5"),
             ({"agent_role": None}, "Toolbox agent_role must be a str, not None"),
-            ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be seconds >= 0 or None, not 'x'"),
+            ({"approval_timeout": "x"}, "Toolbox: approval_timeout must be a number of seconds >= 0, or None, not 'x'"),
             ({"approval_on_timeout": "fail"}, "Toolbox: approval_on_timeout must be an OnTimeout, not 'fail'"),
             ({"approval_role": 5}, "Toolbox: approval_role must be a str or None, not 5"),
             ({"repair": 5}, "Toolbox repair must be True, False or names of steps, not 5"),

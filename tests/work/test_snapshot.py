@@ -522,7 +522,7 @@ class TestWhatCannotBeCopied:
             monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
         result = (find | look).execute({"number": 1})
         assert result.text == (
-            "Error: Step 'look' threw: The arguments of 'look' were changed before it could run; nothing was done"
+            "Error: Step 'look' raised: The arguments of 'look' were changed before it could run; nothing was done"
             if changed
             else "adaada"
         )
@@ -557,5 +557,5 @@ class TestWhatCannotBeCopied:
         line, context = find | close, ToolContext(review=FakeReviewer(Continue()))
         assert line.execute({"number": 1}, context).output == "closed ada"
         monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
-        failure = "Step 'close' threw: The arguments of 'close' were changed before it could run; nothing was done"
+        failure = "Step 'close' raised: The arguments of 'close' were changed before it could run; nothing was done"
         assert line.execute({"number": 1}, context).error_message == failure

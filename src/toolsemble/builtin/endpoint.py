@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
+from toolsemble.serialization import compact_json
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 """The supported methods."""
@@ -57,7 +58,7 @@ class Style:
     def join(self, value: Any, escape: Callable[[str], str] = str) -> str:
         """Return a value as one str."""
         if self.kind == "json":
-            return escape(_dump(value))
+            return escape(compact_json(value))
         separator = _SEPARATORS.get(self.kind, ",")
         if self.kind and isinstance(value, list):
             return separator.join(escape(_to_text(each)) for each in value)
@@ -166,7 +167,7 @@ class Endpoint:
             return _encode_pairs(pairs).replace("%20", "+").encode(), FORM
         if isinstance(value, str) and self.content_type != JSON:
             return value.encode(), self.content_type or (JSON if _is_json(value) else "text/plain; charset=utf-8")
-        return _dump(value).encode(), self.content_type or JSON
+        return compact_json(value).encode(), self.content_type or JSON
 
 
 def make_endpoint(
@@ -317,11 +318,7 @@ def _escape(text: str) -> str:
 
 
 def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else _dump(value)
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def _is_json(text: str) -> bool:

@@ -13,6 +13,7 @@ from toolsemble.builtin.dot_path import get_value
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.runtime.extras import import_extra
+from toolsemble.serialization import compact_json
 from toolsemble.tools.typed import TypedTool
 
 TIMEOUT = 5.0
@@ -74,7 +75,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
         if input.json_path.startswith("$"):
             return self._run_query(input.json_path, document)
         value = get_value(input.json_path, document)
-        return ToolResult.success(value if isinstance(value, str) else _dump(value), value)
+        return ToolResult.success(value if isinstance(value, str) else compact_json(value), value)
 
     def _run_query(self, query: str, document: Any) -> ToolResult:
         from toolsemble.builtin.jsonpath import QueryError, select  # noqa: PLC0415 - dot paths do not need it
@@ -83,7 +84,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
             values = select(query, document, self._timeout)
         except QueryError as problem:
             raise ToolExecutionError(f"Invalid JSONPath: {problem}") from None
-        return ToolResult.success(_dump(values), values)
+        return ToolResult.success(compact_json(values), values)
 
 
 def _parse_document(text: str) -> Any:
@@ -112,7 +113,3 @@ def _parse_int(text: str) -> int:
 
 def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON value")
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -20,6 +20,7 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.local_types import collect_local_types
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.serialization import compact_json
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings
 
@@ -160,7 +161,7 @@ def _parse_answer(output: bytes) -> dict[str, Any]:
 def _to_text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return compact_json(value)
 
 
 def _parse_command(name: str, command: object) -> tuple[str, ...]:
@@ -206,5 +207,5 @@ def _check_limit(name: str, setting: str, value: int | None) -> int:
 
 def _check_positive(name: str, setting: str, value: Any) -> Any:
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-        raise ToolDefinitionError(f"Tool '{name}': {setting} must be a number above 0, not {value!r:.80}")
+        raise ToolDefinitionError(f"Tool '{name}': {setting} must be a number > 0, not {value!r:.80}")
     return value

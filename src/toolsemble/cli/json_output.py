@@ -14,6 +14,7 @@ from toolsemble.cli.screen import Screen
 from toolsemble.events import CallFinished, CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.models.chat import TextDelta
 from toolsemble.review import Continue, Edit
+from toolsemble.serialization import compact_json
 
 _ADDED_LEVELS = 20  # levels of nesting that a line adds to a value
 
@@ -50,7 +51,7 @@ def json_line(value: Any) -> str:
     >>> json_line({"text": "caf\xe9 \x1b[2J"})
     '{"text":"caf\\u00e9 \\u001b[2J"}'
     """
-    return json.dumps(value, separators=(",", ":"), default=str, skipkeys=True).replace("\x7f", "\\u007f")
+    return compact_json(value, ensure_ascii=True, default=str, skipkeys=True).replace("\x7f", "\\u007f")
 
 
 def record_to_json(record: ToolCallRecord) -> dict[str, Any]:

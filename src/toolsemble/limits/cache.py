@@ -232,7 +232,7 @@ def cache_layer(owner: str, setting: object, *, reads: bool) -> CacheLayer | Non
         return CacheLayer(owner, setting)
     if is_seconds(setting):
         return CacheLayer(owner, Cache(setting))  # type: ignore[arg-type]  # just checked
-    raise ToolDefinitionError(f"{owner}: cache must be True, seconds above 0, or a Cache, not {setting!r:.80}")
+    raise ToolDefinitionError(f"{owner}: cache must be True, a number of seconds > 0, or a Cache, not {setting!r:.80}")
 
 
 def _is_method(definition: ToolDefinition) -> bool:

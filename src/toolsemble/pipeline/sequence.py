@@ -144,4 +144,4 @@ def _adapt(
 
 
 def _add_step_name(name: str, result: ToolResult) -> ToolResult:
-    return replace(result, error_message=f"Step '{name}' threw: {result.error_message}")
+    return replace(result, error_message=f"Step '{name}' raised: {result.error_message}")

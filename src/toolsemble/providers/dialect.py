@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from toolsemble.note import Note
+from toolsemble.serialization import compact_json
 
 Schema: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
@@ -121,7 +121,7 @@ def move_default(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     """
     if "default" not in schema:
         return schema, []
-    words = f"default: {dump_json(schema['default'])}"
+    words = f"default: {compact_json(schema['default'])}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "default"}
     return describe(rest, words), [Note(path, "default", "moved", words)]
 
@@ -136,25 +136,3 @@ def describe(schema: Schema, *words: str) -> Schema:
     if not phrase:
         return schema
     return {**schema, "description": f"{own} ({phrase})" if own else phrase}
-
-
-def dump_json(value: object) -> str:
-    """Return a value as compact JSON.
-
-    >>> dump_json({"città": [1, None]})
-    '{"città":[1,null]}'
-    """
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def json_type(value: object) -> str:
-    """Return the JSON Schema type of a value.
-
-    >>> [json_type(value) for value in ("a", True, 1, 1.5, None, [], {})]
-    ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
-    """
-    if value is None:
-        return "null"
-    # bool is a subclass of int, so it comes first.
-    types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-    return next((name for kind, name in types.items() if isinstance(value, kind)), "object")

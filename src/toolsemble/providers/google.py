@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, json_type, move_default, rewrite
+from toolsemble.providers.dialect import Schema, describe, ensure_object, move_default, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -25,6 +25,7 @@ from toolsemble.providers.wire import (
     unexpected_source,
 )
 from toolsemble.result import ImageContent
+from toolsemble.serialization import compact_json, json_type
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
@@ -87,7 +88,7 @@ def _move_extra_keys(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     rest = {keyword: value for keyword, value in schema.items() if keyword != "additionalProperties"}
     if extra is False:
         return rest, [Note(path, "additionalProperties", "dropped")]
-    words = f"other keys: {'anything' if extra in (True, {}) else dump_json(extra)}"
+    words = f"other keys: {'anything' if extra in (True, {}) else compact_json(extra)}"
     return describe(rest, words), [Note(path, "additionalProperties", "moved", words)]
 
 
@@ -96,7 +97,7 @@ def _move_values(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     values = schema.get("enum")
     if values is None or all(isinstance(value, str) and value for value in values):
         return ({"type": "string", **schema} if values else schema), []
-    words = f"one of {', '.join(dump_json(value) for value in values)}"
+    words = f"one of {', '.join(compact_json(value) for value in values)}"
     rest = {keyword: value for keyword, value in schema.items() if keyword != "enum"}
     types = [{"type": kind} for kind in dict.fromkeys(json_type(value) for value in values)]
     typed: Schema = {} if "type" in rest else types[0] if len(types) == 1 else {"anyOf": types}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, describe, dump_json, ensure_object, rewrite
+from toolsemble.providers.dialect import Schema, describe, ensure_object, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -22,6 +22,7 @@ from toolsemble.providers.wire import (
     read_function_call,
     select_media,
 )
+from toolsemble.serialization import compact_json
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
 _KEPT = ("type", "items", "description", "enum")
@@ -80,7 +81,7 @@ def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 def _words(keyword: str, value: object) -> str:
     names = {"additionalProperties": "other properties", "anyOf": "any of"}
-    return f"{names.get(keyword, keyword)}: {dump_json(value)}"
+    return f"{names.get(keyword, keyword)}: {compact_json(value)}"
 
 
 def read_call(source: object) -> Call:

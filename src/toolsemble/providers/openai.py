@@ -10,9 +10,7 @@ from toolsemble.providers.dialect import (
     Schema,
     adapt_strict,
     close_object,
-    dump_json,
     ensure_object,
-    json_type,
     move_default,
     rewrite,
 )
@@ -33,6 +31,7 @@ from toolsemble.providers.wire import (
     write_blocks,
 )
 from toolsemble.result import FileContent
+from toolsemble.serialization import compact_json, json_type
 
 Api: TypeAlias = Literal["chat", "responses"]
 
@@ -171,7 +170,7 @@ def _parts(schema: Schema, level: int = 0) -> Iterator[tuple[Schema, int]]:
 
 
 def _count_chars(values: Iterable[object]) -> int:
-    return sum(len(value if isinstance(value, str) else dump_json(value)) for value in values)
+    return sum(len(value if isinstance(value, str) else compact_json(value)) for value in values)
 
 
 def read_call(source: object) -> Call:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
+from toolsemble.runtime.checks import check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +23,8 @@ class AutoApprove:
     """Seconds before the answer; None: no delay."""
 
     def __post_init__(self) -> None:
-        if self.delay is not None and not (self.delay >= 0 and math.isfinite(self.delay)):
-            raise ToolDefinitionError(f"AutoApprove: delay must be seconds >= 0, not {self.delay}")
+        if self.delay is not None:
+            check_seconds("AutoApprove: delay", self.delay, zero=True)
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - the answer is always the same
         """Return the approval; the delay blocks no thread."""

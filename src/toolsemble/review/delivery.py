@@ -13,6 +13,7 @@ from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 from toolsemble.call import new_id
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.signature import sign_headers
+from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ThreadPerJob
 
 _BACKOFF = 0.2
@@ -40,8 +41,9 @@ class Delivery:
     def __init__(self, url: str, key: bytes, timeout: float, attempts: int) -> None:
         if not _is_http_url(url):
             raise ToolDefinitionError("A webhook needs an http or https URL in ASCII, with a host and no password")
-        if not timeout > 0 or attempts < 1:
-            raise ToolDefinitionError(f"timeout must be above 0 and attempts at least 1, not {timeout!r}, {attempts!r}")
+        if not timeout > 0:
+            raise ToolDefinitionError(f"timeout must be a number of seconds > 0, not {timeout!r:.80}")
+        check_count("attempts", attempts, least=1)
         self._url = url
         self._key = key
         self._timeout = timeout

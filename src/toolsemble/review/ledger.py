@@ -45,7 +45,7 @@ class Ledger:
 
     def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
         if not valid_for > 0:
-            raise ToolDefinitionError(f"valid_for must be seconds above 0, not {valid_for!r}")
+            raise ToolDefinitionError(f"valid_for must be a number of seconds > 0, not {valid_for!r}")
         self._database = database
         self._secret = secret
         self._valid_for = valid_for

@@ -44,7 +44,7 @@ class QueueReview:
                 f"QueueReview needs a store, such as SQLiteStore(path), not {type(store).__name__}"
             )
         if not poll > 0:
-            raise ToolDefinitionError(f"poll must be seconds above 0, not {poll!r}")
+            raise ToolDefinitionError(f"poll must be a number of seconds > 0, not {poll!r}")
         self.store = store
         self._poll = poll
         self._workers: dict[int, StoreWorker] = {}

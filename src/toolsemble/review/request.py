@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from toolsemble.call import new_id
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTiming
+from toolsemble.serialization import compact_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ class ReviewRequest:
     @property
     def arguments_text(self) -> str:
         """The arguments as text: a string as it is, anything else as indented JSON."""
-        return self.arguments if isinstance(self.arguments, str) else _json(self.arguments, indent=2)
+        if isinstance(self.arguments, str):
+            return self.arguments
+        # A program may put any object into a request; the call path puts only JSON there.
+        return json.dumps(self.arguments, ensure_ascii=False, default=str, indent=2)
 
     @property
     def editable_text(self) -> str:
@@ -92,7 +96,7 @@ class ReviewRequest:
         True
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _json({**values, "timing": self.timing.value, "on_timeout": self.on_timeout.value})
+        return compact_json({**values, "timing": self.timing.value, "on_timeout": self.on_timeout.value}, default=str)
 
     @classmethod
     def from_json(cls, text: str) -> ReviewRequest:
@@ -109,13 +113,7 @@ def digest(value: Any) -> str:
     >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
     True
     """
-    return hashlib.sha256(_json(value, sort_keys=True).encode()).hexdigest()
-
-
-def _json(value: Any, **settings: Any) -> str:
-    # A program may put any object into a request; the call path puts only JSON there.
-    separators = None if "indent" in settings else (",", ":")
-    return json.dumps(value, ensure_ascii=False, default=str, separators=separators, **settings)
+    return hashlib.sha256(compact_json(value, default=str, sort_keys=True).encode()).hexdigest()
 
 
 class ReviewHandler(Protocol):

@@ -63,10 +63,10 @@ def check_terms(place: str, timeout: object, on_timeout: object, role: object = 
     >>> check_terms("deploy: ", -1, OnTimeout.CONTINUE)
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolDefinitionError: deploy: timeout must be seconds >= 0 or None, not -1
+    toolsemble.errors.ToolDefinitionError: deploy: timeout must be a number of seconds >= 0, or None, not -1
     """
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
-        raise ToolDefinitionError(f"{place}timeout must be seconds >= 0 or None, not {timeout!r}")
+        raise ToolDefinitionError(f"{place}timeout must be a number of seconds >= 0, or None, not {timeout!r}")
     if not isinstance(on_timeout, OnTimeout):
         raise ToolDefinitionError(f"{place}on_timeout must be an OnTimeout, not {on_timeout!r}")
     if role is not None and not isinstance(role, str):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.serialization import compact_json
 
 
 def canonical_json(value: Any) -> str:
@@ -16,7 +16,7 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": "x", "a": 1.5})
     '{"a":1.5,"b":"x"}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return compact_json(value, sort_keys=True, ensure_ascii=True)
 
 
 def sign(secret: str | bytes, kind: str, value: Any) -> str:

@@ -53,6 +53,20 @@ def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: boo
     return scalar_to_json(value)
 
 
+def to_display_or_repr(value: Any) -> Any:
+    """Return a value as JSON values for display, or its ``repr`` if it cannot be shown.
+
+    >>> to_display_or_repr({"size": (3, 4)}), to_display_or_repr(...)
+    ({'size': [3, 4]}, 'Ellipsis')
+    """
+    try:
+        shown = to_display(value)
+        json.dumps(shown, allow_nan=False)
+    except Exception:  # noqa: BLE001 - a user's object can raise anything; what is around it is still shown
+        return repr(value)
+    return shown
+
+
 def to_display_text(value: Any) -> str:
     """Return a value as JSON text for display; raise :class:`MismatchError` if that is not possible.
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from toolsemble.serialization import json_type
+
 FORMATS = {
     "date": "a date, YYYY-MM-DD",
     "date-time": "a date and time, such as 2024-03-15T12:30:00Z",
@@ -38,21 +40,6 @@ TYPES = {
     "object": "an object",
     "null": "null",
 }
-
-
-def json_type(value: object) -> str:
-    """Return the JSON type of a value.
-
-    >>> [json_type(value) for value in (True, 1, 1.5, "a", None)]
-    ['boolean', 'integer', 'number', 'string', 'null']
-    """
-    for kind, name in _KINDS:
-        if isinstance(value, kind):
-            return name
-    return "null"
-
-
-_KINDS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))
 
 
 def has_json_type(value: object, kind: object) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from toolsemble.note import Note
-from toolsemble.schema.phrases import describe_constraint, format_choices, format_value, has_json_type, json_type
+from toolsemble.schema.phrases import describe_constraint, format_choices, format_value, has_json_type
 from toolsemble.schema.pointer import find_ref_target
+from toolsemble.serialization import json_type
 
 Schema: TypeAlias = Mapping[str, Any]
 

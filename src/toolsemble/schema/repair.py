@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
-from toolsemble.schema.phrases import json_type
 from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.problem import Path, format_path
+from toolsemble.serialization import compact_json, json_type
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """All steps: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""
@@ -276,7 +276,7 @@ def _to_text(value: Any) -> str:
     """Return a value as the JSON text it was parsed from."""
     if isinstance(value, WrittenFloat):
         return value.text
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return compact_json(value)
 
 
 def _is_plain_text(value: Any, schema: Mapping[str, Any]) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from toolsemble.events import (
@@ -27,11 +26,11 @@ from toolsemble.events import (
     ReviewRequested,
 )
 from toolsemble.metrics import Outcome
-from toolsemble.result import Content, ToolResult
+from toolsemble.result import ToolResult
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.runtime.fork_locks import fork_safe_lock
-from toolsemble.schema.display import to_display
-from toolsemble.serialization import read_typed_content, type_name
+from toolsemble.schema.display import to_display_or_repr
+from toolsemble.serialization import compact_json, result_from_fields, result_to_fields
 
 try:
     import fcntl
@@ -85,7 +84,7 @@ class TraceFile:
 
     def emit(self, event: Any) -> None:
         """Append one line; raise ``OSError`` if that fails."""
-        line = json.dumps(write_event(event), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        line = compact_json(write_event(event), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
         with self._lock:
             # Opened each time, so that a moved file or a repaired folder is noticed.
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -205,20 +204,7 @@ def write_event(event: Any) -> dict[str, Any]:
 
 
 def _write_value(value: Any) -> Any:
-    if isinstance(value, ToolResult):
-        whole = {each.name: _write_value(getattr(value, each.name)) for each in fields(value)}
-        attributes = {name: _write_value(each) for name, each in value.attributes.items()}
-        return {**whole, "contents": [_write_content(each) for each in value.contents], "attributes": attributes}
-    try:
-        shown = to_display(value)
-        json.dumps(shown, allow_nan=False)
-    except Exception:  # noqa: BLE001 - a user's object can raise anything; the rest of the event is still written
-        return repr(value)
-    return shown
-
-
-def _write_content(content: Content) -> dict[str, Any]:
-    return {"type": type_name(content), **to_display(content)}
+    return result_to_fields(value, to_display_or_repr) if isinstance(value, ToolResult) else to_display_or_repr(value)
 
 
 def _write_decision(decision: ReviewDecision) -> dict[str, Any]:
@@ -237,19 +223,13 @@ def _read_event(values: dict[str, Any]) -> Event:
     if isinstance(values.get("repairs"), list):
         values["repairs"] = tuple(values["repairs"])
     if isinstance(values.get("result"), dict):
-        values["result"] = _read_result(values["result"])
+        values["result"] = result_from_fields(values["result"])
     event: Event = _CALLS[kind](**values)
     return event
 
 
 def _read_request(values: Mapping[str, Any]) -> ReviewRequest:
     return ReviewRequest.from_json(json.dumps(values["request"]))
-
-
-def _read_result(values: dict[str, Any]) -> ToolResult:
-    attributes = MappingProxyType(values.pop("attributes"))
-    contents = tuple(read_typed_content(each) for each in values.pop("contents"))
-    return ToolResult(**values, contents=contents, attributes=attributes)
 
 
 def _build_call(events: list[Event]) -> CallTrace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -16,8 +15,8 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.runtime.text import HIDDEN
-from toolsemble.schema.display import to_display
-from toolsemble.serialization import read_typed_content, type_name
+from toolsemble.schema.display import to_display_or_repr
+from toolsemble.serialization import read_content, write_content
 
 VERSION = 1
 """The version of the file format."""
@@ -62,7 +61,7 @@ class RecordedCall:
         if result.structured_output is not None:
             values["structured_output"] = result.structured_output
         if result.contents:
-            values["contents"] = [_write_content(each) for each in result.contents]
+            values["contents"] = [write_content(each) for each in result.contents]
         if result.attributes:
             values["attributes"] = dict(result.attributes)
         return values | ({"converted": dict(self.converted)} if self.converted else {})
@@ -151,11 +150,7 @@ def _convert(place: str, value: Any, converted: dict[str, str]) -> Any:
     except (TypeError, ValueError, RecursionError):
         pass
     converted[place] = type(value).__name__
-    try:
-        shown = to_display(value)
-        return json.loads(json.dumps(shown, allow_nan=False))
-    except Exception:  # noqa: BLE001 - a user's object can raise anything; the rest is still recorded
-        return repr(value)
+    return to_display_or_repr(value)
 
 
 def _tuples_to_lists(value: Any) -> Any:
@@ -172,14 +167,6 @@ def _convert_content(index: int, content: Any, converted: dict[str, str]) -> Con
     return TextContent(repr(content))
 
 
-def _write_content(content: Content) -> dict[str, Any]:
-    kind = type_name(content)
-    if isinstance(content, TextContent):
-        return {"type": kind, "text": content.text}
-    name = {"name": content.name} if isinstance(content, FileContent) else {}
-    return {"type": kind, **name, "mime_type": content.mime_type, "data": base64.b64encode(content.data).decode()}
-
-
 def _read_calls(values: dict[str, Any]) -> list[RecordedCall]:
     if values["cassette"] != VERSION:
         raise ValueError(f"its version is {values['cassette']!r:.20}, only {VERSION} is supported")
@@ -187,7 +174,7 @@ def _read_calls(values: dict[str, Any]) -> list[RecordedCall]:
 
 
 def _read_call(values: dict[str, Any]) -> RecordedCall:
-    contents = tuple(read_typed_content(each) for each in values.get("contents", ()))
+    contents = tuple(read_content(each) for each in values.get("contents", ()))
     payload, attributes = values.get("structured_output"), values.get("attributes", {})
     if "error" in values:
         result = ToolResult.failure(values["error"], structured_output=payload, attributes=attributes)

@@ -53,7 +53,11 @@ class Fault:
     def __post_init__(self) -> None:
         for wrong, what, value in (
             (not isinstance(self.tools, str), "tools must be a str", self.tools),
-            (not _is_within(self.latency, threading.TIMEOUT_MAX), "latency must be seconds >= 0", self.latency),
+            (
+                not _is_within(self.latency, threading.TIMEOUT_MAX),
+                "latency must be a number of seconds >= 0",
+                self.latency,
+            ),
             (not _is_within(self.probability, 1), "probability must be a number from 0 to 1", self.probability),
             (not _is_malformed(self.malformed), f"malformed must be one of {_KINDS}, or a function", self.malformed),
             (not _is_error(self.error), "error must be an exception", self.error),

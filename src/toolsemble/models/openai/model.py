@@ -182,7 +182,7 @@ def _check(name: Any, api: Any, timeout: Any) -> None:
     if api not in {None, *get_args(Api)}:
         raise ToolDefinitionError(f"OpenAIModel api must be 'chat' or 'responses', not {api!r:.80}")
     if not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise ToolDefinitionError(f"OpenAIModel timeout must be a number of seconds above 0, not {timeout!r:.80}")
+        raise ToolDefinitionError(f"OpenAIModel timeout must be a number of seconds > 0, not {timeout!r:.80}")
 
 
 def _merge(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
