@@ -49,6 +49,15 @@ def join_texts(blocks: list[Block]) -> list[Block]:
     return blocks
 
 
+def has_text(blocks: list[Block]) -> bool:
+    """Join the pieces of all texts; return whether one of them is not blank.
+
+    >>> has_text([{"type": "text", "text": " "}])
+    False
+    """
+    return any(block.get("text", "").strip() for block in join_texts(blocks))
+
+
 def make_details(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:
     """Return the details of a reply, or None if it consists of plain text and calls.
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
+from toolsemble.models.adapter.conversation import system_texts
 from toolsemble.models.adapter.details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
 from toolsemble.shape import escape_surrogates
 
@@ -56,10 +57,10 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
     choice = dict(settings.pop("tool_config", ()))
     if request.specifications and request.tool_choice in _MODES:
         choice["function_calling_config"] = {"mode": _MODES[request.tool_choice]}
-    system = [message.text for message in request.messages if isinstance(message, SystemMessage) and message.text]
+    system = "\n\n".join(system_texts(request.messages))
     return {
         "automatic_function_calling": {"disable": True},
-        **({"system_instruction": escape_surrogates("\n\n".join(system))} if system else {}),
+        **({"system_instruction": system} if system else {}),
         **({"tools": tools} if tools else {}),
         **({"tool_config": choice} if choice else {}),
         **_answer_format(request, model),
@@ -127,13 +128,8 @@ def _write_part(block: Block) -> dict[str, Any]:
 
 def _reply_parts(replies: Sequence[ToolReply], model: str) -> list[dict[str, Any]]:
     """Return the parts that answer the calls of a turn; images follow them if replies cannot contain images."""
-    parts = [write_reply(_sanitize_reply(reply)) for reply in replies]
+    parts = [write_reply(replace(each, call=sanitize_call(each.call, each.call_id))) for each in replies]
     if signs_calls(model):
         return parts
     images = [image for part in parts for image in part["function_response"].pop("parts", ())]
     return [*parts, *images]
-
-
-def _sanitize_reply(reply: ToolReply) -> ToolReply:
-    call = ToolCall(sanitize_name(reply.name), reply.call.json, reply.call_id)
-    return replace(reply, call=call)

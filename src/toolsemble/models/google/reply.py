@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.adapter.details import Block, append_text, join_texts, make_details
+from toolsemble.models.adapter.details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.models.google.messages import details_key
@@ -60,9 +60,7 @@ class ReplyReader:
         """Return the end of the reply; raise a ``ModelError`` if it is blocked, incomplete or empty."""
         if self._feedback is not None and self._feedback.block_reason is not None:
             raise _blocked_error(self._feedback)
-        join_texts(self._blocks)
-        has_text = any(block.get("text", "").strip() for block in self._blocks)
-        stop = _STOP_REASONS.read(self._reason, has_calls=self._calls > 0, has_text=has_text)
+        stop = _STOP_REASONS.read(self._reason, has_calls=self._calls > 0, has_text=has_text(self._blocks))
         return StreamEnd(self._usage, stop, make_details(details_key(self._model), self._blocks))
 
     def _read_part(self, part: Any) -> Iterator[Chunk]:
