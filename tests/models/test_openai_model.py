@@ -1288,7 +1288,7 @@ async def test_an_error_of_the_function_for_the_key_is_raised_unchanged(web):
     async def broken():
         raise LookupError("no vault")
 
-    with pytest.raises(LookupError, match="^'no vault'$|^no vault$"):
+    with pytest.raises(LookupError, match=r"^no vault$"):
         await model_at(web, api_key=broken).reply(HELLO)
 
 

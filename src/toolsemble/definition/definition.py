@@ -365,7 +365,10 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
     gate = build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, getattr(source, "approval_role", None))
-    return {"gate": gate, "editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
+    described = getattr(source, "approval_description", "")
+    if not isinstance(described, str):
+        raise ToolDefinitionError(f"Tool '{name}': approval_description must be a str, not {described!r:.80}")
+    return {"gate": gate, "editable": editable, "reviewed_as": described}
 
 
 def _string_schema() -> dict[str, Any]:
