@@ -15,6 +15,15 @@ _CALL = "tool_use"
 _SIGNATURE = "signature"
 
 
+def details_key(provider: str, model: str) -> str:
+    """Return the key of details that only the same model can use, as others cannot verify its signatures.
+
+    >>> details_key("google", "gemini-3-flash")
+    'google:gemini-3-flash'
+    """
+    return f"{provider}:{model}"
+
+
 class _Pieces(list[str]):
     """A text under construction."""
 

@@ -32,7 +32,7 @@ def mask_keys_in_errors(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = select_keys(keys())
+        found = [key for key in keys() if isinstance(key, str) and key]
         if not _contains_key(error, found):
             raise
         safe = _mask(error, found)
@@ -40,15 +40,6 @@ def mask_keys_in_errors(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
             raise safe from None
         finally:
             safe.__context__ = None  # set by the raise statement, and contains the key
-
-
-def select_keys(keys: Iterable[Any]) -> list[str]:
-    """Return the keys that are a str and not empty.
-
-    >>> select_keys(["s3cret", None, ""])
-    ['s3cret']
-    """
-    return [key for key in keys if isinstance(key, str) and key]
 
 
 def find_keys(headers: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble.errors import ToolsembleError
 from toolsemble.models.adapter.errors import unreadable_error
-from toolsemble.models.adapter.key_masking import mask_keys_in_errors, select_keys
+from toolsemble.models.adapter.key_masking import mask_keys_in_errors
 from toolsemble.models.reply_limit import find_too_long
 
 
@@ -34,7 +34,7 @@ def translate_errors(
         except ToolsembleError:
             raise
         except Exception as error:
-            translated = find_too_long(error) or translate(error, select_keys(keys()))
+            translated = find_too_long(error) or translate(error, [key for key in keys() if isinstance(key, str)])
             if translated is None and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError)):
                 translated = unreadable_error(provider, error)
             if translated is None:

@@ -14,9 +14,6 @@ from toolsemble.models.message import AssistantMessage, Message, ToolMessage, Us
 from toolsemble.providers.anthropic import write_prompt, write_reply
 from toolsemble.shape import escape_surrogates
 
-PROVIDER = "anthropic"
-"""The key of Anthropic's details in a message."""
-
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -33,7 +30,7 @@ def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
-        return "assistant", restore_blocks(PROVIDER, message, calls)
+        return "assistant", restore_blocks("anthropic", message, calls)
     if isinstance(message, ToolMessage):
         return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):

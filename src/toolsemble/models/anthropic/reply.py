@@ -10,7 +10,6 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.details import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.anthropic.messages import PROVIDER
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.runtime.text import preview
 
@@ -104,7 +103,7 @@ class ReplyReader:
         details = _as_mapping(self._last.get("stop_details"))
         why = preview(str(details.get("explanation") or details.get("category") or ""))
         stop = _STOP_REASONS.read(reason, has_calls=self._calls > 0, has_text=has_text(content), why=why)
-        return StreamEnd(self._usage(), stop, make_details(PROVIDER, content))
+        return StreamEnd(self._usage(), stop, make_details("anthropic", content))
 
     def _start_block(self, index: int | None, block: object) -> Iterator[Chunk]:
         fields = {name: value for name, value in _as_mapping(block).items() if value is not None}

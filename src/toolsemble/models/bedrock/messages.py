@@ -12,7 +12,7 @@ from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
-from toolsemble.models.adapter.details import Block, restore_blocks
+from toolsemble.models.adapter.details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
@@ -20,15 +20,6 @@ from toolsemble.shape import escape_surrogates
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
-
-
-def details_key(model: str) -> str:
-    """Return the key of a model's details in a message; other models cannot verify its signatures.
-
-    >>> details_key("amazon.nova-lite-v1:0")
-    'bedrock:amazon.nova-lite-v1:0'
-    """
-    return f"bedrock:{model}"
 
 
 def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -83,7 +74,9 @@ def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, An
 def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
-        return "assistant", [_write_block(block) for block in restore_blocks(details_key(model), message, calls)]
+        return "assistant", [
+            _write_block(block) for block in restore_blocks(details_key("bedrock", model), message, calls)
+        ]
     if isinstance(message, ToolMessage):
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]

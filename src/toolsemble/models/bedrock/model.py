@@ -13,7 +13,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.exchange import run_blocking, stream_blocking
-from toolsemble.models.adapter.offer import Offer, is_set, offer_missing, offer_with_package
+from toolsemble.models.adapter.offer import Offer, is_set, offer_with_package
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.bedrock.messages import write_arguments
@@ -45,11 +45,10 @@ def offer() -> Offer:
     name = "bedrock:global.amazon.nova-2-lite-v1:0"
     keys = is_set("AWS_ACCESS_KEY_ID") and is_set("AWS_SECRET_ACCESS_KEY")
     if not (keys or is_set("AWS_BEARER_TOKEN_BEDROCK")):
-        return offer_missing(
-            name, "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set"
-        )
+        why = "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set"
+        return Offer(name, available=False, why=why)
     if not (is_set("AWS_REGION") or is_set("AWS_DEFAULT_REGION")):
-        return offer_missing(name, "there are AWS credentials, but AWS_REGION is not set")
+        return Offer(name, available=False, why="there are AWS credentials, but AWS_REGION is not set")
     return offer_with_package(name, "boto3", "AWS credentials and a region are set")
 
 
@@ -115,13 +114,10 @@ class BedrockModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
-        job = partial(self._converse, write_arguments(request, self.name))
-        assembly, reader = Assembly(self.max_reply), ReplyReader(self.name)
+        job, reader = partial(self._converse, write_arguments(request, self.name)), ReplyReader(self.name)
         with self._translate_errors():
-            for chunk in reader.read_response(await run_blocking(job)):
-                assembly.add(chunk)
-            assembly.add(reader.finish())
-        return assembly.reply()
+            chunks = reader.read_response(await run_blocking(job))
+            return Assembly(self.max_reply).assemble([*chunks, reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""

@@ -11,7 +11,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
 from toolsemble.models.adapter.conversation import system_texts
-from toolsemble.models.adapter.details import Block, restore_blocks
+from toolsemble.models.adapter.details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
@@ -25,15 +25,6 @@ _UNSIGNED = b"skip_thought_signature_validator"
 _MODES = {"required": "ANY", "none": "NONE"}
 # Protocol buffers allow 100 nested messages, and each level of arguments takes three.
 _MAX_DEPTH = 30
-
-
-def details_key(model: str) -> str:
-    """Return the key of a model's details in a message; other models cannot verify its signatures.
-
-    >>> details_key("gemini-3-flash")
-    'google:gemini-3-flash'
-    """
-    return f"google:{model}"
 
 
 def signs_calls(model: str) -> bool:
@@ -104,7 +95,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
 
 def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
     calls = [_write_call(call) for call in message.calls]
-    parts = [_write_part(block) for block in restore_blocks(details_key(model), message, calls)]
+    parts = [_write_part(block) for block in restore_blocks(details_key("google", model), message, calls)]
     if signs_calls(model):
         # Only the first of several calls is signed.
         for call in [part for part in parts if "function_call" in part][:1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
 from functools import partial
 from typing import Any
@@ -97,12 +97,8 @@ class GoogleModel:
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
         ask, reader = self._prepare("generate_content", request), ReplyReader(self.name)
-        assembly = Assembly(self.max_reply)
         with self._translate_errors():
-            for chunk in reader.read_response(await ask()):
-                assembly.add(chunk)
-            assembly.add(reader.finish())
-        return assembly.reply()
+            return Assembly(self.max_reply).assemble([*reader.read_response(await ask()), reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""
@@ -113,9 +109,6 @@ class GoogleModel:
                     for chunk in reader.read_response(response):
                         yield chunk
             yield reader.finish()
-
-    def _keys(self) -> Iterable[str | None]:
-        return self._secrets
 
     def _prepare(self, method: str, request: ChatRequest) -> Callable[[], Awaitable[Any]]:
         """Return a function that sends the request by a method of the package."""
@@ -128,7 +121,7 @@ class GoogleModel:
         return partial(getattr(self._client.aio.models, method), model=self.name, contents=contents, config=checked)
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors("Gemini", self._keys, partial(_translate, sdk=self._sdk))
+        return translate_errors("Gemini", lambda: self._secrets, partial(_translate, sdk=self._sdk))
 
 
 def _create_client(

@@ -14,9 +14,6 @@ from toolsemble.models.message import AssistantMessage, Message, ToolMessage, Us
 from toolsemble.providers.mistral import write_prompt, write_reply
 from toolsemble.shape import escape_surrogates
 
-PROVIDER = "mistral"
-"""The key of Mistral's details in a message."""
-
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 # Mistral rejects a user message right after a tool message; a message of the model must be in between.
 _BRIDGE = {"role": "assistant", "content": "OK."}
@@ -53,7 +50,7 @@ def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
 
 
 def _write_assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    blocks = restore_blocks(PROVIDER, message, [])
+    blocks = restore_blocks("mistral", message, [])
     plain = all(block["type"] == "text" for block in blocks)
     content = "".join(block["text"] for block in blocks) if plain else blocks
     if not content and not calls:

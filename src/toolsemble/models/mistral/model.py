@@ -112,16 +112,13 @@ class MistralModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
-        client, reader, assembly = self._given or await self._clients.get(), ReplyReader(), Assembly(self.max_reply)
+        client, reader = self._given or await self._clients.get(), ReplyReader()
         arguments = self._arguments(request)
         with self._translate_errors():
-            for chunk in reader.read(await self._complete(client, arguments)):
-                assembly.add(chunk)
+            chunks = list(reader.read(await self._complete(client, arguments)))
             if not reader.is_complete:
                 raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
-            for chunk in reader.finish():
-                assembly.add(chunk)
-        return assembly.reply()
+            return Assembly(self.max_reply).assemble([*chunks, *reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""

@@ -12,18 +12,11 @@ from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.streamed_calls import StreamedCalls
 from toolsemble.models.adapter.usage import read_usage
 from toolsemble.models.chat import NO_TOKENS, Chunk, StreamEnd, TextDelta
-from toolsemble.models.mistral.messages import PROVIDER
 from toolsemble.providers.wire import as_list, field
 
 _STOP_REASONS = StopReasons(
     "Mistral",
-    {
-        "stop": "stop",
-        "tool_calls": "calls",
-        "length": "length",
-        "model_length": "length",
-        "content_filter": "refusal",
-    },
+    {"stop": "stop", "tool_calls": "calls", "length": "length", "model_length": "length", "content_filter": "refusal"},
     may_be_empty=True,
 )
 
@@ -70,7 +63,7 @@ class ReplyReader:
         for block in self._blocks:
             join_texts([thought for thought in as_list(block.get("thinking")) if isinstance(thought, dict)])
         stop = _STOP_REASONS.read(self._reason, has_calls=len(self._calls) > 0, has_text=is_text)
-        yield StreamEnd(self._usage, stop, make_details(PROVIDER, self._blocks))
+        yield StreamEnd(self._usage, stop, make_details("mistral", self._blocks))
 
     def _read_content(self, content: object) -> Iterator[Chunk]:
         chunks = (

@@ -47,12 +47,8 @@ def error_from_body(body: object, label: str) -> ModelError:
 
 def _status_error(error: Any, keys: list[str], site: Site) -> ModelError:
     status, headers = error.status_code, error.response.headers
-    hint = f"; {_explain_key(site)}" if status == _UNAUTHORIZED else ""
+    variable = f"set {site.key_variable} or " if site.key_variable else ""
+    hint = f"; {variable}pass api_key=" if status == _UNAUTHORIZED else ""
     reason = quote(read_reason(error.body) or error.message, keys)
     retryable = is_retryable(status, headers) and error.code not in _FINAL
     return status_error(site.label, status, f"{reason}{hint}", headers, retryable=retryable)
-
-
-def _explain_key(site: Site) -> str:
-    """Return how to set another key."""
-    return f"set {site.key_variable} or pass api_key=" if site.key_variable else "pass api_key="

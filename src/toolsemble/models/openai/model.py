@@ -105,10 +105,7 @@ class OpenAIModel:
             answer = await self._send(request, streamed=False)
             if isinstance(answer, str):
                 raise ModelError(f"{self._site.label} sent {answer!r:.80}, not JSON; {self._address_hint()}")
-            assembly = Assembly(self.max_reply)
-            for chunk in [*reader.read(answer), *reader.finish()]:
-                assembly.add(chunk)
-            return assembly.reply()
+            return Assembly(self.max_reply).assemble([*reader.read(answer), *reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks; a server that does not stream sends it at once."""
