@@ -95,40 +95,37 @@ class ToolCall:
         >>> ToolCall.from_openai({"id": "c1", "function": {"name": "now", "arguments": "{}"}})
         ToolCall('now', '{}', id='c1')
         """
-        call = _read("openai", source)
-        kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
-        call._answered_in = "responses" if kind == "function_call" else "chat"  # noqa: SLF001 - a new object of this module
-        return call
+        return cls.from_provider("openai", source)
 
     @classmethod
     def from_anthropic(cls, source: object) -> ToolCall:
         """Return the call for a ``tool_use`` block of Anthropic; SDK object or dict."""
-        return _read("anthropic", source)
+        return cls.from_provider("anthropic", source)
 
     @classmethod
     def from_google(cls, source: object) -> ToolCall:
         """Return the call for a function call of Google Gemini, or the part that holds it; SDK object or dict."""
-        return _read("google", source)
+        return cls.from_provider("google", source)
 
     @classmethod
     def from_bedrock(cls, source: object) -> ToolCall:
         """Return the call for a ``toolUse`` block of Amazon Bedrock; SDK object or dict."""
-        return _read("bedrock", source)
+        return cls.from_provider("bedrock", source)
 
     @classmethod
     def from_mistral(cls, source: object) -> ToolCall:
         """Return the call for a tool call of Mistral; SDK object or dict."""
-        return _read("mistral", source)
+        return cls.from_provider("mistral", source)
 
     @classmethod
     def from_ollama(cls, source: object) -> ToolCall:
         """Return the call for a tool call of Ollama; SDK object or dict."""
-        return _read("ollama", source)
+        return cls.from_provider("ollama", source)
 
     @classmethod
     def from_mcp(cls, source: object) -> ToolCall:
         """Return the call for a ``tools/call`` request of MCP, or its parameters; SDK object or dict."""
-        return _read("mcp", source)
+        return cls.from_provider("mcp", source)
 
     @classmethod
     def from_provider(cls, provider: str, source: object) -> ToolCall:
@@ -137,8 +134,11 @@ class ToolCall:
         >>> ToolCall.from_provider("mcp", {"name": "now", "arguments": {}})
         ToolCall('now', {}, id=None)
         """
-        # Only a call of OpenAI has to remember which of two APIs it came from.
-        return cls.from_openai(source) if provider == "openai" else _read(provider, source)
+        call = ToolCall(*_load(provider).read_call(source))
+        if provider == "openai":  # the only one with two APIs
+            kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
+            call._answered_in = "responses" if kind == "function_call" else "chat"
+        return call
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolCall):
@@ -221,40 +221,43 @@ class ToolReply:
         >>> ToolReply(ToolCall("now", id="c1"), ToolResult.success("noon")).to_openai()
         {'role': 'tool', 'tool_call_id': 'c1', 'content': 'noon'}
         """
-        return _write_for("openai", self, api=api or self.call._answered_in)  # noqa: SLF001 - a class of this module
+        return self.to_provider("openai", **({"api": api} if api else {}))
 
     def to_anthropic(self) -> dict[str, Any]:
         """Return the content block for Anthropic."""
-        return _write_for("anthropic", self)
+        return self.to_provider("anthropic")
 
     def to_google(self) -> dict[str, Any]:
         """Return the part for Google Gemini."""
-        return _write_for("google", self)
+        return self.to_provider("google")
 
     def to_bedrock(self) -> dict[str, Any]:
         """Return the content block for Amazon Bedrock."""
-        return _write_for("bedrock", self)
+        return self.to_provider("bedrock")
 
     def to_mistral(self) -> dict[str, Any]:
         """Return the message for Mistral."""
-        return _write_for("mistral", self)
+        return self.to_provider("mistral")
 
     def to_ollama(self) -> dict[str, Any]:
         """Return the message for Ollama."""
-        return _write_for("ollama", self)
+        return self.to_provider("ollama")
 
     def to_mcp(self) -> dict[str, Any]:
         """Return the result of ``tools/call`` for MCP."""
-        return _write_for("mcp", self)
+        return self.to_provider("mcp")
 
-    def to_provider(self, provider: str) -> dict[str, Any]:
-        """Return the reply in the format of a provider, by its name.
+    def to_provider(self, provider: str, **settings: Any) -> dict[str, Any]:
+        """Return the reply in the format of a provider, by its name, with the settings of that format.
 
         >>> from toolsemble import ToolResult
         >>> ToolReply(ToolCall("now"), ToolResult.success("noon")).to_provider("ollama")
         {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
         """
-        return self.to_openai() if provider == "openai" else _write_for(provider, self)
+        if provider == "openai":
+            settings.setdefault("api", self.call._answered_in)  # noqa: SLF001 - a class of this module
+        message: dict[str, Any] = _load(provider).write_reply(self, **settings)
+        return message
 
 
 _set_call = vars(ToolReply)["call"].__set__
@@ -268,15 +271,6 @@ def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["ch
     call = ToolCall(name, arguments, id)
     call._answered_in = answered_in  # noqa: SLF001 - a new object of this module
     return call
-
-
-def _read(provider: str, source: object) -> ToolCall:
-    return ToolCall(*_load(provider).read_call(source))
-
-
-def _write_for(provider: str, reply: ToolReply, **settings: Any) -> dict[str, Any]:
-    message: dict[str, Any] = _load(provider).write_reply(reply, **settings)
-    return message
 
 
 def _load(provider: str) -> Any:

@@ -557,11 +557,14 @@ async def test_blocks_that_make_no_sense_are_passed_over(server):
     [
         (
             message(stop="refusal", stop_details={"type": "refusal", "category": "cyber", "explanation": "No malware"}),
-            "refused to answer: No malware",
+            "refused to answer (refusal): No malware",
         ),
-        (message(stop="refusal", stop_details={"type": "refusal", "category": "bio"}), "refused to answer: bio"),
-        (message(text(" "), stop="refusal"), "refused to answer: it gives no reason"),
-        (message(THOUGHT, stop="max_tokens"), "token limit before it answered; raise max_tokens"),
+        (
+            message(stop="refusal", stop_details={"type": "refusal", "category": "bio"}),
+            "refused to answer (refusal): bio",
+        ),
+        (message(text(" "), stop="refusal"), "Anthropic refused to answer (refusal)"),
+        (message(THOUGHT, stop="max_tokens"), "token limit before it answered (max_tokens); raise the limit"),
     ],
 )
 async def test_no_word_at_all_is_explained(server, whole, words):

@@ -356,7 +356,9 @@ def test_a_local_server_gets_the_key_that_is_meant_for_it(web, monkeypatch):
     monkeypatch.setenv("LM_API_TOKEN", "lm-secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     web.answers[CHAT] = whole({"error": {"message": "Wrong: lm-secret"}}, 401)
-    with pytest.raises(ModelError, match=r"^lmstudio answered 401: Wrong: \*\*\*; set LM_API_TOKEN or pass api_key=$"):
+    with pytest.raises(
+        ModelError, match=r"^lmstudio refused the request \(401\): Wrong: \*\*\*; set LM_API_TOKEN or pass api_key=$"
+    ):
         asyncio.run(model_of("lmstudio:m").reply(HELLO))
     assert header(web, "authorization") == "Bearer lm-secret"
 

@@ -165,7 +165,7 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
                 "content": "Let me see.",
                 "tool_calls": [
                     called(arguments='{"city":"Rome"}', type="function", index=0),
-                    called(arguments='{"city":"Bonn"}', id="call00000", type="function", index=0),
+                    called(arguments='{"city": "Bonn"}', id="call00000", type="function", index=0),
                 ],
                 "prefix": False,
             },
@@ -246,8 +246,8 @@ async def test_settings_are_passed_on(server):
 @pytest.mark.parametrize(
     ("arguments", "written"),
     [
-        ('{"city": "Rome"}', '{"city":"Rome"}'),
-        ('{"city": "Köln"}', '{"city":"Köln"}'),
+        ('{"city": "Rome"}', '{"city": "Rome"}'),
+        ('{"city": "Köln"}', '{"city": "Köln"}'),
         ("", "{}"),
         ('{"city": "Ro', '{"unreadable_arguments":"{\\"city\\": \\"Ro"}'),
         ("[1]", '{"unreadable_arguments":"[1]"}'),
@@ -485,9 +485,13 @@ async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
 @pytest.mark.parametrize(
     ("whole", "words", "retryable"),
     [
-        (completion("", finish="length"), "token limit before it answered; raise max_tokens", False),
+        (
+            completion("", finish="length"),
+            "Mistral reached the token limit before it answered (length); raise the limit",
+            False,
+        ),
         (completion([THOUGHT], finish="model_length"), "reached the token limit before it answered", False),
-        (completion(" ", finish="content_filter"), "Mistral withheld the answer", False),
+        (completion(" ", finish="content_filter"), "Mistral refused to answer (content_filter)", False),
         (completion("All roads", finish="error"), "Mistral ended the answer with an error", True),
     ],
 )
@@ -692,7 +696,7 @@ TURNS = [completion([THOUGHT], called(), finish="tool_calls"), completion("It is
 
 async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
     await assert_an_agent_runs_in_each_of_its_ways(Agent(model_at(server), [weather]), server, TURNS, events)
-    call = called(arguments='{"city":"Rome"}', type="function", index=0)
+    call = called(arguments='{"city": "Rome"}', type="function", index=0)
     assert [body["messages"] for body in server.bodies[1::2]] == [
         [
             {"role": "user", "content": "Rome?"},

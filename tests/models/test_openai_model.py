@@ -351,15 +351,15 @@ async def test_a_call_without_an_id_gets_one_that_its_reply_has_too(web, api):
         replied(twin),
     ]
     await model_at(web, api).reply(ChatRequest(messages))
-    calls = ["toolsemble_1", "y" * 40, "toolsemble_3", "toolsemble_4", "toolsemble_5"]
-    assert ids_sent(web, api) == (calls, ["toolsemble_4", "toolsemble_1", "y" * 40, "toolsemble_3", "toolsemble_5"])
+    calls = ["toolsemble_0", "y" * 40, "toolsemble_1", "toolsemble_2", "toolsemble_3"]
+    assert ids_sent(web, api) == (calls, ["toolsemble_2", "toolsemble_0", "y" * 40, "toolsemble_1", "toolsemble_3"])
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_reply_without_a_call_is_still_sent(web, api):
     answers(web, api)
     await model_at(web, api).reply(ChatRequest([replied(ToolCall("now", id="c9")), replied(ToolCall("now"))]))
-    assert ids_sent(web, api) == ([], ["c9", "toolsemble_0"])
+    assert ids_sent(web, api) == ([], ["toolsemble_0", "toolsemble_1"])
 
 
 @pytest.mark.parametrize(
@@ -369,14 +369,14 @@ async def test_a_reply_without_a_call_is_still_sent(web, api):
         ("now", " \n", ("now", "{}")),
         ("now", '{"a": [1]}', ("now", '{"a": [1]}')),
         ("now", '{"a": "\\u00e9"}', ("now", '{"a": "\\u00e9"}')),
-        ("now", '{"a": ', ("now", '{"arguments": "{\\"a\\": "}')),
-        ("now", "[1]", ("now", '{"arguments": "[1]"}')),
-        ("now", "null", ("now", '{"arguments": "null"}')),
-        ("now", '{"a": NaN}', ("now", '{"arguments": "{\\"a\\": NaN}"}')),
-        ("now", '{"a": "\\ud800"}', ("now", '{"arguments": "{\\"a\\": \\"\\\\ud800\\"}"}')),
-        ("now", "[" * 100_000, ("now", json.dumps({"arguments": "[" * 100_000}))),
+        ("now", '{"a": ', ("now", '{"unreadable_arguments":"{\\"a\\": "}')),
+        ("now", "[1]", ("now", '{"unreadable_arguments":"[1]"}')),
+        ("now", "null", ("now", '{"unreadable_arguments":"null"}')),
+        ("now", '{"a": NaN}', ("now", '{"unreadable_arguments":"{\\"a\\": NaN}"}')),
+        ("now", '{"a": "\\ud800"}', ("now", '{"unreadable_arguments":"{\\"a\\": \\"\\\\ud800\\"}"}')),
+        ("now", "[" * 100_000, ("now", '{"unreadable_arguments":"' + "[" * 100_000 + '"}')),
         ("web search!", "{}", ("web_search_", "{}")),
-        ("", "{}", ("unknown", "{}")),
+        ("", "{}", ("_", "{}")),
         ("n" * 99, "{}", ("n" * 64, "{}")),
     ],
 )
@@ -734,26 +734,61 @@ def failing(status, error, **headers):
 SOON = email.utils.format_datetime(email.utils.localtime())
 QUOTA = {"message": "You have no credits", "code": "insufficient_quota"}
 ERRORS = [
-    (failing(400, {"message": "Unknown parameter: 'x'"}), "answered 400: Unknown parameter: 'x'", False, None),
-    (failing(401, {"message": f"Incorrect key: {KEY}"}), r"answered 401: .* key: \*\*\*; pass api_key=", False, None),
-    (failing(403, {"message": "Not here"}), "answered 403: Not here", False, None),
-    (failing(404, {"message": "No such model"}), "answered 404: No such model", False, None),
-    (failing(408, {"message": "Slow"}), "answered 408: Slow", True, None),
-    (failing(409, {"message": "Busy"}), "answered 409: Busy", True, None),
-    (failing(422, {"message": "Odd"}), "answered 422: Odd", False, None),
-    (failing(429, {"message": "Slow down"}, **{"retry-after": "7"}), "answered 429: Slow down", True, 7.0),
-    (failing(429, {"message": "S"}, **{"retry-after-ms": "250", "retry-after": "7"}), "answered 429: S", True, 0.25),
-    (failing(429, {"message": "S"}, **{"retry-after": SOON}), "answered 429: S", True, 0.0),
-    (failing(429, QUOTA), "answered 429: You have no credits", False, None),
-    (failing(500, {"message": "Oops"}), "answered 500: Oops", True, None),
-    (failing(529, {"message": "Overloaded"}), "answered 529: Overloaded", True, None),
-    (failing(500, {"message": "Never"}, **{"x-should-retry": "false"}), "answered 500: Never", False, None),
-    (failing(400, {"message": "Again"}, **{"x-should-retry": "true"}), "answered 400: Again", True, None),
-    (whole({"detail": [{"msg": "bad"}]}, 422), r'answered 422: \[{"msg": "bad"}\]', False, None),
-    (whole({"message": "plain"}, 400), "answered 400: plain", False, None),
-    ((502, {"Content-Type": "text/html"}, "<h1>Bad\nGateway"), r"answered 502: <h1>Bad\\nGateway", True, None),
-    ((503, {}, ""), "answered 503: Error code: 503", True, None),
-    (whole({"error": {"message": "x" * 9999}}, 400), "answered 400: x{500}...$", False, None),
+    (
+        failing(400, {"message": "Unknown parameter: 'x'"}),
+        r"refused the request \(400\): Unknown parameter: 'x'",
+        False,
+        None,
+    ),
+    (
+        failing(401, {"message": f"Incorrect key: {KEY}"}),
+        r"refused the request \(401\): .* key: \*\*\*; pass api_key=",
+        False,
+        None,
+    ),
+    (failing(403, {"message": "Not here"}), r"refused the request \(403\): Not here", False, None),
+    (failing(404, {"message": "No such model"}), r"refused the request \(404\): No such model", False, None),
+    (failing(408, {"message": "Slow"}), r"refused the request \(408\): Slow", True, None),
+    (failing(409, {"message": "Busy"}), r"refused the request \(409\): Busy", True, None),
+    (failing(422, {"message": "Odd"}), r"refused the request \(422\): Odd", False, None),
+    (
+        failing(429, {"message": "Slow down"}, **{"retry-after": "7"}),
+        r"refused the request \(429\): Slow down",
+        True,
+        7.0,
+    ),
+    (
+        failing(429, {"message": "S"}, **{"retry-after-ms": "250", "retry-after": "7"}),
+        r"refused the request \(429\): S",
+        True,
+        0.25,
+    ),
+    (failing(429, {"message": "S"}, **{"retry-after": SOON}), r"refused the request \(429\): S", True, 0.0),
+    (failing(429, QUOTA), r"refused the request \(429\): You have no credits", False, None),
+    (failing(500, {"message": "Oops"}), r"refused the request \(500\): Oops", True, None),
+    (failing(529, {"message": "Overloaded"}), r"refused the request \(529\): Overloaded", True, None),
+    (
+        failing(500, {"message": "Never"}, **{"x-should-retry": "false"}),
+        r"refused the request \(500\): Never",
+        False,
+        None,
+    ),
+    (
+        failing(400, {"message": "Again"}, **{"x-should-retry": "true"}),
+        r"refused the request \(400\): Again",
+        True,
+        None,
+    ),
+    (whole({"detail": [{"msg": "bad"}]}, 422), r'refused the request \(422\): \[{"msg": "bad"}\]', False, None),
+    (whole({"message": "plain"}, 400), r"refused the request \(400\): plain", False, None),
+    (
+        (502, {"Content-Type": "text/html"}, "<h1>Bad\nGateway"),
+        r"refused the request \(502\): <h1>Bad\\nGateway",
+        True,
+        None,
+    ),
+    ((503, {}, ""), r"refused the request \(503\): Error code: 503", True, None),
+    (whole({"error": {"message": "x" * 9999}}, 400), r"refused the request \(400\): x{500}...$", False, None),
 ]
 
 
@@ -871,14 +906,14 @@ async def test_a_server_that_hangs_up_is_worth_another_try(web, api):
     web.answers[PATHS[api]] = lambda handler: handler.connection.close()
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
-        with pytest.raises(ModelError, match=r"127.0.0.1 at http://.*/v1 could not be reached: ") as caught:
+        with pytest.raises(ModelError, match=r"The connection to 127.0.0.1 at http://.*/v1 failed: ") as caught:
             await ask(HELLO)
         assert caught.value.retryable
 
 
 async def test_a_server_that_is_not_there_is_named():
     model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1")
-    with pytest.raises(ModelError, match=r"127.0.0.1 at http://127.0.0.1:9/v1 could not be reached") as caught:
+    with pytest.raises(ModelError, match=r"The connection to 127.0.0.1 at http://127.0.0.1:9/v1 failed: ") as caught:
         await model.reply(HELLO)
     assert caught.value.retryable
 
@@ -888,7 +923,9 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
     web.answers[PATHS[api]] = lambda handler: web.closing.wait(30)
     model = model_at(web, api, timeout=0.2)
     for ask in (model.reply, lambda request: chunks(model, request)):
-        with pytest.raises(ModelError, match="did not answer in time") as caught:
+        with pytest.raises(
+            ModelError, match=r"The connection to 127.0.0.1 at http://.*/v1 failed: .*Timeout"
+        ) as caught:
             await ask(HELLO)
         assert caught.value.retryable
 
@@ -901,11 +938,11 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
         (whole([]), "answered without any choices", False),
         (whole(None), "answered without any choices", False),
         (whole(completion({"content": ""}, "length")), "reached the token limit before it answered", False),
-        (whole(completion({"content": None}, "content_filter")), "withheld by a content filter", False),
+        (whole(completion({"content": None}, "content_filter")), r"refused to answer \(content_filter\)", False),
         ((200, {"Content-Type": "text/html"}, "<h1>Welcome</h1>"), r"sent '<h1>.*not JSON; .*Most end with /v1", False),
-        ((200, {"Content-Type": "application/json"}, '{"id": '), "something that is not JSON", True),
-        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "something that is not JSON", True),
-        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "something that is not JSON", True),
+        ((200, {"Content-Type": "application/json"}, '{"id": '), "answer cannot be read", True),
+        ((200, {"Content-Type": "application/json"}, "[" * 100_000), "answer cannot be read", True),
+        ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "answer cannot be read", True),
     ],
 )
 async def test_an_answer_without_an_answer_is_an_error(web, answer, message, retryable):
@@ -918,7 +955,7 @@ async def test_an_answer_without_an_answer_is_an_error(web, answer, message, ret
 @pytest.mark.parametrize(
     ("answer", "message", "retryable"),
     [
-        (whole({"object": "other"}), "stopped in the middle", True),
+        (whole({"object": "other"}), "cut off before its end", True),
         (whole(response(status="queued")), "a response with status 'queued' and no answer", False),
         (
             whole(response(status="incomplete", incomplete_details={"reason": "max_output_tokens"})),
@@ -927,7 +964,7 @@ async def test_an_answer_without_an_answer_is_an_error(web, answer, message, ret
         ),
         (
             whole(response(status="incomplete", incomplete_details={"reason": "content_filter"})),
-            "withheld by a content filter",
+            r"refused to answer \(content_filter\)",
             False,
         ),
     ],
@@ -943,7 +980,7 @@ async def test_a_response_without_an_answer_is_an_error(web, answer, message, re
     ("answer", "message", "retryable"),
     [
         (streamed(), "answered without any choices", True),
-        (streamed("data: {nonsense\n\n"), "something that is not JSON", True),
+        (streamed("data: {nonsense\n\n"), "answer cannot be read", True),
         (streamed(delta("length", content="")), "reached the token limit before it answered", False),
         ((200, {"Content-Type": "text/html; charset=utf-8"}, "<h1>Hi</h1>"), "sent a web page; is http", False),
     ],
@@ -1243,8 +1280,16 @@ async def test_a_key_may_be_given_by_a_function(web):
     await model_at(web, api_key=fresh).reply(HELLO)
     assert header(web, "authorization") == "Bearer fresh"
     web.answers[CHAT] = failing(401, {"message": "No"})
-    with pytest.raises(ModelError, match="answered 401: No"):
+    with pytest.raises(ModelError, match=r"refused the request \(401\): No"):
         await model_at(web, api_key=fresh).reply(HELLO)
+
+
+async def test_an_error_of_the_function_for_the_key_is_raised_unchanged(web):
+    async def broken():
+        raise LookupError("no vault")
+
+    with pytest.raises(LookupError, match=r"^no vault$"):
+        await model_at(web, api_key=broken).reply(HELLO)
 
 
 async def test_a_client_of_ones_own_is_used_as_it_is_but_asks_only_once(web):
@@ -1252,7 +1297,7 @@ async def test_a_client_of_ones_own_is_used_as_it_is_but_asks_only_once(web):
     async with openai.AsyncOpenAI(api_key=KEY, base_url=web.url("/v1"), default_headers={"X-Own": "1"}) as client:
         model = OpenAIModel("m", client=client)
         assert repr(model) == f"OpenAIModel('m', api='chat', base_url={web.url('/v1')!r})"
-        with pytest.raises(ModelError, match=r"answered 500: Oops \*\*\*"):
+        with pytest.raises(ModelError, match=r"refused the request \(500\): Oops \*\*\*"):
             await model.reply(HELLO)
         assert (await model.reply(HELLO)).text == "hi"
     assert [header(web, "x-own", place) for place in (0, 1)] == ["1", "1"]

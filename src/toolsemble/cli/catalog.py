@@ -25,7 +25,8 @@ def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: 
         return Exit.DONE
     box = Toolbox(_installed_built_ins() if target is None else _load_targets(target))
     if provider is not None:
-        screen.write(_to_provider_format(box, provider, indent=None if as_json else 2))
+        formatted = box.to_provider(provider)
+        screen.write(json_line(formatted) if as_json else json.dumps(formatted, indent=2))
     elif as_json:
         for specification in box.specifications:
             screen.write(json_line(json.loads(specification.to_json())))
@@ -109,8 +110,3 @@ def _format_type(schema: dict[str, Any]) -> str:
         return "|".join(dict.fromkeys(map(_format_type, schema["anyOf"])))
     kind = str(schema.get("type", "any"))
     return f"{_format_type(schema.get('items', {}))}[]" if kind == "array" else kind
-
-
-def _to_provider_format(box: Toolbox, provider: str, indent: int | None) -> str:
-    formatted = box.to_provider(provider)
-    return json_line(formatted) if indent is None else json.dumps(formatted, indent=indent)

@@ -78,7 +78,10 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)
-    settings = {"editable": editable, "reviewed_as": getattr(source, "approval_description", "")}
+    described = getattr(source, "approval_description", "")
+    if not isinstance(described, str):
+        raise ToolDefinitionError(f"Tool '{name}': approval_description must be a str, not {described!r:.80}")
+    settings = {"editable": editable, "reviewed_as": described}
     if requires_approval is False:
         return settings
     from toolsemble.review.gate import build_gate  # noqa: PLC0415 - most tools have no gate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
@@ -184,11 +184,8 @@ class ChatModel(Protocol):
 class Assembly:
     """A reply that is assembled from the chunks of a stream.
 
-    >>> assembly = Assembly()
-    >>> for chunk in chunks_of(ChatReply("All roads lead to Rome")):
-    ...     assembly.add(chunk)
-    >>> assembly.reply() == ChatReply("All roads lead to Rome")
-    True
+    >>> Assembly().assemble(chunks_of(ChatReply("All roads lead to Rome"))).text
+    'All roads lead to Rome'
     """
 
     def __init__(self, max_reply: int = MAX_REPLY) -> None:
@@ -215,6 +212,12 @@ class Assembly:
             self._end = chunk
         else:
             raise TypeError(f"The model yielded {chunk!r:.80}, not a Chunk")
+
+    def assemble(self, chunks: Iterable[Chunk]) -> ChatReply:
+        """Add all chunks, and return the whole reply."""
+        for chunk in chunks:
+            self.add(chunk)
+        return self.reply()
 
     def reply(self) -> ChatReply:
         """Return the whole reply; raise a :class:`~toolsemble.ModelError` if the stream was cut off."""

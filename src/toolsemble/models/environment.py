@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module  # the model of a provider is loaded when it is looked for
 
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
-from toolsemble.models.adapter.offer import Offer, is_installed, offer_missing, offer_with_package
+from toolsemble.models.adapter.offer import Offer, is_installed, offer_with_package
 from toolsemble.models.openai.compatible import SERVERS, Server
 from toolsemble.models.probe import fetch_models
 from toolsemble.providers import PROVIDERS
@@ -69,23 +69,25 @@ def _offer_server(server: Server) -> Offer:
     try:
         address = server.address
     except ToolConfigurationError as problem:
-        return offer_missing(server.name, str(problem))
+        return Offer(server.name, available=False, why=str(problem))
     models = fetch_models(address, os.environ.get(server.key_variable))
     if isinstance(models, str):
-        return offer_missing(server.name, models)
+        return Offer(server.name, available=False, why=models)
     return offer_with_package(f"{server.name}:{models[0]}", "openai", f"it is served at {address}")
 
 
 def _offer_embedded() -> Offer:
     """Return the offer of the embedded model, which needs its package and its weights."""
     if not is_installed("xllamacpp"):
-        return offer_missing(_EMBEDDED, "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
+        return Offer(
+            _EMBEDDED, available=False, why="the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'"
+        )
     from toolsemble.local.weights.cache import located  # noqa: PLC0415 - only the embedded model has weights
 
     try:
         path = located(None)
     except ToolsembleError as problem:  # the path that the user set does not exist
-        return offer_missing(_EMBEDDED, str(problem))
+        return Offer(_EMBEDDED, available=False, why=str(problem))
     if path is None:
-        return offer_missing(_EMBEDDED, "its weights are not downloaded: run `toolsemble models pull`")
+        return Offer(_EMBEDDED, available=False, why="its weights are not downloaded: run `toolsemble models pull`")
     return Offer(_EMBEDDED, available=True, why=f"its weights are at {path}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module  # a provider's module is loaded when its name is used
 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 
-_LOCAL = {"local": "toolsemble.local.model"}
 _COMPATIBLE = "toolsemble.models.openai.compatible"
 
 
@@ -52,26 +52,23 @@ def find_module(prefix: str) -> str | None:
     >>> find_module("gemini"), find_module("nobody")
     ('toolsemble.models.google.model', None)
     """
-    return _find_own().get(prefix) or _find_servers().get(prefix)
+    return next((module for known, module in _iterate_modules() if known == prefix), None)
 
 
-def _find_own() -> dict[str, str]:
-    """Return the module for each prefix of a provider, and of the embedded model."""
+def _iterate_modules() -> Iterator[tuple[str, str]]:
+    """Yield each prefix of model names, and its module."""
     from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - not needed for a model object
 
-    return {prefix: each.model_module for each in PROVIDERS.values() for prefix in each.models} | _LOCAL
-
-
-def _find_servers() -> dict[str, str]:
-    """Return the module for each kind of server."""
-    return dict.fromkeys(import_module(_COMPATIBLE).SERVERS, _COMPATIBLE)
+    yield from ((prefix, each.model_module) for each in PROVIDERS.values() for prefix in each.models)
+    yield "local", "toolsemble.local.model"
+    yield from ((name, _COMPATIBLE) for name in import_module(_COMPATIBLE).SERVERS)
 
 
 def _create(name: str) -> ChatModel:
     prefix, _, rest = name.partition(":")
     module = find_module(prefix)
     if module is None:
-        known = ", ".join(sorted(_find_own() | _find_servers()))
+        known = ", ".join(sorted(dict(_iterate_modules())))
         raise ToolConfigurationError(f"Unknown model {name!r:.80}; known providers: {known}; or pass a ChatModel")
     model: ChatModel = import_module(module).model_from_name(prefix, rest)
     return model

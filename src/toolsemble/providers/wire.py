@@ -85,6 +85,15 @@ def field(source: object, *names: str) -> Any:
     return None
 
 
+def as_list(value: object) -> list[Any]:
+    """Return a value if it is a list, or else an empty list.
+
+    >>> as_list([1]), as_list(None), as_list("text")
+    ([1], [], [])
+    """
+    return value if isinstance(value, list) else []
+
+
 def make_call(name: object, arguments: object, id: object) -> Call:
     """Return the parts of a call, converted to the types of a call.
 

@@ -68,41 +68,38 @@ class ToolSet:
         >>> Toolbox([now]).to_openai()[0]["function"]["name"]
         'now'
         """
-        return self._write_for("openai", api=api, strict=strict)
+        return self.to_provider("openai", api=api, strict=strict)
 
     def to_anthropic(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Anthropic's SDK."""
-        return self._write_for("anthropic")
+        return self.to_provider("anthropic")
 
     def to_google(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Google Gemini's SDK."""
-        return self._write_for("google")
+        return self.to_provider("google")
 
     def to_bedrock(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Amazon Bedrock's SDK."""
-        return self._write_for("bedrock")
+        return self.to_provider("bedrock")
 
     def to_mistral(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Mistral's SDK."""
-        return self._write_for("mistral")
+        return self.to_provider("mistral")
 
     def to_ollama(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Ollama's SDK."""
-        return self._write_for("ollama")
+        return self.to_provider("ollama")
 
     def to_mcp(self) -> list[dict[str, Any]]:
         """Return the tools as an MCP server lists them."""
-        return self._write_for("mcp")
+        return self.to_provider("mcp")
 
-    def to_provider(self, provider: str) -> list[dict[str, Any]]:
-        """Return the tools in the format of a provider, by its name.
+    def to_provider(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
+        """Return the tools in the format of a provider, by its name, with the settings of that format.
 
         >>> ToolSet({}).to_provider("anthropic")
         []
         """
-        return self._write_for(provider)
-
-    def _write_for(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
         from toolsemble.providers import load_wire_format  # noqa: PLC0415 - calls do not need it
 
         write_tools = load_wire_format(provider).write_tools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import ToolDefinitionError
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from toolsemble.review.gate import Predicate
 
 
-class BareSettings(LimitSettings, total=False):
-    """The settings of every tool, including those that define the other settings as their own parameters.
-
-    Each is described at :class:`~toolsemble.Tool`.
-    """
+class ReviewSettings(TypedDict, total=False):
+    """The review settings of any tool."""
 
     requires_approval: bool | Predicate
     approval_timeout: float | None
@@ -27,6 +24,14 @@ class BareSettings(LimitSettings, total=False):
     approval_role: str | None
     approval_description: str
     editable: str
+
+
+class BareSettings(LimitSettings, ReviewSettings, total=False):
+    """The settings of every tool, including those that define the other settings as their own parameters.
+
+    Each is described at :class:`~toolsemble.Tool`.
+    """
+
     inline: bool
     return_behavior: ReturnBehavior
     metadata: Mapping[str, Any] | None
@@ -79,16 +84,6 @@ def read_settings(source: object) -> ToolSettings:
 
     Only review settings, ``inline``, and limits of the right type: it may use other names for something else.
     """
-    settings: Any = {name: getattr(source, name) for name in _FOREIGN_SETTINGS if hasattr(source, name)}
+    names = (*ReviewSettings.__annotations__, "inline")
+    settings: Any = {name: getattr(source, name) for name in names if hasattr(source, name)}
     return settings | find_limits(source)  # type: ignore[no-any-return]  # only known names
-
-
-_FOREIGN_SETTINGS = (
-    "requires_approval",
-    "approval_timeout",
-    "approval_on_timeout",
-    "approval_role",
-    "approval_description",
-    "editable",
-    "inline",
-)

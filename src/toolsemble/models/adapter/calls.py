@@ -99,14 +99,34 @@ def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, A
     >>> sanitize_arguments(ToolCall("now", '{"zone": "CET"}')), sanitize_arguments(ToolCall("now", '{"zone": '))
     ({'zone': 'CET'}, {'unreadable_arguments': '{"zone": '})
     """
+    value = _read_arguments(call, deepest)
+    return _wrap_arguments(call) if value is None else value
+
+
+def sanitize_call(call: ToolCall, id: str | None) -> ToolCall:
+    """Return a call with this id, and a name and a JSON text of arguments that can be sent.
+
+    >>> sanitize_call(ToolCall("web search", "{"), "c1")
+    ToolCall('web_search', '{"unreadable_arguments":"{"}', id='c1')
+    """
+    text = call.json  # as the model wrote it, so that a provider finds the conversation in its cache
+    if _read_arguments(call, _MAX_DEPTH) is None:
+        text = json.dumps(_wrap_arguments(call), ensure_ascii=False, separators=(",", ":"))
+    return ToolCall(sanitize_name(call.name), text, id)
+
+
+def _wrap_arguments(call: ToolCall) -> dict[str, Any]:
+    return {UNREADABLE: escape_surrogates(call.json)} if call.json.strip() else {}
+
+
+def _read_arguments(call: ToolCall, deepest: int) -> dict[str, Any] | None:
+    """Return the arguments; None if they are not an object that other JSON parsers accept."""
     try:
         value = json.loads(call.json, parse_int=_parse_int)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # raises for NaN and lone surrogates
     except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict) and _is_shallow(value, deepest):
-        return value
-    return {UNREADABLE: escape_surrogates(call.json)} if call.json.strip() else {}
+        return None
+    return value if isinstance(value, dict) and _is_shallow(value, deepest) else None
 
 
 def _parse_int(digits: str) -> int:

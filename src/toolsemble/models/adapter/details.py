@@ -15,6 +15,15 @@ _CALL = "tool_use"
 _SIGNATURE = "signature"
 
 
+def details_key(provider: str, model: str) -> str:
+    """Return the key of details that only the same model can use, as others cannot verify its signatures.
+
+    >>> details_key("google", "gemini-3-flash")
+    'google:gemini-3-flash'
+    """
+    return f"{provider}:{model}"
+
+
 class _Pieces(list[str]):
     """A text under construction."""
 
@@ -47,6 +56,15 @@ def join_texts(blocks: list[Block]) -> list[Block]:
             if isinstance(value, _Pieces):
                 block[name] = "".join(value)
     return blocks
+
+
+def has_text(blocks: list[Block]) -> bool:
+    """Join the pieces of all texts; return whether one of them is not blank.
+
+    >>> has_text([{"type": "text", "text": " "}])
+    False
+    """
+    return any(block.get("text", "").strip() for block in join_texts(blocks))
 
 
 def make_details(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:

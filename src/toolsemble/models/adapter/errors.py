@@ -1,10 +1,13 @@
-"""Errors for a missing answer: a failed connection, a stream that was cut off, a body that cannot be read."""
+"""Errors of requests: refused, a failed connection, a stream that was cut off, a body that cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 
 from toolsemble.errors import ModelError
+from toolsemble.models.adapter.retry import parse_retry_after
+from toolsemble.providers.wire import field
 from toolsemble.runtime.text import preview
 
 _SHOWN = 500
@@ -28,6 +31,32 @@ def mask_keys(text: str, secrets: Iterable[str | None]) -> str:
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
     return text
+
+
+def read_reason(body: object) -> str:
+    """Return the message in the body of an error, in any of the formats that servers use; empty if there is none.
+
+    >>> read_reason({"error": {"message": "Overloaded"}}), read_reason({"detail": [{"msg": "bad"}]}), read_reason(None)
+    ('Overloaded', '[{"msg": "bad"}]', '')
+    """
+    reason = body
+    while (inner := field(reason, "message", "detail", "error")) is not None:
+        reason = inner
+    return reason if isinstance(reason, str) else json.dumps(reason, default=str) if reason else ""
+
+
+def status_error(
+    provider: str, code: object, reason: str, headers: Mapping[str, str], *, retryable: bool
+) -> ModelError:
+    """Return the error for a request that was refused.
+
+    :param reason: the provider's message, quoted
+
+    >>> status_error("Mistral", 429, "Slow down", {"retry-after": "7"}, retryable=True)
+    ModelError('Mistral refused the request (429): Slow down')
+    """
+    message = f"{provider} refused the request ({code}): {reason}"
+    return ModelError(message, retryable=retryable, retry_after=parse_retry_after(headers))
 
 
 def connection_error(provider: str, problem: BaseException, secrets: Iterable[str | None] = ()) -> ModelError:

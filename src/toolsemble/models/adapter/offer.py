@@ -23,11 +23,6 @@ class Offer:
     """Why it can be used, or why not: part of a sentence."""
 
 
-def offer_missing(name: str, why: str) -> Offer:
-    """Return the offer of a model that cannot be used."""
-    return Offer(name, available=False, why=why)
-
-
 def offer_with_key(name: str, package: str, *variables: str) -> Offer:
     """Return the offer of a model that needs a package, and a key in one of the environment variables.
 
@@ -36,29 +31,22 @@ def offer_with_key(name: str, package: str, *variables: str) -> Offer:
     """
     variable = next(filter(is_set, variables), None)
     if variable is None:
-        return offer_missing(name, f"{' and '.join(variables)} {'is' if len(variables) == 1 else 'are'} not set")
+        why = f"{' and '.join(variables)} {'is' if len(variables) == 1 else 'are'} not set"
+        return Offer(name, available=False, why=why)
     return offer_with_package(name, package, f"{variable} is set")
 
 
 def offer_with_package(name: str, package: str, why: str) -> Offer:
-    """Return the offer of a model that needs a package.
-
-    >>> offer_with_package("toy:small", "json", "TOY_API_KEY is set").available
-    True
-    """
+    """Return the offer of a model that needs a package."""
     if is_installed(package):
         return Offer(name, available=True, why=why)
     extra = "openai" if package == "openai" else name.partition(":")[0]
-    problem = f"{why}, but the package {package!r} is not installed: pip install 'toolsemble[{extra}]'"
-    return offer_missing(name, problem)
+    why += f", but the package {package!r} is not installed: pip install 'toolsemble[{extra}]'"
+    return Offer(name, available=False, why=why)
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a package is installed, without importing it.
-
-    >>> is_installed("json"), is_installed("json.nothing"), is_installed("nothing.at.all")
-    (True, False, False)
-    """
+    """Return whether a package is installed, without importing it."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the parent package is missing

@@ -11,12 +11,15 @@ _RETRYABLE = {408, 409, 429}
 _SERVER_ERROR = 500
 
 
-def is_retryable(status: int) -> bool:
-    """Return whether the same request may succeed later.
+def is_retryable(status: int, headers: Mapping[str, str] | None = None) -> bool:
+    """Return whether the same request may succeed later; the header ``x-should-retry`` takes precedence.
 
     >>> [status for status in (400, 401, 404, 408, 409, 422, 429, 500, 529) if is_retryable(status)]
     [408, 409, 429, 500, 529]
     """
+    asked = (headers or {}).get("x-should-retry")
+    if asked in {"true", "false"}:
+        return asked == "true"
     return status in _RETRYABLE or status >= _SERVER_ERROR
 
 

@@ -28,13 +28,16 @@ class StopReasons:
     """The name in errors."""
     stops: Mapping[str, StopReason]
     """The meaning of each reason; unknown ones mean "other"."""
-    malformed: AbstractSet[str]
+    malformed: AbstractSet[str] = frozenset()
     """Reasons for a call that the service could not parse."""
     may_be_empty: bool = False
     """Whether an empty answer is valid; otherwise it is an error."""
 
-    def read(self, reason: str, *, has_calls: bool, has_text: bool) -> StopReason:
-        """Return why an answer ended; raise a :class:`~toolsemble.ModelError` if it is incomplete or empty."""
+    def read(self, reason: str, *, has_calls: bool, has_text: bool, why: str = "") -> StopReason:
+        """Return why an answer ended; raise a :class:`~toolsemble.ModelError` if it is incomplete or empty.
+
+        :param why: the provider's explanation of a refusal
+        """
         if not reason:
             raise cut_off_error(self.provider)
         stop = self.stops.get(reason, "other")
@@ -44,15 +47,15 @@ class StopReasons:
             # The text beside a lost call is not an answer.
             raise ModelError(f"{self.provider} wrote a call that cannot be read ({reason})", retryable=True)
         if not has_text:
-            self._check_empty(reason, stop)
+            self._check_empty(f"({reason}): {why}" if why else f"({reason})", stop)
         return stop
 
     def _check_empty(self, reason: str, stop: StopReason) -> None:
         if stop == "refusal":
-            raise ModelError(f"{self.provider} refused to answer ({reason})")
+            raise ModelError(f"{self.provider} refused to answer {reason}")
         if stop == "length":
             raise ModelError(
-                f"{self.provider} reached the token limit before it answered ({reason}); raise the limit, or send less"
+                f"{self.provider} reached the token limit before it answered {reason}; raise the limit, or send less"
             )
         if not self.may_be_empty:
-            raise ModelError(f"{self.provider} sent an empty answer ({reason})", retryable=True)
+            raise ModelError(f"{self.provider} sent an empty answer {reason}", retryable=True)

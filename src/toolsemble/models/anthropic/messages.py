@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.conversation import merge_turns
 from toolsemble.models.adapter.details import Block, restore_blocks
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.anthropic import write_prompt, write_reply
 from toolsemble.runtime.text import escape_surrogates
 
-PROVIDER = "anthropic"
-"""The key of Anthropic's details in a message."""
-
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-def write_system(messages: Iterable[Message]) -> list[Block]:
-    """Return the system messages, from anywhere in the conversation, as blocks.
-
-    >>> write_system([SystemMessage("You are brief.")])
-    [{'type': 'text', 'text': 'You are brief.'}]
-    """
-    texts = (message.text for message in messages if isinstance(message, SystemMessage))
-    return [block for text in texts for block in write_prompt(escape_surrogates(text))]
 
 
 def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -36,34 +24,18 @@ def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     [{'role': 'user', 'content': [{'type': 'text', 'text': 'hello'}, {'type': 'text', 'text': 'there?'}]}]
     """
     ids = CallIds(messages, _ID, "call_{}".format)
-    written: list[dict[str, Any]] = []
-    for message in messages:
-        role, blocks = _write_message(message, ids)
-        if written and written[-1]["role"] == role:
-            written[-1]["content"] += blocks
-        elif blocks:
-            written.append({"role": role, "content": blocks})
-    return written
-
-
-def collect_called_names(messages: Iterable[Message]) -> list[str]:
-    """Return the names of the called tools, without duplicates.
-
-    >>> collect_called_names([AssistantMessage("", (ToolCall("now"), ToolCall("now")))])
-    ['now']
-    """
-    return list(dict.fromkeys(sanitize_name(call.name) for call in collect_calls(messages)))
+    return merge_turns(_write_message(message, ids) for message in messages)
 
 
 def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
-        return "assistant", restore_blocks(PROVIDER, message, calls)
+        return "assistant", restore_blocks("anthropic", message, calls)
     if isinstance(message, ToolMessage):
         return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):
         return "user", write_prompt(escape_surrogates(message.text), message.images)
-    return "user", []  # in write_system
+    return "user", []  # a system message, which is sent separately
 
 
 def _write_call(call: ToolCall, id: str) -> Block:

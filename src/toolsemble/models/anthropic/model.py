@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
-from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, unreadable_error
-from toolsemble.models.adapter.key_masking import find_keys, mask_keys_in_errors
+from toolsemble.models.adapter.conversation import removed_tools, system_texts
+from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, status_error, unreadable_error
+from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
-from toolsemble.models.anthropic.messages import collect_called_names, write_messages, write_system
+from toolsemble.models.adapter.retry import is_retryable
+from toolsemble.models.adapter.translation import translate_errors
+from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.anthropic.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
-from toolsemble.models.reply_limit import MAX_REPLY, find_too_long, limit_responses
-from toolsemble.providers.anthropic import adapt, write_tools
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
+from toolsemble.providers.anthropic import adapt, write_prompt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
@@ -129,17 +130,16 @@ class AnthropicModel:
         client = self._given or await self._clients.get()
         arguments, reader = self._arguments(request), ReplyReader()
         messages = arguments["messages"]
-        for _ in range(_MAX_PAUSES):
-            with mask_keys_in_errors(partial(_keys, client)), self._translate_errors(client):
+        with translate_errors("Anthropic", partial(_keys, client), self._translate):
+            for _ in range(_MAX_PAUSES):
                 async with aclosing(ask(client, arguments, reader)) as chunks:
                     async for chunk in chunks:
                         yield chunk
-            if not reader.is_complete:
-                raise cut_off_error("Anthropic")
-            if not reader.is_paused:
-                break
-            arguments["messages"] = [*messages, {"role": "assistant", "content": reader.resume()}]
-        with mask_keys_in_errors(partial(_keys, client)):
+                if not reader.is_complete:
+                    raise cut_off_error("Anthropic")
+                if not reader.is_paused:
+                    break
+                arguments["messages"] = [*messages, {"role": "assistant", "content": reader.resume()}]
             yield reader.finish()
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
@@ -163,9 +163,10 @@ class AnthropicModel:
         choice = _CHOICES.get(request.tool_choice)
         if not tools:
             # The API rejects a conversation with calls unless the tools are listed.
-            tools = [_write_removed_tool(name) for name in collect_called_names(request.messages)]
+            tools = write_tools(removed_tools(request.messages))
             choice = _CHOICES["none"]
-        system, messages = write_system(request.messages), write_messages(request.messages)
+        system = [block for text in system_texts(request.messages) for block in write_prompt(text)]
+        messages = write_messages(request.messages)
         if self._cache:
             _mark_for_cache(system or tools)
             _mark_for_cache(messages[-1]["content"] if tools and messages and messages[-1]["role"] == "user" else [])
@@ -200,20 +201,14 @@ class AnthropicModel:
             self._address["api_key"] = "none"  # other servers seldom need one, but the package does
         return client
 
-    @contextmanager
-    def _translate_errors(self, client: Any) -> Iterator[None]:
-        """Raise errors of the package as a ``ModelError``."""
-        secrets = _keys(client)
-        try:
-            yield
-        except self._sdk.APIStatusError as error:
-            raise _status_error(error, secrets) from error
-        except (self._sdk.APIConnectionError, self._http.HTTPError) as error:
-            raise find_too_long(error) or connection_error("Anthropic", error.__cause__ or error, secrets) from error
-        except self._sdk.AnthropicError as error:
-            raise ModelError(f"Anthropic's package says: {quote(str(error), secrets)}") from error
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable_error("Anthropic", error) from error
+    def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
+        if isinstance(error, self._sdk.APIStatusError):
+            return _status_error(error, keys)
+        if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
+            return connection_error("Anthropic", error.__cause__ or error, keys)
+        if isinstance(error, self._sdk.AnthropicError):
+            return ModelError(f"Anthropic's package says: {quote(str(error), keys)}")
+        return None
 
 
 def _keys(client: Any) -> list[str]:
@@ -248,19 +243,13 @@ def _to_json_values(received: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _status_error(error: Any, secrets: list[str]) -> ModelError:
+def _status_error(error: Any, keys: list[str]) -> ModelError:
     message = error.api_message if isinstance(error.api_message, str) else str(error)
     kind, status, headers = str(error.type), error.status_code, error.response.headers
-    # An error inside of a stream has the status of success.
-    retryable = is_retryable(status) if status >= _CLIENT_ERROR else kind not in _FINAL
-    retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), retryable)
     hint = f"; {_KEY}" if status == _UNAUTHORIZED else ""
-    text = f"Anthropic refused the request ({status}, {kind}): {quote(message, secrets)}{hint}"
-    return ModelError(text, retryable=retryable, retry_after=parse_retry_after(headers))
-
-
-def _write_removed_tool(name: str) -> dict[str, Any]:
-    return {"name": name, "description": "Not available any more", "input_schema": {"type": "object", "properties": {}}}
+    # An error inside of a stream has the status of success.
+    retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
+    return status_error("Anthropic", f"{status}, {kind}", f"{quote(message, keys)}{hint}", headers, retryable=retryable)
 
 
 def _mark_for_cache(blocks: list[dict[str, Any]]) -> None:

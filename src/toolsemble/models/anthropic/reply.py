@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.errors import ModelError
-from toolsemble.models.adapter.details import Block, append_text, join_texts, make_details
-from toolsemble.models.anthropic.messages import PROVIDER
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StopReason, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.adapter.details import Block, append_text, has_text, join_texts, make_details
+from toolsemble.models.adapter.stop_reasons import StopReasons
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.runtime.text import preview
 
-_STOPS: dict[object, StopReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "refusal",
-}
+_STOP_REASONS = StopReasons(
+    "Anthropic",
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": "refusal",
+    },
+    may_be_empty=True,
+)
 
 
 @dataclass(slots=True)
@@ -96,19 +99,11 @@ class ReplyReader:
 
     def finish(self) -> StreamEnd:
         """Return the end of the reply; raise a ``ModelError`` if it is empty for a known reason."""
-        content, stop = self._content(), _STOPS.get(self._last.get("stop_reason"), "other")
-        if not any(block["type"] == "tool_use" or block.get("text", "").strip() for block in content):
-            self._check_empty(stop)
-        return StreamEnd(self._usage(), stop, make_details(PROVIDER, content))
-
-    def _check_empty(self, stop: StopReason) -> None:
-        """Raise the reason for an empty reply; with other stop reasons an empty reply is valid."""
-        if stop == "refusal":
-            details = _as_mapping(self._last.get("stop_details"))
-            why = details.get("explanation") or details.get("category") or "it gives no reason"
-            raise ModelError(f"The model refused to answer: {preview(str(why))}")
-        if stop == "length":
-            raise ModelError("The model reached the token limit before it answered; raise max_tokens, or send less")
+        content, reason = self._content(), str(self._last.get("stop_reason"))
+        details = _as_mapping(self._last.get("stop_details"))
+        why = preview(str(details.get("explanation") or details.get("category") or ""))
+        stop = _STOP_REASONS.read(reason, has_calls=self._calls > 0, has_text=has_text(content), why=why)
+        return StreamEnd(self._usage(), stop, make_details("anthropic", content))
 
     def _start_block(self, index: int | None, block: object) -> Iterator[Chunk]:
         fields = {name: value for name, value in _as_mapping(block).items() if value is not None}

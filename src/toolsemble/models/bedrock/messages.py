@@ -9,26 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, collect_calls, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
-from toolsemble.models.adapter.details import Block, restore_blocks
+from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
+from toolsemble.models.adapter.details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
-from toolsemble.specification import ToolSpecification
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
-
-
-def details_key(model: str) -> str:
-    """Return the key of a model's details in a message; other models cannot verify its signatures.
-
-    >>> details_key("amazon.nova-lite-v1:0")
-    'bedrock:amazon.nova-lite-v1:0'
-    """
-    return f"bedrock:{model}"
 
 
 def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -37,11 +28,10 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
     >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
     {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
     """
-    system = (message.text for message in request.messages if isinstance(message, SystemMessage))
     parts = {
         "modelId": model,
         "messages": write_messages(request.messages, model),
-        "system": [block for text in system for block in write_prompt(escape_surrogates(text))],
+        "system": [block for text in system_texts(request.messages) for block in write_prompt(text)],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
     }
@@ -54,10 +44,9 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
 
 def _tool_config(request: ChatRequest) -> dict[str, Any]:
     """Return the tools; listing none is the only way to forbid them, but a conversation with calls needs some."""
-    used = dict.fromkeys(sanitize_name(call.name) for call in collect_calls(request.messages))
-    if request.tool_choice == "none" and not used:
+    removed = removed_tools(request.messages)
+    if request.tool_choice == "none" and not removed:
         return {}
-    removed = [ToolSpecification(name, "Not available any more") for name in used]
     tools = write_tools(request.specifications or removed)
     choice: dict[str, Any] = {"toolChoice": {"any": {}}} if request.tool_choice == "required" else {}
     return {"tools": tools, **choice} if tools else {}
@@ -78,26 +67,22 @@ def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, An
     [{'role': 'user', 'content': [{'text': 'hi'}, {'text': 'there'}]}]
     """
     ids = CallIds(messages, _ID, "call_{}".format)
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        role, content = _write_message(message, ids, model)
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += content
-        elif content:
-            turns.append({"role": role, "content": content})
+    turns = merge_turns(_write_message(message, ids, model) for message in messages)
     return [_FIRST_TURN, *turns] if turns and turns[0]["role"] == "assistant" else turns
 
 
 def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
-        return "assistant", [_write_block(block) for block in restore_blocks(details_key(model), message, calls)]
+        return "assistant", [
+            _write_block(block) for block in restore_blocks(details_key("bedrock", model), message, calls)
+        ]
     if isinstance(message, ToolMessage):
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
     if isinstance(message, UserMessage):
         return "user", write_prompt(escape_surrogates(message.text), message.images)
-    return "user", []  # in write_arguments
+    return "user", []  # a system message, which is sent separately
 
 
 def _write_call(call: ToolCall, id: str) -> Block:

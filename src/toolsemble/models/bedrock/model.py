@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import aclosing, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import AbstractContextManager, aclosing, closing, suppress
 from functools import partial
 from typing import Any
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
-from toolsemble.models.adapter.errors import connection_error, quote, unreadable_error
+from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.exchange import run_blocking, stream_blocking
-from toolsemble.models.adapter.key_masking import mask_keys_in_errors
-from toolsemble.models.adapter.offer import Offer, is_set, offer_missing, offer_with_package
-from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
+from toolsemble.models.adapter.offer import Offer, is_set, offer_with_package
+from toolsemble.models.adapter.retry import is_retryable
+from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.bedrock.messages import write_arguments
 from toolsemble.models.bedrock.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
-from toolsemble.models.reply_limit import MAX_REPLY, find_too_long
+from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
@@ -45,11 +45,10 @@ def offer() -> Offer:
     name = "bedrock:global.amazon.nova-2-lite-v1:0"
     keys = is_set("AWS_ACCESS_KEY_ID") and is_set("AWS_SECRET_ACCESS_KEY")
     if not (keys or is_set("AWS_BEARER_TOKEN_BEDROCK")):
-        return offer_missing(
-            name, "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set"
-        )
+        why = "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set"
+        return Offer(name, available=False, why=why)
     if not (is_set("AWS_REGION") or is_set("AWS_DEFAULT_REGION")):
-        return offer_missing(name, "there are AWS credentials, but AWS_REGION is not set")
+        return Offer(name, available=False, why="there are AWS credentials, but AWS_REGION is not set")
     return offer_with_package(name, "boto3", "AWS credentials and a region are set")
 
 
@@ -115,34 +114,27 @@ class BedrockModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
-        with mask_keys_in_errors(self._secrets):
-            response = await run_blocking(partial(self._converse, write_arguments(request, self.name)))
-            assembly, reader = Assembly(self.max_reply), ReplyReader(self.name)
-            with self._translate_errors():
-                for chunk in reader.read_response(response):
-                    assembly.add(chunk)
-            assembly.add(reader.finish())
-            return assembly.reply()
+        job, reader = partial(self._converse, write_arguments(request, self.name)), ReplyReader(self.name)
+        with self._translate_errors():
+            chunks = reader.read_response(await run_blocking(job))
+            return Assembly(self.max_reply).assemble([*chunks, reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""
         job, reader = partial(self._converse_stream, write_arguments(request, self.name)), ReplyReader(self.name)
-        with mask_keys_in_errors(self._secrets):
+        with self._translate_errors():
             async with aclosing(stream_blocking(job)) as events:
                 async for event in events:
-                    with self._translate_errors():
-                        chunks = list(reader.read_event(event))
-                    for chunk in chunks:
+                    for chunk in reader.read_event(event):
                         yield chunk
             yield reader.finish()
 
     def _converse(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        with self._translate_errors():
-            response: Mapping[str, Any] = self._client().converse(**arguments)
-            return response
+        response: Mapping[str, Any] = self._client().converse(**arguments)
+        return response
 
     def _converse_stream(self, arguments: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
-        with self._translate_errors(), closing(self._client().converse_stream(**arguments)["stream"]) as events:
+        with closing(self._client().converse_stream(**arguments)["stream"]) as events:
             yield from events
 
     def _client(self) -> Any:
@@ -152,16 +144,8 @@ class BedrockModel:
                 self._created = _create_client(self._session, **self._address)
             return self._created
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise errors of the package as a ``ModelError``."""
-        try:
-            yield
-        except self._errors.ClientError as error:
-            # The package's error contains the whole response, which may repeat the credentials.
-            raise _status_error(error, self._secrets()) from None
-        except Exception as error:
-            raise _translate_error(error, self._errors) from error
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_errors("Bedrock", self._secrets, partial(_translate, errors=self._errors))
 
     def _secrets(self) -> list[str | None]:
         secrets = [self._address["api_key"], os.environ.get("AWS_BEARER_TOKEN_BEDROCK")]
@@ -206,25 +190,11 @@ def _authorize(api_key: str, params: Mapping[str, Any], **_: Any) -> None:
     params["headers"]["Authorization"] = f"Bearer {api_key}"
 
 
-def _status_error(error: Any, secrets: list[str | None]) -> ModelError:
-    reported, sent = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-    code, status = str(reported.get("Code")), sent.get("HTTPStatusCode", 0)
-    # If a signature is wrong, a second paragraph repeats the whole request.
-    first, _, _ = str(reported.get("Message")).partition("\n\n")
-    hint = f"; {_CREDENTIALS}" if status in _DENIED else ""
-    headers = sent.get("HTTPHeaders", {})
-    original = error.response.get("originalStatusCode")
-    return ModelError(
-        f"Bedrock refused the request ({code}): {quote(first, secrets)}{hint}",
-        retryable=is_retryable(original or status) or (not original and code.lower() in _RETRYABLE),
-        retry_after=parse_retry_after({"retry-after-ms": headers.get("x-amz-retry-after"), **headers}),
-    )
-
-
-def _translate_error(error: Exception, errors: Any) -> Exception:
+def _translate(error: Any, keys: list[str], errors: Any) -> Exception:
     """Return the error for an exception of the package."""
-    if (too_long := find_too_long(error)) is not None:
-        return too_long
+    if isinstance(error, errors.ClientError):
+        # The package's error contains the whole response, which may repeat the credentials.
+        raise _status_error(error, keys) from None
     unread = _package("botocore.eventstream").ParserError, _package("botocore.parsers").ResponseParserError
     # The package does not validate responses, so unexpected ones raise these.
     if isinstance(error, (*unread, AttributeError, KeyError, TypeError, RecursionError)):
@@ -232,10 +202,23 @@ def _translate_error(error: Exception, errors: Any) -> Exception:
     if isinstance(
         error, (errors.HTTPClientError, errors.ConnectionError, _package("urllib3.exceptions").HTTPError, OSError)
     ):
-        return connection_error("Bedrock", error)
+        return connection_error("Bedrock", error, keys)
     if isinstance(error, (errors.ParamValidationError, ValueError)):
-        return ToolConfigurationError(f"Invalid request for Bedrock: {quote(str(error))}")
-    return ModelError(f"Amazon's package says: {quote(str(error))}; {_CREDENTIALS}")
+        return ToolConfigurationError(f"Invalid request for Bedrock: {quote(str(error), keys)}")
+    return ModelError(f"Amazon's package says: {quote(str(error), keys)}; {_CREDENTIALS}")
+
+
+def _status_error(error: Any, keys: list[str]) -> ModelError:
+    reported, sent = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+    code, status = str(reported.get("Code")), sent.get("HTTPStatusCode", 0)
+    # If a signature is wrong, a second paragraph repeats the whole request.
+    first, _, _ = str(reported.get("Message")).partition("\n\n")
+    hint = f"; {_CREDENTIALS}" if status in _DENIED else ""
+    headers = sent.get("HTTPHeaders", {})
+    original = error.response.get("originalStatusCode")
+    retryable = is_retryable(original or status) or (not original and code.lower() in _RETRYABLE)
+    waiting = {"retry-after-ms": headers.get("x-amz-retry-after"), **headers}
+    return status_error("Bedrock", code, f"{quote(first, keys)}{hint}", waiting, retryable=retryable)
 
 
 def _package(name: str) -> Any:

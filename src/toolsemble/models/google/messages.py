@@ -9,10 +9,11 @@ from typing import Any
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_name
-from toolsemble.models.adapter.details import Block, restore_blocks
+from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
+from toolsemble.models.adapter.conversation import system_texts
+from toolsemble.models.adapter.details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
 
@@ -24,15 +25,6 @@ _UNSIGNED = b"skip_thought_signature_validator"
 _MODES = {"required": "ANY", "none": "NONE"}
 # Protocol buffers allow 100 nested messages, and each level of arguments takes three.
 _MAX_DEPTH = 30
-
-
-def details_key(model: str) -> str:
-    """Return the key of a model's details in a message; other models cannot verify its signatures.
-
-    >>> details_key("gemini-3-flash")
-    'google:gemini-3-flash'
-    """
-    return f"google:{model}"
 
 
 def signs_calls(model: str) -> bool:
@@ -56,10 +48,10 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
     choice = dict(settings.pop("tool_config", ()))
     if request.specifications and request.tool_choice in _MODES:
         choice["function_calling_config"] = {"mode": _MODES[request.tool_choice]}
-    system = [message.text for message in request.messages if isinstance(message, SystemMessage) and message.text]
+    system = "\n\n".join(system_texts(request.messages))
     return {
         "automatic_function_calling": {"disable": True},
-        **({"system_instruction": escape_surrogates("\n\n".join(system))} if system else {}),
+        **({"system_instruction": system} if system else {}),
         **({"tools": tools} if tools else {}),
         **({"tool_config": choice} if choice else {}),
         **_answer_format(request, model),
@@ -103,7 +95,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
 
 def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
     calls = [_write_call(call) for call in message.calls]
-    parts = [_write_part(block) for block in restore_blocks(details_key(model), message, calls)]
+    parts = [_write_part(block) for block in restore_blocks(details_key("google", model), message, calls)]
     if signs_calls(model):
         # Only the first of several calls is signed.
         for call in [part for part in parts if "function_call" in part][:1]:
@@ -127,13 +119,8 @@ def _write_part(block: Block) -> dict[str, Any]:
 
 def _reply_parts(replies: Sequence[ToolReply], model: str) -> list[dict[str, Any]]:
     """Return the parts that answer the calls of a turn; images follow them if replies cannot contain images."""
-    parts = [write_reply(_sanitize_reply(reply)) for reply in replies]
+    parts = [write_reply(replace(each, call=sanitize_call(each.call, each.call_id))) for each in replies]
     if signs_calls(model):
         return parts
     images = [image for part in parts for image in part["function_response"].pop("parts", ())]
     return [*parts, *images]
-
-
-def _sanitize_reply(reply: ToolReply) -> ToolReply:
-    call = ToolCall(sanitize_name(reply.name), reply.call.json, reply.call_id)
-    return replace(reply, call=call)

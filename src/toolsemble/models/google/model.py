@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, aclosing
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
-from toolsemble.models.adapter.errors import connection_error, quote, unreadable_error
-from toolsemble.models.adapter.key_masking import mask_keys_in_errors
+from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.offer import Offer, offer_with_key
-from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
+from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.task_stream import stream_in_task
+from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.google.messages import signs_calls, write_config, write_contents
 from toolsemble.models.google.reply import ReplyReader
-from toolsemble.models.reply_limit import MAX_REPLY, find_too_long
+from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
-
-T = TypeVar("T")
 
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
@@ -98,26 +96,19 @@ class GoogleModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
-        with mask_keys_in_errors(self._keys):
-            response = await self._send(self._prepare("generate_content", request))
-            assembly, reader = Assembly(self.max_reply), ReplyReader(self.name)
-            for chunk in reader.read_response(response):
-                assembly.add(chunk)
-            assembly.add(reader.finish())
-            return assembly.reply()
+        ask, reader = self._prepare("generate_content", request), ReplyReader(self.name)
+        with self._translate_errors():
+            return Assembly(self.max_reply).assemble([*reader.read_response(await ask()), reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""
         ask, reader = self._prepare("generate_content_stream", request), ReplyReader(self.name)
-        with mask_keys_in_errors(self._keys):
+        with self._translate_errors():
             async with aclosing(stream_in_task(ask)) as responses:
-                while (response := await self._send(partial(anext, responses, None))) is not None:
+                async for response in responses:
                     for chunk in reader.read_response(response):
                         yield chunk
             yield reader.finish()
-
-    def _keys(self) -> Iterable[str | None]:
-        return self._secrets
 
     def _prepare(self, method: str, request: ChatRequest) -> Callable[[], Awaitable[Any]]:
         """Return a function that sends the request by a method of the package."""
@@ -129,15 +120,8 @@ class GoogleModel:
             raise ToolConfigurationError(f"Invalid request for Gemini: {problem}") from problem
         return partial(getattr(self._client.aio.models, method), model=self.name, contents=contents, config=checked)
 
-    async def _send(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return the package's answer; raise its errors as a ``ModelError``."""
-        try:
-            return await ask()
-        except self._sdk.errors.APIError as error:
-            # The package's error contains the whole response, which may repeat the key.
-            raise _status_error(error, self._secrets) from None
-        except Exception as error:
-            raise _translate_error(error, self._sdk, self._secrets) from error
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_errors("Gemini", lambda: self._secrets, partial(_translate, sdk=self._sdk))
 
 
 def _create_client(
@@ -158,40 +142,38 @@ def _create_client(
         raise ToolConfigurationError(f"Google's package says: {problem} For the Gemini API, {_KEY}") from None
 
 
-def _status_error(error: Any, secrets: tuple[str | None, ...]) -> ModelError:
+def _status_error(error: Any, keys: list[str]) -> ModelError:
     message = error.message if isinstance(error.message, str) else "no reason is given"
     hint = f"; {_KEY}" if error.code in _DENIED or "API key" in message else ""
-    wait = parse_retry_after(getattr(error.response, "headers", None) or {})
-    return ModelError(
-        f"Gemini refused the request ({error.code}, {error.status}): {quote(message, secrets)}{hint}",
-        retryable=is_retryable(error.code),
-        retry_after=_read_delay(error.details) if wait is None else wait,
-    )
+    headers = {"retry-after": _read_delay(error.details), **(getattr(error.response, "headers", None) or {})}
+    reason, retryable = f"{quote(message, keys)}{hint}", is_retryable(error.code)
+    return status_error("Gemini", f"{error.code}, {error.status}", reason, headers, retryable=retryable)
 
 
-def _read_delay(details: Any) -> float | None:
+def _read_delay(details: Any) -> str | None:
     """Return the seconds to wait from the body of an error, where Google puts them."""
     error = details.get("error", details) if isinstance(details, Mapping) else None
     listed = error.get("details") if isinstance(error, Mapping) else None
     for each in listed if isinstance(listed, list) else ():
         found = _DELAY.fullmatch(str(each.get("retryDelay"))) if isinstance(each, Mapping) else None
         if found:
-            return float(found[1])
+            return found[1]
     return None
 
 
-def _translate_error(error: Exception, sdk: Any, secrets: tuple[str | None, ...]) -> Exception:
+def _translate(error: Any, keys: list[str], sdk: Any) -> Exception:
     """Return the error for an exception of the package."""
+    if isinstance(error, sdk.errors.APIError):
+        # The package's error contains the whole response, which may repeat the key.
+        raise _status_error(error, keys) from None
     http, auth = _package("httpx2"), _package("google.auth.exceptions")
-    if (too_long := find_too_long(error)) is not None:
-        return too_long
-    message = quote(str(error), secrets)
+    message = quote(str(error), keys)
     # The package does not validate responses, so unexpected ones raise these.
-    unread = json.JSONDecodeError, sdk.errors.UnknownApiResponseError, AttributeError, KeyError, TypeError
-    if isinstance(error, (ValidationError, *unread, RecursionError)):
+    unread = ValidationError, sdk.errors.UnknownApiResponseError, AttributeError, KeyError, TypeError
+    if isinstance(error, (json.JSONDecodeError, *unread, RecursionError)):
         return unreadable_error("Gemini", error)
     if isinstance(error, (http.HTTPError, OSError)):
-        return connection_error("Gemini", error, secrets)
+        return connection_error("Gemini", error, keys)
     if isinstance(error, auth.GoogleAuthError):
         return ModelError(f"Google Cloud refused the credentials: {message}; {_CLOUD}", retryable=bool(error.retryable))
     if isinstance(error, ValueError):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
+from toolsemble.models.adapter.calls import CallIds, sanitize_call, sanitize_name
+from toolsemble.models.adapter.conversation import system_texts
 from toolsemble.models.adapter.details import restore_blocks
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.mistral import write_prompt, write_reply
 from toolsemble.runtime.text import escape_surrogates
-
-PROVIDER = "mistral"
-"""The key of Mistral's details in a message."""
 
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 # Mistral rejects a user message right after a tool message; a message of the model must be in between.
@@ -25,12 +22,12 @@ _BRIDGE = {"role": "assistant", "content": "OK."}
 def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return the conversation; system messages come first, the only position that Mistral accepts.
 
+    >>> from toolsemble.models import SystemMessage
     >>> write_messages([UserMessage("hello"), SystemMessage("You are brief.")])
     [{'role': 'system', 'content': 'You are brief.'}, {'role': 'user', 'content': 'hello'}]
     """
     ids = CallIds(messages, _ID, "call{:05d}".format)
-    texts = (message.text for message in messages if isinstance(message, SystemMessage))
-    system = escape_surrogates("\n\n".join(text for text in texts if text.strip()))
+    system = "\n\n".join(system_texts(messages))
     written: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in messages:
         for each in _write_message(message, ids):
@@ -53,7 +50,7 @@ def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
 
 
 def _write_assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    blocks = restore_blocks(PROVIDER, message, [])
+    blocks = restore_blocks("mistral", message, [])
     plain = all(block["type"] == "text" for block in blocks)
     content = "".join(block["text"] for block in blocks) if plain else blocks
     if not content and not calls:
@@ -62,5 +59,5 @@ def _write_assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> 
 
 
 def _write_call(call: ToolCall, id: str) -> dict[str, Any]:
-    arguments = json.dumps(sanitize_arguments(call), ensure_ascii=False, separators=(",", ":"))
-    return {"id": id, "function": {"name": sanitize_name(call.name), "arguments": arguments}}
+    sent = sanitize_call(call, id)
+    return {"id": id, "function": {"name": sent.name, "arguments": sent.json}}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, NamedTuple
 
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
-from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, unreadable_error
-from toolsemble.models.adapter.key_masking import mask_keys_in_errors
+from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.models.adapter.retry import is_retryable, parse_retry_after
+from toolsemble.models.adapter.retry import is_retryable
+from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.mistral.messages import write_messages
 from toolsemble.models.mistral.reply import ReplyReader
-from toolsemble.models.reply_limit import MAX_REPLY, find_too_long, limit_responses
+from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.mistral import adapt, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
@@ -29,6 +29,7 @@ TIMEOUT = 300.0
 
 _KEY = "set MISTRAL_API_KEY, or pass api_key="
 _CHOICES = {"required": "any", "none": "none"}
+_NO_REASON = "no reason is given"
 _SUCCESS = 200
 _UNAUTHORIZED = 401
 
@@ -111,26 +112,25 @@ class MistralModel:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
-        client, reader, assembly = self._given or await self._clients.get(), ReplyReader(), Assembly(self.max_reply)
-        with mask_keys_in_errors(self._keys), self._translate_errors():
-            for chunk in reader.read(await self._complete(client, self._arguments(request))):
-                assembly.add(chunk)
-        if not reader.is_complete:
-            raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
-        assembly.add(reader.finish())
-        return assembly.reply()
+        client, reader = self._given or await self._clients.get(), ReplyReader()
+        arguments = self._arguments(request)
+        with self._translate_errors():
+            chunks = list(reader.read(await self._complete(client, arguments)))
+            if not reader.is_complete:
+                raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
+            return Assembly(self.max_reply).assemble([*chunks, *reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks as they arrive."""
         client, reader = self._given or await self._clients.get(), ReplyReader()
-        with mask_keys_in_errors(self._keys), self._translate_errors():
-            async with aclosing(self._stream(client, self._arguments(request))) as events:
+        arguments = self._arguments(request)
+        with self._translate_errors():
+            async with aclosing(self._stream(client, arguments)) as events:
                 async for event in events:
                     for chunk in reader.read(event):
                         yield chunk
-        if not reader.is_complete:
-            raise cut_off_error("Mistral")
-        yield reader.finish()
+            for chunk in reader.finish():
+                yield chunk
 
     async def _complete(self, client: Any, arguments: dict[str, Any]) -> Any:
         try:
@@ -151,8 +151,8 @@ class MistralModel:
                 async for event in generator:
                     data = field(event, "data")
                     if field(data, "choices") is None:
-                        message = f"Mistral ended the answer with an error: {self._quote_error(data)}"
-                        raise ModelError(message, retryable=True)
+                        reason = quote(read_reason(data) or _NO_REASON, [self._key])
+                        raise ModelError(f"Mistral ended the answer with an error: {reason}", retryable=True)
                     yield data
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
@@ -185,40 +185,25 @@ class MistralModel:
         limit_responses(clients["async_client"], self.max_reply)
         return _Client(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
 
-    def _keys(self) -> list[str | None]:
-        return [self._key]
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_errors("Mistral", lambda: [self._key], self._translate)
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise errors of the package as a ``ModelError``."""
-        try:
-            yield
-        except self._errors.MistralError as error:
-            raise find_too_long(error) or self._status_error(error) from error
-        except (self._http.HTTPError, self._errors.NoResponseError) as error:
-            raise find_too_long(error) or connection_error("Mistral", error, [self._key]) from error
-        except self._http.StreamError as error:
+    def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
+        if isinstance(error, self._errors.MistralError):
+            return _status_error(error, keys)
+        if isinstance(error, (self._http.HTTPError, self._errors.NoResponseError)):
+            return connection_error("Mistral", error, keys)
+        if isinstance(error, self._http.StreamError):
             # Raised by the package when a request for a stream is rejected with an empty body.
-            raise ModelError("Mistral refused the request without a reason", retryable=True) from error
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable_error("Mistral", error) from error
+            return ModelError("Mistral refused the request without a reason", retryable=True)
+        return None
 
-    def _status_error(self, error: Any) -> ModelError:
-        try:
-            body = json.loads(error.body)
-        except ValueError:
-            body = error.body
-        hint = f"; {_KEY}" if error.status_code == _UNAUTHORIZED else ""
-        return ModelError(
-            f"Mistral refused the request ({error.status_code}): {self._quote_error(body)}{hint}",
-            retryable=is_retryable(error.status_code),
-            retry_after=parse_retry_after(error.headers),
-        )
 
-    def _quote_error(self, body: object) -> str:
-        """Return the message of an error, which has several formats."""
-        message = body
-        while (inner := field(message, "message", "detail", "error")) is not None:
-            message = inner
-        text = message if isinstance(message, str) else json.dumps(message, default=str)
-        return quote(text or "no reason is given", [self._key])
+def _status_error(error: Any, keys: list[str]) -> ModelError:
+    try:
+        body = json.loads(error.body)
+    except ValueError:
+        body = error.body
+    hint = f"; {_KEY}" if error.status_code == _UNAUTHORIZED else ""
+    reason, retryable = quote(read_reason(body) or _NO_REASON, keys), is_retryable(error.status_code)
+    return status_error("Mistral", error.status_code, f"{reason}{hint}", error.headers, retryable=retryable)

@@ -7,27 +7,18 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.adapter.details import Block, append_text, join_texts, make_details
-from toolsemble.models.chat import (
-    NO_TOKENS,
-    ArgumentsDelta,
-    CallDelta,
-    Chunk,
-    StopReason,
-    StreamEnd,
-    TextDelta,
-    TokenUsage,
-)
-from toolsemble.models.mistral.messages import PROVIDER
-from toolsemble.providers.wire import field
+from toolsemble.models.adapter.details import Block, append_text, has_text, join_texts, make_details
+from toolsemble.models.adapter.stop_reasons import StopReasons
+from toolsemble.models.adapter.streamed_calls import StreamedCalls
+from toolsemble.models.adapter.usage import read_usage
+from toolsemble.models.chat import NO_TOKENS, Chunk, StreamEnd, TextDelta
+from toolsemble.providers.wire import as_list, field
 
-_STOPS: dict[str, StopReason] = {
-    "stop": "stop",
-    "tool_calls": "calls",
-    "length": "length",
-    "model_length": "length",
-    "content_filter": "refusal",
-}
+_STOP_REASONS = StopReasons(
+    "Mistral",
+    {"stop": "stop", "tool_calls": "calls", "length": "length", "model_length": "length", "content_filter": "refusal"},
+    may_be_empty=True,
+)
 
 
 class ReplyReader:
@@ -36,52 +27,47 @@ class ReplyReader:
     >>> reader = ReplyReader()
     >>> list(reader.read({"choices": [{"message": {"content": "Rome"}, "finish_reason": "stop"}]}))
     [TextDelta(text='Rome')]
-    >>> reader.finish().stop_reason
-    'stop'
+    >>> [end.stop_reason for end in reader.finish()]
+    ['stop']
     """
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._calls: list[str | None] = []
-        self._positions: dict[int | None, int] = {}
+        self._calls = StreamedCalls()
         self._usage = NO_TOKENS
-        self._finish: str | None = None
+        self._reason = ""
 
     @property
     def is_complete(self) -> bool:
         """Whether the reply has a finish reason."""
-        return self._finish is not None
+        return bool(self._reason)
 
     def read(self, part: object) -> Iterator[Chunk]:
         """Yield the chunks of a whole reply, or of a piece of a stream: the package's object, or a dict."""
         usage = field(part, "usage")
-        self._usage = self._usage if usage is None else _usage(usage)
-        for choice in _as_list(field(part, "choices")):
+        self._usage = self._usage if usage is None else read_usage(usage)
+        for choice in as_list(field(part, "choices")):
             if not field(choice, "index"):  # others are alternatives that were not requested
                 message = field(choice, "message", "delta")
                 yield from self._read_content(field(message, "content"))
-                for call in _as_list(field(message, "tool_calls")):
-                    yield from self._read_call(call)
-                finish = field(choice, "finish_reason")
-                self._finish = self._finish if finish is None else str(finish)
+                for call in as_list(field(message, "tool_calls")):
+                    yield from self._read_call(call, is_whole=field(choice, "message") is not None)
+                self._reason = str(field(choice, "finish_reason") or self._reason)
 
-    def finish(self) -> StreamEnd:
-        """Return the end of the reply; raise a ``ModelError`` if it failed, or is empty for a known reason."""
-        if self._finish == "error":
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the remaining chunks; raise a ``ModelError`` if the reply failed, or is incomplete or empty."""
+        if self._reason == "error":
             raise ModelError("Mistral ended the answer with an error", retryable=True)
-        for block in join_texts(self._blocks):
-            join_texts([thought for thought in _as_list(block.get("thinking")) if isinstance(thought, dict)])
-        stop = _STOPS.get(self._finish or "", "other")
-        empty = not self._calls and not any(block.get("text", "").strip() for block in self._blocks)
-        if empty and stop == "length":
-            raise ModelError("The model reached the token limit before it answered; raise max_tokens, or send less")
-        if empty and stop == "refusal":
-            raise ModelError("Mistral withheld the answer: its content filter stopped it")
-        return StreamEnd(self._usage, stop, make_details(PROVIDER, self._blocks))
+        yield from self._calls.finish()
+        is_text = has_text(self._blocks)
+        for block in self._blocks:
+            join_texts([thought for thought in as_list(block.get("thinking")) if isinstance(thought, dict)])
+        stop = _STOP_REASONS.read(self._reason, has_calls=len(self._calls) > 0, has_text=is_text)
+        yield StreamEnd(self._usage, stop, make_details("mistral", self._blocks))
 
     def _read_content(self, content: object) -> Iterator[Chunk]:
         chunks = (
-            [{"type": "text", "text": content}] if isinstance(content, str) else map(_to_json_values, _as_list(content))
+            [{"type": "text", "text": content}] if isinstance(content, str) else map(_to_json_values, as_list(content))
         )
         for chunk in chunks:
             text = chunk.get("text")
@@ -99,35 +85,19 @@ class ReplyReader:
         elif last["type"] == "text":
             append_text(last, "text", chunk["text"])
         else:
-            thoughts = _add_reasoning(_as_list(last.get("thinking")), _as_list(chunk.get("thinking")))
+            thoughts = _add_reasoning(as_list(last.get("thinking")), as_list(chunk.get("thinking")))
             last |= {name: value for name, value in chunk.items() if value is not None} | {"thinking": thoughts}
 
-    def _read_call(self, call: object) -> Iterator[Chunk]:
-        """Yield the start of a call, if it is new, and its arguments."""
+    def _read_call(self, call: object, *, is_whole: bool) -> Iterator[Chunk]:
+        """Yield the chunks of a call, or of a piece of one."""
         if field(call, "function") is None:
             return
         read = ToolCall.from_mistral(call)
-        position = _read_position(call)
-        number = self._find_call(position, read)
-        if number is None:
-            number = len(self._calls)
-            self._calls.append(read.id)
-            self._positions[position] = number
-            yield CallDelta(number, read.name, read.id)
-        if field(field(call, "function"), "arguments"):
-            yield ArgumentsDelta(number, read.json)
-
-    def _find_call(self, position: int | None, read: ToolCall) -> int | None:
-        """Return the index of the call that a piece continues, or None if it starts one.
-
-        Mistral repeats neither name nor id in later pieces. Not all servers send the position, and the same position
-        with another id is another call.
-        """
-        number = self._positions.get(position)
-        if number is None or (position is None and read.name):
-            return None
-        is_other = read.id is not None and self._calls[number] not in {None, read.id}
-        return None if is_other else number
+        arguments = read.json if field(field(call, "function"), "arguments") else ""
+        if is_whole:
+            yield from self._calls.add(read.id, read.name, arguments)
+        else:
+            yield from self._calls.add_piece(_read_position(call), read.id, read.name, arguments)
 
 
 def _read_position(call: Any) -> int | None:
@@ -152,13 +122,3 @@ def _add_reasoning(thoughts: list[Any], more: list[Any]) -> list[Any]:
         else:
             thoughts.append(dict(thought) if isinstance(thought, dict) else thought)
     return thoughts
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _usage(usage: object) -> TokenUsage:
-    details = field(usage, "prompt_tokens_details")
-    counts = field(usage, "prompt_tokens"), field(usage, "completion_tokens"), field(details, "cached_tokens")
-    return TokenUsage(*(count if type(count) is int else 0 for count in counts))

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.chat import (
-    NO_TOKENS,
-    ArgumentsDelta,
-    CallDelta,
-    ChatRequest,
-    Chunk,
-    StopReason,
-    StreamEnd,
-    TextDelta,
-)
+from toolsemble.models.adapter.stop_reasons import StopReasons
+from toolsemble.models.adapter.streamed_calls import StreamedCalls
+from toolsemble.models.adapter.usage import read_usage
+from toolsemble.models.chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
-    as_list,
-    explain_empty,
     join_text,
     pair_with_calls,
-    read_usage,
-    replace_call,
     to_json_values,
     write_answer_format,
     write_tool_parameters,
 )
 from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import data_url, field
+from toolsemble.providers.wire import as_list, data_url, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 40
@@ -75,7 +66,7 @@ def _is_empty(message: Message) -> bool:
 
 def _write_message(message: Message, calls: list[ToolCall], origin: str) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
-        written = write_reply(replace_call(message.reply, calls[0]))
+        written = write_reply(replace(message.reply, call=calls[0]))
         return {**written, "content": escape_surrogates(written["content"])}
     if isinstance(message, AssistantMessage):
         return _write_assistant(message, calls, origin)
@@ -98,47 +89,21 @@ def _write_assistant(message: AssistantMessage, calls: list[ToolCall], origin: s
     return {"role": "assistant", "content": content, **({"tool_calls": written} if calls else {}), **reasoning}
 
 
-class _Call:
-    """A streamed call; some servers send its name after other parts of it."""
-
-    def __init__(self, index: int, id: str | None) -> None:
-        self.index = index
-        self.id = id
-        self.name = ""
-        self._early: list[str] = []
-
-    def set_name(self, name: str) -> Iterator[Chunk]:
-        """Set the name; yield the start of the call and the arguments received so far."""
-        self.name = name
-        yield CallDelta(self.index, name, self.id)
-        yield from (ArgumentsDelta(self.index, piece) for piece in self._early)
-
-    def add_arguments(self, piece: str) -> Iterator[Chunk]:
-        """Add a piece of the arguments; yield it if the call has started."""
-        if self.name:
-            yield ArgumentsDelta(self.index, piece)
-        else:
-            self._early.append(piece)
-
-
 class ReplyReader:
     """A reader of completions, streamed or whole.
 
-    Compatible servers omit different fields, all of which are optional here: ids, indices, names after the first
-    piece, token counts, the finish reason of calls.
+    Compatible servers omit different fields, all of which are optional here.
     """
 
     def __init__(self, label: str, origin: str, *, streamed: bool) -> None:
         self._label = label
         self._origin = origin
         self._streamed = streamed
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self._calls = StreamedCalls()
         self._reasoning: list[str] = []
         self._signed: list[Any] = []
         self._usage = NO_TOKENS
-        self._reason: str | None = None
+        self._reason = "" if streamed else "stop"  # many servers omit it in a whole completion
         self._has_text = self._refused = self._answered = False
 
     def read(self, piece: object) -> Iterator[Chunk]:
@@ -159,21 +124,10 @@ class ReplyReader:
         """Yield the remaining chunks; raise a ``ModelError`` if the reply is incomplete or empty."""
         if not self._answered:
             raise ModelError(f"{self._label} answered without any choices", retryable=self._streamed)
-        if self._streamed and self._reason is None:
-            raise ModelError(f"{self._label} stopped in the middle of the answer", retryable=True)
-        for call in self._calls:
-            if not call.name:
-                yield from call.set_name("")  # the model is told later that there is no such tool
-        reason = self._stop_reason()
-        if not self._calls and not self._has_text and reason in {"length", "refusal"}:
-            raise ModelError(explain_empty(self._label, reason))
-        yield StreamEnd(self._usage, reason, self._details())
-
-    def _stop_reason(self) -> StopReason:
-        reason = "stop" if self._reason is None else _REASONS.get(self._reason, "other")
-        if self._refused:
-            return "refusal"
-        return "calls" if self._calls and reason in {"stop", "other"} else reason
+        yield from self._calls.finish()
+        reasons = StopReasons(self._label, _REASONS, may_be_empty=True)
+        stop = reasons.read(self._reason, has_calls=len(self._calls) > 0, has_text=self._has_text)
+        yield StreamEnd(self._usage, "refusal" if self._refused else stop, self._details())
 
     def _read_delta(self, delta: object) -> Iterator[Chunk]:
         for name, text in (("content", join_text(field(delta, "content"))), ("refusal", field(delta, "refusal"))):
@@ -188,40 +142,12 @@ class ReplyReader:
     def _read_call(self, piece: object) -> Iterator[Chunk]:
         function, own = field(piece, "function", "custom"), field(piece, "id")
         name, arguments = str(field(function, "name") or ""), field(function, "arguments", "input")
-        call = self._find_or_create_call(field(piece, "index"), None if own is None else str(own), name)
-        if name and not call.name:
-            yield from call.set_name(name)
-        if arguments:
-            text = arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments))
-            yield from call.add_arguments(text)
-
-    def _find_or_create_call(self, index: object, id: str | None, name: str) -> _Call:
-        """Return the call of a piece; create it if it is new."""
-        place = index if isinstance(index, int) else None
-        call = self._find_call(place, id, name) if self._streamed else None
-        if call is None:
-            call = _Call(len(self._calls), id or None)
-            self._calls.append(call)
-        if place is not None:
-            self._by_index[place] = call
-        if id:
-            self._by_id[id] = call
-        return call
-
-    def _find_call(self, index: int | None, id: str | None, name: str) -> _Call | None:
-        """Return the call that a piece continues, or None if it starts one.
-
-        Some servers give all calls the same index or none, others the same id or none. A piece with neither belongs to
-        the last call.
-        """
-        known = self._by_id.get(id) if id else None
-        current = self._by_index.get(index) if index is not None else None
-        if known is not None and (known is current or index is None or not name):
-            return known
-        if current is not None:
-            starts = bool(name and current.name) and (bool(id) or name != current.name)
-            return None if starts else current
-        return None if id or name or not self._calls else self._calls[-1]
+        text = arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments)) if arguments else ""
+        own = None if own is None else str(own)
+        if self._streamed:
+            yield from self._calls.add_piece(field(piece, "index"), own, name, text)
+        else:
+            yield from self._calls.add(own, name, text)
 
     def _store_reasoning(self, delta: object) -> None:
         """Store the reasoning that the server needs back."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from functools import cache
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.models.adapter.checks import require_model_name
-from toolsemble.models.adapter.key_masking import find_keys, mask_keys_in_errors
+from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
 from toolsemble.models.openai import chat, responses
-from toolsemble.models.openai.errors import translate_errors
+from toolsemble.models.openai.errors import translate
 from toolsemble.models.openai.site import is_openai, resolve_site, site_from_client
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
@@ -100,19 +101,15 @@ class OpenAIModel:
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the whole reply."""
         reader = self._wire.ReplyReader(self._site.label, self._origin, streamed=False)
-        with mask_keys_in_errors(self._keys):
-            with translate_errors(self._sdk, self._site):
-                answer = await self._send(request, streamed=False)
+        with self._translate_errors():
+            answer = await self._send(request, streamed=False)
             if isinstance(answer, str):
                 raise ModelError(f"{self._site.label} sent {answer!r:.80}, not JSON; {self._address_hint()}")
-            assembly = Assembly(self.max_reply)
-            for chunk in [*reader.read(answer), *reader.finish()]:
-                assembly.add(chunk)
-            return assembly.reply()
+            return Assembly(self.max_reply).assemble([*reader.read(answer), *reader.finish()])
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the reply in chunks; a server that does not stream sends it at once."""
-        with mask_keys_in_errors(self._keys), translate_errors(self._sdk, self._site):
+        with self._translate_errors():
             async with await self._send(request, streamed=True) as events:
                 kind = events.response.headers.get("content-type", "")
                 if "text/html" in kind:
@@ -145,6 +142,10 @@ class OpenAIModel:
             http_client=limit_responses(sdk.DefaultAsyncHttpxClient(trust_env=not is_local), self.max_reply),
         )
         return client
+
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        label, how = self._site.label, partial(translate, sdk=self._sdk, site=self._site)
+        return translate_errors(label, self._keys, how)
 
     def _keys(self) -> list[Any]:
         """Return the keys to mask in errors; a key from a function is in the client."""

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.chat import (
-    ArgumentsDelta,
-    CallDelta,
-    ChatRequest,
-    Chunk,
-    StopReason,
-    StreamEnd,
-    TextDelta,
-)
+from toolsemble.models.adapter.errors import cut_off_error
+from toolsemble.models.adapter.stop_reasons import StopReasons
+from toolsemble.models.adapter.usage import read_usage
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
-    as_list,
-    explain_empty,
     pair_with_calls,
-    read_usage,
-    replace_call,
     to_json_values,
     write_answer_format,
     write_tool_parameters,
 )
 from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import data_url, field
+from toolsemble.providers.wire import as_list, data_url, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 64
 _REBUILT = {"message", "function_call"}
-_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
+_REASONS: dict[str, StopReason] = {"stop": "stop", "max_output_tokens": "length", "content_filter": "refusal"}
 
 
 def get_endpoint(client: Any) -> Any:
@@ -59,7 +51,7 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
 
 def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: bool) -> list[dict[str, Any]]:
     if isinstance(message, ToolMessage):
-        return [_clean_output(write_reply(replace_call(message.reply, calls[0]), "responses"))]
+        return [_clean_output(write_reply(replace(message.reply, call=calls[0]), "responses"))]
     if isinstance(message, AssistantMessage):
         return _write_answer(message, calls, origin, keep=keep)
     if isinstance(message, UserMessage) and message.images:
@@ -154,7 +146,7 @@ class ReplyReader:
     def finish(self) -> Iterator[Chunk]:
         """Yield the remaining chunks; raise a ``ModelError`` if the response failed or is empty."""
         if self._response is None:
-            raise ModelError(f"{self._label} stopped in the middle of the answer", retryable=True)
+            raise cut_off_error(self._label)
         items = as_list(field(self._response, "output"))
         self._check(items)
         if not self._has_text:
@@ -163,10 +155,8 @@ class ReplyReader:
         for place, item in enumerate(items):
             if not streamed or _key(item, place) in self._calls:
                 yield from self._read_item(item, place)
-        reason = self._stop_reason(items)
-        if not self._calls and not self._has_text and reason in {"length", "refusal"}:
-            raise ModelError(explain_empty(self._label, reason))
-        yield StreamEnd(read_usage(field(self._response, "usage")), reason, self._details(items))
+        stop = self._stop_reason(items)
+        yield StreamEnd(read_usage(field(self._response, "usage")), stop, self._details(items))
 
     def _read_text(self, text: object) -> Iterator[Chunk]:
         if isinstance(text, str) and text:
@@ -207,12 +197,13 @@ class ReplyReader:
             raise ModelError(f"{self._label} returned a response with status {status!r:.40} and no answer")
 
     def _stop_reason(self, items: Sequence[Any]) -> StopReason:
+        is_cut = field(self._response, "status") == "incomplete"
+        reason = str(field(field(self._response, "incomplete_details"), "reason")) if is_cut else "stop"
+        reasons = StopReasons(self._label, _REASONS, may_be_empty=True)
+        stop = reasons.read(reason, has_calls=bool(self._calls), has_text=self._has_text)
         parts = (part for item in items for part in as_list(field(item, "content")))
-        if self._refused or any(field(part, "type") == "refusal" for part in parts):
-            return "refusal"
-        if field(self._response, "status") == "incomplete":
-            return _REASONS.get(str(field(field(self._response, "incomplete_details"), "reason")), "other")
-        return "calls" if self._calls else "stop"
+        is_refused = self._refused or any(field(part, "type") == "refusal" for part in parts)
+        return "refusal" if is_refused else stop
 
     def _details(self, items: Sequence[Any]) -> dict[str, Any] | None:
         """Return the items if they contain more than text and calls."""

@@ -1,0 +1,99 @@
+"""The settings of tools and toolboxes: each place that lists them has all of them."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, TypedTool, tool
+from toolsemble.agent import Agent
+from toolsemble.builtin.http_tool import HttpSettings
+from toolsemble.limits.declared import Limits, LimitSettings
+from toolsemble.pipeline.combinators import EachSettings
+from toolsemble.tools.settings import ReviewSettings, ToolSettings, definition_fields
+
+DOCS = Path(__file__).parents[2] / "docs"
+PLACES = {
+    "an attribute of Tool in tools/base.py, with its type, default and docstring": {
+        name: value for name, value in get_type_hints(Tool).items() if name not in {"name", "description"}
+    },
+    "a field of a TypedDict in tools/settings.py or limits/declared.py": get_type_hints(ToolSettings),
+}
+SETTINGS = sorted(set().union(*PLACES.values()))
+
+
+def settings_table(page):
+    """Return the names in code in the first column of the table below the heading Settings of a page."""
+    section = (DOCS / page).read_text(encoding="utf-8").partition("\n## Settings\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)[`=]", row)}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_place_has_every_setting_with_the_same_type(setting):
+    for place, named in PLACES.items():
+        assert setting in named, f"add {setting} as {place}"
+    first, second = (named[setting] for named in PLACES.values())
+    assert first == second, f"the types of {setting} differ: {' and '.join(PLACES)}"
+
+
+@pytest.mark.parametrize(("chosen", "own"), [(HttpSettings, {"retries"}), (EachSettings, set())])
+def test_a_choice_of_settings_has_their_types(chosen, own):
+    types = get_type_hints(ToolSettings)
+    shared = {name: kind for name, kind in get_type_hints(chosen).items() if name in types.keys() - own}
+    assert shared == {name: types[name] for name in shared}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_is_read(setting):
+    kinds = {
+        "Limits in limits/declared.py, and use it in build_policy": set(Limits._fields),
+        "ReviewSettings in tools/settings.py, and use it in review_settings": ReviewSettings.__annotations__.keys(),
+        "definition_fields in tools/settings.py": definition_fields("Tool", Tool),
+    }
+    reading = [kind for kind, names in kinds.items() if setting in names]
+    assert len(reading) == 1, f"add {setting} to one of: {'; '.join(kinds)}"
+
+
+@pytest.mark.parametrize("setting", Limits._fields)
+def test_limits_have_the_defaults_of_a_tool(setting):
+    assert Limits._field_defaults[setting] == getattr(Tool, setting), f"{setting} differs in Tool and Limits"
+    assert LimitSettings.__annotations__.keys() <= set(Limits._fields)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_is_in_the_table_of_the_docs(setting):
+    assert setting in settings_table("tools.md"), f"add {setting} to the table of settings in docs/tools.md"
+
+
+def test_the_table_of_the_docs_has_only_settings():
+    assert settings_table("tools.md") <= set(SETTINGS)
+
+
+@pytest.mark.parametrize("take", [tool, SchemaTool.__init__, Agent.as_tool])
+def test_keywords_are_those_of_the_typed_dict(take):
+    assert inspect.signature(take).parameters["settings"].annotation == "Unpack[ToolSettings]"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_is_a_keyword_and_an_attribute(setting):
+    default = getattr(Tool, setting)
+    by_keyword = tool(**{setting: default})(len)
+    assert getattr(by_keyword, setting) == getattr(SchemaTool("now", "", print, **{setting: default}), setting)
+    assert getattr(TypedTool, setting) == default
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_wrong_value_of_every_setting_is_refused_by_its_name(setting):
+    def function(text: str) -> str:
+        return text
+
+    with pytest.raises(ToolDefinitionError, match=rf"Tool 'function': {setting}\b"):
+        Toolbox([tool(**{"requires_approval": True, setting: object()})(function)])
+
+
+def test_every_setting_of_a_toolbox_is_in_the_table_of_the_docs():
+    taken = inspect.signature(Toolbox).parameters.keys() - {"tools"}
+    assert settings_table("toolbox.md") == taken, "compare the table of settings in docs/toolbox.md"
