@@ -3,7 +3,6 @@
 import inspect
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -15,11 +14,18 @@ from toolsemble.pipeline.combinators import EachSettings
 from toolsemble.tools.settings import ReviewSettings, ToolSettings, definition_fields
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+def types_in(source):
+    """Return the annotations of a class or a typed dict as they are written."""
+    return {name: getattr(kind, "__forward_arg__", kind) for name, kind in source.__annotations__.items()}
+
+
 PLACES = {
     "an attribute of Tool in tools/base.py, with its type, default and docstring": {
-        name: value for name, value in get_type_hints(Tool).items() if name not in {"name", "description"}
+        name: value for name, value in types_in(Tool).items() if name not in {"name", "description"}
     },
-    "a field of a TypedDict in tools/settings.py or limits/declared.py": get_type_hints(ToolSettings),
+    "a field of a TypedDict in tools/settings.py or limits/declared.py": types_in(ToolSettings),
 }
 SETTINGS = sorted(set().union(*PLACES.values()))
 
@@ -41,8 +47,8 @@ def test_every_place_has_every_setting_with_the_same_type(setting):
 
 @pytest.mark.parametrize(("chosen", "own"), [(HttpSettings, {"retries"}), (EachSettings, set())])
 def test_a_choice_of_settings_has_their_types(chosen, own):
-    types = get_type_hints(ToolSettings)
-    shared = {name: kind for name, kind in get_type_hints(chosen).items() if name in types.keys() - own}
+    types = types_in(ToolSettings)
+    shared = {name: kind for name, kind in types_in(chosen).items() if name in types.keys() - own}
     assert shared == {name: types[name] for name in shared}
 
 
