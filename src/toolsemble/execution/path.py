@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext, current_context, enter, reset, restore
 from toolsemble.definition.definition import ToolDefinition
@@ -15,8 +15,14 @@ from toolsemble.errors import ToolArgumentsError
 from toolsemble.execution.call import Call, CallPath, CallSettings, SubCallReport
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import record, record_repairs
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.schema.decode import Read
 from toolsemble.work.body import RunBody, Work
+
+if TYPE_CHECKING:
+    from toolsemble.execution import limited, observed
+else:  # loaded by the first call that needs them; most calls have no limits, and nobody observes or approves them
+    limited, observed = LazyModule("toolsemble.execution.limited"), LazyModule("toolsemble.execution.observed")
 
 
 def call_path(call: Call) -> CallPath:
@@ -28,18 +34,14 @@ def call_path(call: Call) -> CallPath:
             if call.instrumentation is None and call.definition.gate is None:
                 goes_on = read(call)
             else:
-                from toolsemble.execution.observed import read_and_approve  # noqa: PLC0415 - most calls need only read
-
-                goes_on = yield from read_and_approve(call)
+                goes_on = yield from observed.read_and_approve(call)
             if goes_on:
                 call.succeed((yield from run(call)))
         except BaseException as error:
             if not call.fail(error):
                 raise
         if call.settings.hooks is not None:
-            from toolsemble.execution.observed import answer  # noqa: PLC0415 - most toolboxes have no hooks
-
-            yield from answer(call)
+            yield from observed.answer(call)
     finally:
         try:
             end(call)
@@ -53,9 +55,7 @@ def call_path(call: Call) -> CallPath:
 def observe(call: Call) -> None:
     """Create the instrumentation of a call that needs it; most calls do not."""
     if (watching := watchers()) or call.definition.secret or call.settings.hooks is not None:
-        from toolsemble.execution.observed import instrument  # noqa: PLC0415 - as said
-
-        instrument(call, watching)
+        observed.instrument(call, watching)
 
 
 def read(call: Call) -> bool:
@@ -75,9 +75,7 @@ def run(call: Call) -> Generator[Work, Any, Any]:
         record_repairs(context, call.repairs, settings.log_limit)
     policy = definition.policy
     if (policy is not None and policy.limits) or context.deadline is not None or settings.slots is not None:
-        from toolsemble.execution.limited import run_limited  # noqa: PLC0415 - most calls have no limits
-
-        return run_limited(call)
+        return limited.run_limited(call)
     if definition.flow is not None:
         return definition.flow(call.given, context, settings.for_parts_of(definition), call.report)
     return _run_body(RunBody(definition, call.given, context, settings.workers), context)

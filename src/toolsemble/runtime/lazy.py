@@ -1,4 +1,4 @@
-"""Lazy loading of the names of a package."""
+"""Lazy loading: of the names of a package, and of a module that most calls do not need."""
 
 from __future__ import annotations
 
@@ -30,3 +30,23 @@ def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Calla
         return value  # cached in the globals, so this is not called again
 
     return load
+
+
+class LazyModule:
+    """A module that is imported when one of its names is first used.
+
+    For the path of calls, where an import statement in a function would cost time in every call.
+
+    >>> LazyModule("json").loads("[1]")
+    [1]
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        from importlib import import_module  # noqa: PLC0415 - as above
+
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)  # found directly the next time
+        return value

@@ -25,6 +25,7 @@ from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
 from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
@@ -43,7 +44,8 @@ from toolsemble.tools.collection import collect_tools
 
 # What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
-    from toolsemble.execution.hooks import AfterCall, BeforeCall, CallReader
+    from toolsemble.execution import hooks
+    from toolsemble.execution.hooks import AfterCall, BeforeCall
     from toolsemble.limits.cache import Cache
     from toolsemble.limits.ledger import EffectLedger
     from toolsemble.limits.rate import RateLimit
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from toolsemble.review.gate import OuterGate, Predicate
     from toolsemble.review.request import ReviewHandler
     from toolsemble.toolbox.pages import Pages, PageStore
+else:
+    hooks = LazyModule("toolsemble.execution.hooks")
 
 _POOL_THREADS = 256
 
@@ -160,8 +164,8 @@ class Toolbox(ToolSet):
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
-        hooks = hooks_of(before_call, after_call)
-        self._settings = CallSettings(repair_steps(repair), slots, workers, log_limit, hooks)
+        steps, own_hooks = repair_steps(repair), hooks_of(before_call, after_call)
+        self._settings = CallSettings(steps, slots, workers, log_limit, own_hooks)
         self._sinks = sinks_of(sinks)
 
     def execute(
@@ -284,11 +288,9 @@ class Toolbox(ToolSet):
         >>> box.execute(ToolCall("now")).text
         'midnight'
         """
-        from toolsemble.execution.hooks import nest_hooks  # noqa: PLC0415 - only for toolboxes with hooks
-
         box = copy(self)
-        hooks = nest_hooks(hooks_of(before_call, after_call), self._settings.hooks)
-        box._settings = replace(self._settings, hooks=hooks)  # noqa: SLF001 - a new object of this class
+        combined = hooks.nest_hooks(hooks_of(before_call, after_call), self._settings.hooks)
+        box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
                 name: replace(
@@ -345,7 +347,7 @@ class Toolbox(ToolSet):
             definition = self._add_outer_gates(definition, context)
         if dry_run:
             definition = to_dry_run(definition)
-        read = definition.decode if self._settings.hooks is None else _reader_for_hooks(call, definition)
+        read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._settings))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
@@ -382,7 +384,7 @@ class Toolbox(ToolSet):
         tools = [entry.definition for entry in self._entries.values()]
         if has_secret_parameters(tools):
             return masked_path(call, definition, tools, context, self._settings)
-        read = definition.decode if self._settings.hooks is None else _reader_for_hooks(call, definition)
+        read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._settings))
 
     def _add_pages(self, pages: Pages | None) -> PageStore | None:
@@ -402,13 +404,6 @@ class Toolbox(ToolSet):
         ((_, definition),) = collect_tools(tool)
         self._entries[pages.name] = register_tool(tool, definition, self._context, None)
         return store
-
-
-def _reader_for_hooks(call: ToolCall, definition: ToolDefinition) -> CallReader:
-    """Return the reader of a call's arguments that keeps the call, for the hooks."""
-    from toolsemble.execution.hooks import CallReader  # noqa: PLC0415 - only for toolboxes with hooks
-
-    return CallReader(call, definition.decode)
 
 
 def _pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
