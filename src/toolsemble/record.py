@@ -34,14 +34,14 @@ def record(
     """
     try:
         if context.metrics is not SILENT:
-            _count(context, outcome_of(result, error), duration)
+            _count(context, determine_outcome(result, error), duration)
     except Exception:  # noqa: BLE001 - a failing metrics backend must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         succeeded = error is None and result is not None and result.error_message is None
-        level = logging.INFO if succeeded else _level(error)
+        level = logging.INFO if succeeded else _choose_level(error)
         if context.logger.isEnabledFor(level) and _has_handler(context.logger):
-            _log(level, context, given, result, error, outcome_of(result, error), duration, log_limit)
+            _log(level, context, given, result, error, determine_outcome(result, error), duration, log_limit)
     except Exception:  # noqa: BLE001 - nor must a failing log handler, or an input that cannot be converted to text
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
@@ -76,10 +76,10 @@ def count(context: ToolContext, counter: str, amount: int = 1) -> None:
         LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 
 
-def outcome_of(result: ToolResult | None, error: BaseException | None) -> Outcome:
+def determine_outcome(result: ToolResult | None, error: BaseException | None) -> Outcome:
     """Return the outcome of a call from its result and the exception of its tool.
 
-    >>> outcome_of(ToolResult.failure("no such city"), None)
+    >>> determine_outcome(ToolResult.failure("no such city"), None)
     'failure'
     """
     if error is not None:
@@ -98,7 +98,7 @@ def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:
     metrics.record_duration(tool, role, duration)
 
 
-def _level(error: BaseException | None) -> int:
+def _choose_level(error: BaseException | None) -> int:
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
 
 

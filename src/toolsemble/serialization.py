@@ -37,8 +37,8 @@ def json_type(value: object) -> str:
 def write_result(result: ToolResult) -> str:
     """Return a result as JSON text; raise ``ValueError`` if a part of it cannot be restored from JSON.
 
-    >>> write_result(ToolResult.success("21 C", {"celsius": 21}))[:67]
-    '{"output":"21 C","error_message":null,"structured_output":{"celsius"'
+    >>> write_result(ToolResult("21 C"))
+    '{"output":"21 C","error_message":null,"structured_output":null,"contents":[],"attributes":{}}'
     """
     _check_round_trip("structured output", result.structured_output)
     _check_round_trip("attributes", dict(result.attributes))

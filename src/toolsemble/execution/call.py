@@ -125,7 +125,7 @@ class Call:
         through = find_fatal_error(error)
         if through is None:
             result = to_failure(error, self.context)
-            self.result = self._with_repairs(result) if self.repairs else result
+            self.result = self._add_repairs(result) if self.repairs else result
         elif through is not error:
             raise through from error
         return through is None
@@ -133,7 +133,7 @@ class Call:
     def succeed(self, returned: object) -> None:
         """Set what the body returned as the result."""
         result = to_result(returned)
-        self.result = self._with_repairs(result) if self.repairs else result
+        self.result = self._add_repairs(result) if self.repairs else result
 
-    def _with_repairs(self, result: ToolResult) -> ToolResult:
+    def _add_repairs(self, result: ToolResult) -> ToolResult:
         return replace(result, attributes=MappingProxyType({**result.attributes, "repairs": tuple(self.repairs)}))

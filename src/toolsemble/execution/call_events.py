@@ -11,7 +11,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
 from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
-from toolsemble.record import outcome_of
+from toolsemble.record import determine_outcome
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 from toolsemble.schema.decode import Repair
@@ -47,7 +47,7 @@ class CallEvents:
                 self._send_started(mask_value(str(given)))
             elif given is not self._value:  # a reviewer edited it
                 self._display(given)
-            facts: dict[str, Any] = {"outcome": outcome_of(result, error), "duration": duration}
+            facts: dict[str, Any] = {"outcome": determine_outcome(result, error), "duration": duration}
             if error is not None:
                 facts |= {"error_type": type(error).__name__, "error": describe_error(error)}
             shown = None if result is None else mask_result(result)

@@ -8,7 +8,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import RejectedError
 from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
-from toolsemble.record import outcome_of
+from toolsemble.record import determine_outcome
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 
@@ -47,7 +47,7 @@ class FinishedCall:
     @property
     def outcome(self) -> Outcome:
         """Whether the call succeeded, returned a failed result, or raised."""
-        return outcome_of(self._result, self._raised)
+        return determine_outcome(self._result, self._raised)
 
     @property
     def reason(self) -> str:
