@@ -65,7 +65,8 @@ class CallIds(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, as ToolContext: every observed call creates events, and setting one dict is faster than each field.
+@dataclass(frozen=True)
 class CallEvent:
     """The base class of the events of a call.
 
@@ -95,18 +96,25 @@ class CallEvent:
         """Return the event for the call of a context, with the call's secrets masked in texts."""
         if secrets():
             facts = {name: mask_text(each) if isinstance(each, str) else each for name, each in facts.items()}
-        return cls(
-            context.tool_name,
-            context.call_id,
-            run_id=context.run_id,
-            parent_id=context.parent_id,
-            agent_role=context.agent_role,
-            memory_id=context.memory_id,
-            **facts,
-        )
+        event = _blank(cls)
+        values = {
+            "tool_name": context.tool_name,
+            "call_id": context.call_id,
+            "run_id": context.run_id,
+            "parent_id": context.parent_id,
+            "agent_role": context.agent_role,
+            "memory_id": context.memory_id,
+            "at": time.time(),
+        }
+        _set_fields(event, values | facts)  # other fields have their defaults, which are attributes of the class
+        return event
 
 
-@dataclass(frozen=True, slots=True)
+_blank = object.__new__
+_set_fields = vars(CallEvent)["__dict__"].__set__
+
+
+@dataclass(frozen=True)
 class CallStarted(CallEvent):
     """A call has begun: its arguments are decoded, and no reviewer was asked yet.
 
@@ -119,7 +127,7 @@ class CallStarted(CallEvent):
     kind: ClassVar[str] = "call_started"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallRepaired(CallEvent):
     """The arguments of a call were repaired.
 
@@ -132,7 +140,7 @@ class CallRepaired(CallEvent):
     kind: ClassVar[str] = "call_repaired"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallRetried(CallEvent):
     """A failed call is about to be retried.
 
@@ -149,7 +157,7 @@ class CallRetried(CallEvent):
     kind: ClassVar[str] = "call_retried"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallProgress(CallEvent):
     """The progress of a call, reported by its tool.
 
@@ -164,7 +172,7 @@ class CallProgress(CallEvent):
     kind: ClassVar[str] = "call_progress"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallTimedOut(CallEvent):
     """A call has reached its timeout.
 
@@ -177,7 +185,7 @@ class CallTimedOut(CallEvent):
     kind: ClassVar[str] = "call_timed_out"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallAbandoned(CallEvent):
     """A call has ended, but its body is still running: in a thread, or in a task that ignores its cancellation.
 
@@ -188,7 +196,7 @@ class CallAbandoned(CallEvent):
     kind: ClassVar[str] = "call_abandoned"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheHit(CallEvent):
     """A call is answered with a cached result.
 
@@ -199,7 +207,7 @@ class CacheHit(CallEvent):
     kind: ClassVar[str] = "cache_hit"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallFinished(CallEvent):
     """A call has ended.
 
