@@ -1,7 +1,7 @@
 """Generated arguments for a schema: valid ones, and almost valid ones.
 
-hypothesis-jsonschema is not used: it would make hypothesis a dependency of every user, and it generates valid values
-only, while models also send almost valid ones.
+Hypothesis is not used: it draws on the constants of all loaded modules, so a seed would generate other arguments after
+each change of a program.
 """
 
 from __future__ import annotations
