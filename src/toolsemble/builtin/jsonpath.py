@@ -1,4 +1,8 @@
-"""JSONPath queries (RFC 9535) with limits on time, memory and depth, as queries may be hostile."""
+"""JSONPath queries (RFC 9535) with limits on time, memory and depth, as queries may be hostile.
+
+Steps are counted in place. A worker process would import the main module of the program again, so a script without
+``if __name__ == "__main__"`` would run twice; and a small query would take ten times as long.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
 """Generated arguments for a schema: valid ones, and almost valid ones.
 
-hypothesis-jsonschema is not used: it would make hypothesis a dependency of every user, and it generates valid values
-only, while models also send almost valid ones.
+Hypothesis is not used: it draws on the constants of all loaded modules, so a seed would generate other arguments after
+each change of a program.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.testing.samples import HOSTILE, INTEGERS, NUMBERS, ODD, PIECES
-from toolsemble.testing.tree import Place, get_at, iterate_places, put_at, remove_at
 from toolsemble.testing.values import Values
 
 _NESTING = 60
+_DEEPER = 0.7  # probability that a part is changed, and not the whole
 _LIKELY, _UNLIKELY = 0.9, 0.1  # probability that an optional parameter is included
 
 
@@ -80,28 +80,27 @@ class Arguments:
         )
 
     def _change(self, value: Any) -> Any:
-        """Return the value, changed in one place."""
-        place = self._rng.choice(list(iterate_places(value)))
-        old = get_at(value, place)
-        changes: list[Callable[[], Any]] = [
-            lambda: put_at(value, place, self._rng.choice(ODD)),
-            lambda: put_at(value, place, self._values.generate_text()),
-            lambda: put_at(value, place, json.dumps(old)),
-            lambda: put_at(value, place, [old]),
-            lambda: put_at(value, place, _nest(old)),
-            *[lambda: put_at(value, place, self._exaggerate(old))] * 3,
-        ]
-        if place and isinstance(place[-1], str):
-            changes += [lambda: remove_at(value, place), lambda: self._rename(value, place, old)] * 2
-        if isinstance(old, dict):
-            extra = self._rng.choice(("extra", "", "__class__", "input", "$ref", "\u202e"))
-            changes.append(lambda: put_at(value, (*place, extra), self._rng.choice(ODD)))
-        return self._rng.choice(changes)()
+        """Return a copy that is changed in one place."""
+        keys: list[Any] = list(
+            value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        )
+        if keys and self._rng.random() < _DEEPER:
+            key, changed = self._rng.choice(keys), value.copy()
+            changed[key] = self._change(value[key])
+            return changed
+        if isinstance(value, dict) and self._rng.random() < 0.5:  # noqa: PLR2004 - keys as often as the whole
+            return self._change_keys(value)
+        other = self._rng.choice((self._rng.choice(ODD), self._values.generate_text(), [value], _nest(value)))
+        return self._rng.choice((other, other, json.dumps(value), self._exaggerate(value), self._exaggerate(value)))
 
-    def _rename(self, value: Any, place: Place, old: Any) -> Any:
-        name = place[-1]
-        other = self._rng.choice((name.upper(), f"{name}s", name[:-1], f" {name}"))
-        return put_at(remove_at(value, place), (*place[:-1], other), old)
+    def _change_keys(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return an object with a key removed, renamed or added."""
+        name = self._rng.choice([*value, ""])
+        rest = {key: each for key, each in value.items() if key != name}
+        extra = self._rng.choice(("extra", "", "__class__", "input", "$ref", "\u202e"))
+        others = (name.upper(), f"{name}s", name[:-1], f" {name}")
+        renamed = {**rest, self._rng.choice(others): value.get(name)}
+        return self._rng.choice((rest, renamed, {**value, extra: self._rng.choice(ODD)}))
 
     def _exaggerate(self, old: Any) -> Any:
         if isinstance(old, str):

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolsemble.testing.tree import get_at, iterate_places, put_at, remove_at
-
 _SHORT_TEXT = 40  # up to this length, each character is removed on its own
 
 
@@ -33,19 +31,16 @@ def shrink(value: Any, happens: Callable[[Any], bool], attempts: int) -> Any:
 
 def _simplify(value: Any) -> Iterator[Any]:
     """Yield values that are simpler in one place, the largest simplifications first."""
-    for place in iterate_places(value):
-        if place:
-            yield remove_at(value, place)
-    for place in iterate_places(value):
-        for simpler in _simplify_value(get_at(value, place)):
-            yield put_at(value, place, simpler)
-
-
-def _simplify_value(value: Any) -> Iterator[Any]:
-    if isinstance(value, str):
+    if isinstance(value, dict):
+        yield from ({name: each for name, each in value.items() if name != key} for key in value)
+        yield from ({**value, key: simpler} for key, each in value.items() for simpler in _simplify(each))
+    elif isinstance(value, list):
+        yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
+        for index, each in enumerate(value):
+            yield from ([*value[:index], simpler, *value[index + 1 :]] for simpler in _simplify(each))
+        yield from value if len(value) == 1 else ()  # unwrap
+    elif isinstance(value, str):
         yield from _shorten(value)
-    elif isinstance(value, list) and len(value) == 1:
-        yield value[0]  # unwrap
     elif isinstance(value, bool):
         yield from ([False] if value else [])
     elif isinstance(value, int):

@@ -29,8 +29,9 @@ class _InterruptedError(SourceError):
 class HubSource:
     """The hub, through ``huggingface_hub`` with all of the user's settings: endpoint, proxy, token, offline mode.
 
-    The library's own download starts again from zero in a new process, so this class requests the missing bytes itself,
-    at the pinned revision. An interrupted download is resumed; if the hub cannot be reached at all, there is no retry.
+    The library's own download starts again from zero in a new process, and leaves the partial file of a killed one
+    behind, so this class requests the missing bytes itself, at the pinned revision. An interrupted download is resumed;
+    if the hub cannot be reached at all, there is no retry.
 
     :param endpoint: the URL of a mirror; ``HF_ENDPOINT`` by default, else the hub itself
     :param patience: the seconds to wait for a response, including name resolution and redirects, and for each chunk
