@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         ToolsembleError,
     )
     from toolsemble.limits.cache import Cache
+    from toolsemble.limits.effect_ledger import Effect, EffectLedger
     from toolsemble.limits.idempotency import Idempotency
-    from toolsemble.limits.ledger import Effect, EffectLedger
     from toolsemble.limits.rate import RateLimit
     from toolsemble.limits.retries import Retries
     from toolsemble.metrics import InMemoryMetrics, SilentMetrics, ToolMetrics
@@ -83,7 +83,7 @@ _HOMES = {
     "tools.collection": ("tool_specifications_from",),
     "context": ("InvocationParameters", "ToolContext"),
     "definition.definition": ("ReturnBehavior",),
-    "limits.ledger": ("Effect", "EffectLedger"),
+    "limits.effect_ledger": ("Effect", "EffectLedger"),
     "errors": (
         "AgentExecutionError",
         "ExitEarlyError",

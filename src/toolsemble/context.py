@@ -16,7 +16,7 @@ from toolsemble.runtime.concurrency import THREADS
 
 if TYPE_CHECKING:
     from toolsemble.review import ReviewDecision, ReviewHandler
-    from toolsemble.review.inherited import InheritedGate
+    from toolsemble.review.inherited_gates import InheritedGate
     from toolsemble.review.terms import ReviewTerms
 
 LOGGER = logging.getLogger("toolsemble.tool")

@@ -516,7 +516,7 @@ def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
 
 
 def test_memory_holds_a_number_of_outcomes(monkeypatch):
-    monkeypatch.setattr("toolsemble.limits.ledger._IN_MEMORY", 2)
+    monkeypatch.setattr("toolsemble.limits.effect_ledger._IN_MEMORY", 2)
     with EffectLedger() as ledger:
         unknown_entry(ledger)
         box = Toolbox([paying(Paid())], ledger=ledger)

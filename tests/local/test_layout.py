@@ -10,8 +10,8 @@ from helpers.tiny_model import TEMPLATE, write_model
 from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
 from toolsemble.local.engine import Setup, shared_engine
 from toolsemble.local.history import PromptMessage
-from toolsemble.local.layout import build_prompt
 from toolsemble.local.prompt import LocalRequest
+from toolsemble.local.prompt_layout import build_prompt
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
 from toolsemble.result import FileContent
 

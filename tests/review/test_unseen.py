@@ -43,8 +43,8 @@ from toolsemble.masking.secrets import find_hidden_texts
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.attributes import names_of
+from toolsemble.schema.complete_types import keeps_all
 from toolsemble.schema.display import to_display
-from toolsemble.schema.transparent import keeps_all
 from toolsemble.testing import RecordingSink
 
 

@@ -9,7 +9,7 @@ import pytest
 from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, TypedTool, tool
 from toolsemble.agent import Agent
 from toolsemble.builtin.http_tool import HttpSettings
-from toolsemble.limits.declared import Limits, LimitSettings
+from toolsemble.limits.settings import Limits, LimitSettings
 from toolsemble.pipeline.combinators import EachSettings
 from toolsemble.tools.settings import ReviewSettings, ToolSettings, definition_fields
 
@@ -25,7 +25,7 @@ PLACES = {
     "an attribute of Tool in tools/base.py, with its type, default and docstring": {
         name: value for name, value in types_in(Tool).items() if name not in {"name", "description"}
     },
-    "a field of a TypedDict in tools/settings.py or limits/declared.py": types_in(ToolSettings),
+    "a field of a TypedDict in tools/settings.py or limits/settings.py": types_in(ToolSettings),
 }
 SETTINGS = sorted(set().union(*PLACES.values()))
 
@@ -55,7 +55,7 @@ def test_a_choice_of_settings_has_their_types(chosen, own):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_is_read(setting):
     kinds = {
-        "Limits in limits/declared.py, and use it in build_policy": set(Limits._fields),
+        "Limits in limits/settings.py, and use it in build_policy": set(Limits._fields),
         "ReviewSettings in tools/settings.py, and use it in review_settings": ReviewSettings.__annotations__.keys(),
         "definition_fields in tools/settings.py": definition_fields("Tool", Tool),
     }

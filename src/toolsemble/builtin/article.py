@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from toolsemble.builtin.child import LIMITS, Program, run_program
+from toolsemble.builtin.child_process import LIMITS, Program, run_program
 from toolsemble.errors import ToolExecutionError
 
 _PROGRAM = "from toolsemble.builtin.article import main; main()"

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
-from toolsemble.builtin.servers import Servers
+from toolsemble.builtin.openapi_servers import Servers
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.pointer import follow_ref
 

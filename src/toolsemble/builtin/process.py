@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from toolsemble.builtin.child import LIMITS, Outcome, Program, run_program
+from toolsemble.builtin.child_process import LIMITS, Outcome, Program, run_program
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError

@@ -316,7 +316,7 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
     """Show which models can be used here, and why others cannot."""
     if ctx.invoked_subcommand is not None:
         return None
-    from toolsemble.cli.models import offers
+    from toolsemble.cli.models_command import offers
 
     return offers(ctx.ensure_object(GlobalOptions).make_screen(), as_json=as_json)
 
@@ -327,7 +327,7 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
 @click.pass_obj
 def pull(options: GlobalOptions, name: str | None) -> int:
     """Download the embedded model NAME, unless it is there; print where it is."""
-    from toolsemble.cli.models import pull as do
+    from toolsemble.cli.models_command import pull as do
 
     return do(name, options.make_screen())
 
@@ -341,7 +341,7 @@ def pull(options: GlobalOptions, name: str | None) -> int:
 @click.pass_obj
 def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_key: str | None) -> int:
     """Serve the embedded model NAME to other programs, in OpenAI's format."""
-    from toolsemble.cli.models import serve as do
+    from toolsemble.cli.models_command import serve as do
 
     return do(name, host, port, api_key, options.make_screen())
 

@@ -15,7 +15,7 @@ from toolsemble.cli.chat import Chat
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.follow import run_agent, save_interrupted
 from toolsemble.cli.json_output import JsonOutput
-from toolsemble.cli.model import find_model
+from toolsemble.cli.model_option import find_model
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_toolbox, split_targets
 from toolsemble.cli.text_output import Listener, TextOutput

@@ -20,9 +20,13 @@ from toolsemble.schema.decode import Read
 from toolsemble.work.body import RunBody, Work
 
 if TYPE_CHECKING:
-    from toolsemble.execution import limited, observed
+    from toolsemble.execution import limited_call as limited
+    from toolsemble.execution import observed_call as observed
 else:  # loaded by the first call that needs them; most calls have no limits, and nobody observes or approves them
-    limited, observed = LazyModule("toolsemble.execution.limited"), LazyModule("toolsemble.execution.observed")
+    limited, observed = (
+        LazyModule("toolsemble.execution.limited_call"),
+        LazyModule("toolsemble.execution.observed_call"),
+    )
 
 
 def call_path(call: Call) -> CallPath:

@@ -33,7 +33,7 @@ from toolsemble.work.thread import RunInThread
 from toolsemble.work.wait import Acquire, Sleep
 
 if TYPE_CHECKING:
-    from toolsemble.limits.ledger import Effect, EffectLedger
+    from toolsemble.limits.effect_ledger import Effect, EffectLedger
 
 _MAX_ARGUMENTS = 2000
 _LOOK = 0.05
@@ -179,7 +179,7 @@ class IdempotencyLayer(Layer):
             yield Sleep(min(_LOOK, remaining(context) or _LOOK))
 
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
-        from toolsemble.limits.ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
+        from toolsemble.limits.effect_ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
 
         parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
         run = context.run_id if self._settings.scope == "run" else None
@@ -190,7 +190,7 @@ class IdempotencyLayer(Layer):
     def _ledger(self) -> EffectLedger:
         with self._lock:
             if self._own is None:
-                from toolsemble.limits.ledger import EffectLedger  # noqa: PLC0415 - as above
+                from toolsemble.limits.effect_ledger import EffectLedger  # noqa: PLC0415 - as above
 
                 self._own = EffectLedger()
             return self._own
@@ -219,7 +219,7 @@ def check_ledger(what: str, ledger: object) -> None:
     """Raise ToolDefinitionError for anything but an EffectLedger or None."""
     if ledger is None:
         return
-    from toolsemble.limits.ledger import EffectLedger  # noqa: PLC0415 - as above
+    from toolsemble.limits.effect_ledger import EffectLedger  # noqa: PLC0415 - as above
 
     if not isinstance(ledger, EffectLedger):
         raise ToolDefinitionError(f"{what} must be an EffectLedger, not {ledger!r:.80}")

@@ -10,10 +10,10 @@ from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import cache_layer
 from toolsemble.limits.concurrency import build_needs
-from toolsemble.limits.declared import Limits
 from toolsemble.limits.idempotency import idempotency_layer
 from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import RetryLayer, retry_layer
+from toolsemble.limits.settings import Limits
 from toolsemble.processes import memory_limit
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 from toolsemble.errors import ModelError
 from toolsemble.local.client import ServerClient
-from toolsemble.local.prefix import PrefixCache
-from toolsemble.local.server import start_server
+from toolsemble.local.embedded_server import start_server
+from toolsemble.local.prefix_cache import PrefixCache
 from toolsemble.locks.claims import Claim
 from toolsemble.locks.table import Table
 

@@ -9,13 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from toolsemble.local.embedded_server import load_library
 from toolsemble.local.engine import Engine, Setup, shared_engine
 from toolsemble.local.history import NOTE, PLAN
-from toolsemble.local.layout import Prompt, build_prompt
 from toolsemble.local.location import find_weights
 from toolsemble.local.prompt import LocalRequest
+from toolsemble.local.prompt_layout import Prompt, build_prompt
 from toolsemble.local.reply_reader import PlainReader, StepReader
-from toolsemble.local.server import load_library
 from toolsemble.local.weights.cache import cache_directory
 from toolsemble.models.chat import (
     Assembly,

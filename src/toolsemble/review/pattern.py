@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from toolsemble.review.reading import (
+from toolsemble.review.text_readings import (
     decode_percent,
     has_odd_escapes,
     read_url,

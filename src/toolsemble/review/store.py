@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.audit import ReviewEvent
+from toolsemble.review.base_store import Ledger
 from toolsemble.review.database import Database, key_beside
 from toolsemble.review.decision import ReviewDecision
-from toolsemble.review.ledger import Ledger
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import secret_bytes

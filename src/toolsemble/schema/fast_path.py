@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 from toolsemble.schema.field import MISSING, Field, default_keywords, is_field_info
 from toolsemble.schema.pydantic_hooks import CONFIG, Shape, make_constructor
-from toolsemble.schema.tagged import tag_choice
+from toolsemble.schema.tagged_unions import tag_choice
 
 Schemas: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """A core schema and the equivalent JSON Schema."""

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from toolsemble.schema.core import fail_fast, forbid_extra_keys
+from toolsemble.schema.core_schema import fail_fast, forbid_extra_keys
 from toolsemble.schema.pydantic_hooks import tighten
 from toolsemble.schema.secret import PASSWORD, remove_secret_values
-from toolsemble.schema.tagged import tag_core
+from toolsemble.schema.tagged_unions import tag_core
 
 
 def generate_schemas(kind: Any) -> tuple[Any, dict[str, Any]]:

@@ -17,9 +17,9 @@ from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys, unnamed_secret
 from toolsemble.schema.shorten import shorten
-from toolsemble.schema.tagged import tag_schema
+from toolsemble.schema.tagged_unions import tag_schema
 from toolsemble.schema.wellformed import DRAFTS, check_schema
-from toolsemble.schema.work import LINEAR, TooMuchWorkError, Work, count_values, measure_work
+from toolsemble.schema.work_estimate import LINEAR, TooMuchWorkError, Work, count_values, measure_work
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
-from toolsemble.schema.core import rewrite
+from toolsemble.schema.core_schema import rewrite
 from toolsemble.schema.field import Field, default_keywords
 from toolsemble.schema.phrases import FORMATS, format_choices
-from toolsemble.schema.renamed import make_renamer
+from toolsemble.schema.renamed_keys import make_renamer
 
 CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
 """The pydantic configuration of shapes: bytes are base64, and numbers are finite."""

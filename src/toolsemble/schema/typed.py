@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.core import check_every_item, compile_core
+from toolsemble.schema.complete_types import init_only_fields, is_transparent
+from toolsemble.schema.core_schema import check_every_item, compile_core
 from toolsemble.schema.display import DisplayError, to_display, to_display_text
-from toolsemble.schema.faithful import has_other_attributes, is_faithful, is_json, to_typed_json
+from toolsemble.schema.display_check import has_other_attributes, is_faithful, is_json, to_typed_json
 from toolsemble.schema.fast_path import Schemas, write_schemas
 from toolsemble.schema.field import Field, is_memory_id
 from toolsemble.schema.pointer import find_ref_target
@@ -20,9 +21,8 @@ from toolsemble.schema.pydantic_errors import translate_errors
 from toolsemble.schema.pydantic_hooks import Shape
 from toolsemble.schema.reflect import Scope, adapt_type
 from toolsemble.schema.secret import secret_keys
-from toolsemble.schema.tagged import tag_schema
-from toolsemble.schema.transparent import init_only_fields, is_transparent
-from toolsemble.schema.work import LINEAR, Work, measure_type_work
+from toolsemble.schema.tagged_unions import tag_schema
+from toolsemble.schema.work_estimate import LINEAR, Work, measure_type_work
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator

@@ -15,7 +15,7 @@ from toolsemble.runtime.text import describe_error, preview
 from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
-    from toolsemble.limits.toolbox import BoxLimits
+    from toolsemble.limits.box_limits import BoxLimits
     from toolsemble.review.gate import OuterGate
 
 _NAMES_SHOWN = 50

@@ -18,7 +18,7 @@ from toolsemble.schema.repair import STEPS
 
 if TYPE_CHECKING:
     from toolsemble.execution.hooks import Hooks
-    from toolsemble.limits.toolbox import BoxLimits
+    from toolsemble.limits.box_limits import BoxLimits
     from toolsemble.observers.sinks import Sinks
     from toolsemble.review.gate import OuterGate
     from toolsemble.toolbox.pages import Pages
@@ -79,7 +79,7 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
     """Return the limits of a toolbox, None for no limits; raise if a setting is not valid."""
     if all(each is None for each in (timeout, rate_limit, cache, ledger)) and type(retries) is int and not retries:
         return None
-    from toolsemble.limits.toolbox import BoxLimits  # noqa: PLC0415 - see above
+    from toolsemble.limits.box_limits import BoxLimits  # noqa: PLC0415 - see above
 
     return BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
 

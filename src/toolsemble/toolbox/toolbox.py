@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from toolsemble.execution import hooks
     from toolsemble.execution.hooks import AfterCall, BeforeCall
     from toolsemble.limits.cache import Cache
-    from toolsemble.limits.ledger import EffectLedger
+    from toolsemble.limits.effect_ledger import EffectLedger
     from toolsemble.limits.rate import RateLimit
     from toolsemble.limits.retries import Retries
     from toolsemble.observers.sinks import Sink
@@ -358,7 +358,7 @@ class Toolbox(ToolSet):
         around = [each for each in context.gates if id(each.outer) not in own]
         if not around:
             return definition
-        from toolsemble.review.inherited import combine_gates  # noqa: PLC0415 - only inside of calls with gates
+        from toolsemble.review.inherited_gates import combine_gates  # noqa: PLC0415 - only inside of calls with gates
 
         return map_definition(
             definition,
@@ -408,7 +408,7 @@ class Toolbox(ToolSet):
 
 def _pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
     """Return the context of a toolbox with its gate, which also applies to the calls inside its calls."""
-    from toolsemble.review.inherited import InheritedGate  # noqa: PLC0415 - only for toolboxes with a gate
+    from toolsemble.review.inherited_gates import InheritedGate  # noqa: PLC0415 - only for toolboxes with a gate
 
     return context.derive({"gates": (InheritedGate(gate, context.review),)})
 

@@ -22,7 +22,7 @@ from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.call import Call, CallPath
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import call_path
-from toolsemble.limits.declared import NO_LIMITS, Limits, PolicyCache, find_limits, read_limits
+from toolsemble.limits.settings import NO_LIMITS, Limits, PolicyCache, find_limits, read_limits
 from toolsemble.metrics import ToolMetrics
 from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from toolsemble.definition.build import check_name, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.declared import PolicyCache
+from toolsemble.limits.settings import PolicyCache
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.docstring import parse_docstring
 from toolsemble.schema.local_types import collect_local_types

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.limits.declared import LimitSettings, find_limits
+from toolsemble.limits.settings import LimitSettings, find_limits
 from toolsemble.review.terms import OnTimeout
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from toolsemble.runtime.concurrency import (
     unwrap_outcome,
 )
 from toolsemble.runtime.text import describe_error
-from toolsemble.work import carried
+from toolsemble.work import carried_state as carried
 from toolsemble.work.start import Start
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())

@@ -9,7 +9,7 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.conversation import merge_turns
-from toolsemble.models.adapter.details import Block, restore_blocks
+from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.anthropic import write_prompt, write_reply
 from toolsemble.runtime.text import escape_surrogates

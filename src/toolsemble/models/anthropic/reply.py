@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.details import Block, append_text, has_text, join_texts, make_details
+from toolsemble.models.adapter.reply_details import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.runtime.text import preview

@@ -12,7 +12,7 @@ from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
-from toolsemble.models.adapter.details import Block, details_key, restore_blocks
+from toolsemble.models.adapter.reply_details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools

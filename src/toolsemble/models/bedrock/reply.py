@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.details import Block, append_text, details_key, has_text, make_details
+from toolsemble.models.adapter.reply_details import Block, append_text, details_key, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.providers.wire import base64_text

@@ -11,7 +11,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
 from toolsemble.models.adapter.conversation import system_texts
-from toolsemble.models.adapter.details import Block, details_key, restore_blocks
+from toolsemble.models.adapter.reply_details import Block, details_key, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools

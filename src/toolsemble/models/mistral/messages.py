@@ -9,7 +9,7 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_call, sanitize_name
 from toolsemble.models.adapter.conversation import system_texts
-from toolsemble.models.adapter.details import restore_blocks
+from toolsemble.models.adapter.reply_details import restore_blocks
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.mistral import write_prompt, write_reply
 from toolsemble.runtime.text import escape_surrogates

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.adapter.details import Block, append_text, has_text, join_texts, make_details
+from toolsemble.models.adapter.reply_details import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.streamed_calls import StreamedCalls
 from toolsemble.models.adapter.usage import read_usage

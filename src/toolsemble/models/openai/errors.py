@@ -9,7 +9,7 @@ from typing import Any
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
 from toolsemble.models.adapter.retry import is_retryable
-from toolsemble.models.openai.site import Site
+from toolsemble.models.openai.address import Site
 from toolsemble.providers.wire import field
 
 _UNAUTHORIZED = 401

@@ -19,8 +19,8 @@ from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
 from toolsemble.models.openai import chat, responses
+from toolsemble.models.openai.address import is_openai, resolve_site, site_from_client
 from toolsemble.models.openai.errors import translate
-from toolsemble.models.openai.site import is_openai, resolve_site, site_from_client
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
 from toolsemble.runtime.checks import check_count

@@ -12,13 +12,13 @@ from toolsemble.definition.policy import Layer, Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import CacheLayer, cache_layer
-from toolsemble.limits.declared import Limits
 from toolsemble.limits.idempotency import IdempotencyLayer, check_ledger
 from toolsemble.limits.policy import build_policy
 from toolsemble.limits.rate import RateLimit
+from toolsemble.limits.settings import Limits
 
 if TYPE_CHECKING:
-    from toolsemble.limits.ledger import EffectLedger
+    from toolsemble.limits.effect_ledger import EffectLedger
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from toolsemble.schema.core import rewrite
+from toolsemble.schema.core_schema import rewrite
 from toolsemble.schema.pointer import find_ref_target
 
 Tags: TypeAlias = Mapping[str, list[str]]

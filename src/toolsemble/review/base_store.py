@@ -14,8 +14,8 @@ from toolsemble.review.audit import LOGGER, ReviewEvent
 from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.receipt import Receipt
-from toolsemble.review.records import USED, Record, Records
 from toolsemble.review.request import ReviewRequest
+from toolsemble.review.signed_rows import USED, Record, Records
 from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import HIDDEN, preview
 

@@ -41,7 +41,7 @@ def pull(name: str | None, screen: Screen) -> Exit:
 
 def serve(name: str | None, host: str, port: int, api_key: str | None, screen: Screen) -> Exit:
     """Run llama.cpp's own server with an embedded model, until Ctrl-C."""
-    from toolsemble.local.serve import serve as start_server  # noqa: PLC0415 - only this command needs the runtime
+    from toolsemble.local.api_server import serve as start_server  # noqa: PLC0415 - only this command needs the runtime
 
     with start_server(_pull_weights(name, screen), host=host, port=port, api_key=api_key) as server:
         screen.answer(server.base_url)

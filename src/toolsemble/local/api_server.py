@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.local.embedded_server import load_library, start_server
 from toolsemble.local.location import find_weights
-from toolsemble.local.server import load_library, start_server
 
 
 @dataclass(frozen=True, slots=True)
