@@ -1,6 +1,8 @@
+import ast
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,8 +40,14 @@ def test_every_public_name_loads_and_has_a_docstring(name):
     assert name in dir(toolsemble)
 
 
-def test_the_list_of_names_and_their_homes_agree():
-    assert sorted(name for names in toolsemble._HOMES.values() for name in names) == sorted(toolsemble.__all__)
+@pytest.mark.parametrize("package", ["", ".agent", ".builtin", ".models", ".review", ".telemetry", ".weights"])
+def test_type_checkers_see_the_names_that_a_package_exports(package):
+    module = import_module(f"toolsemble{package}")
+    block = next(node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If))
+    seen = {alias.asname: f"{node.module}.{alias.name}" for node in block.body for alias in node.names}
+    assert sorted(seen) == module.__all__
+    for name, home in seen.items():
+        assert getattr(module, name) is getattr(import_module(home.rpartition(".")[0]), name)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():

@@ -11,34 +11,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import loader
+from toolsemble.runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.local.weights.cache import cache_directory, located
-    from toolsemble.local.weights.catalogue import CATALOGUE, Parts, Weights, entry
-    from toolsemble.local.weights.download import pull
-    from toolsemble.local.weights.hub import HubSource
-    from toolsemble.local.weights.index import IndexSource
-    from toolsemble.local.weights.source import Phase, PullProgress, Source, SourceError
-
-__all__ = [
-    "CATALOGUE",
-    "HubSource",
-    "IndexSource",
-    "Parts",
-    "Phase",
-    "PullProgress",
-    "Source",
-    "SourceError",
-    "Weights",
-    "cache_directory",
-    "entry",
-    "located",
-    "pull",
-]
+    from toolsemble.local.weights.cache import cache_directory as cache_directory, located as located
+    from toolsemble.local.weights.catalogue import (
+        CATALOGUE as CATALOGUE,
+        Parts as Parts,
+        Weights as Weights,
+        entry as entry,
+    )
+    from toolsemble.local.weights.download import pull as pull
+    from toolsemble.local.weights.hub import HubSource as HubSource
+    from toolsemble.local.weights.index import IndexSource as IndexSource
+    from toolsemble.local.weights.source import (
+        Phase as Phase,
+        PullProgress as PullProgress,
+        Source as Source,
+        SourceError as SourceError,
+    )
 
 # Loaded lazily: finding a file does not load the code that downloads.
-__getattr__ = loader(
+__getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         ".local.weights.cache": ("cache_directory", "located"),

@@ -14,8 +14,7 @@ from comparison import results, weight
 from comparison.figure import FIGURES, FRESH, LEAST, ONCE, figure, number
 from comparison.participant import Participant
 from comparison.preparation import MissingError, Preparation
-from peers import floor, task
-from peers import toolsemble as ours
+from peers import floor, task, toolsemble as ours
 from peers.task import new_search
 
 pytestmark = pytest.mark.slow

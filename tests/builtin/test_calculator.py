@@ -10,8 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from toolsemble import Toolbox, ToolCall
 from toolsemble.builtin import CalculatorTool

@@ -7,8 +7,7 @@ import threading
 
 import jsonpath_rfc9535
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolResult
 from toolsemble.builtin import JsonParserTool, jsonpath

@@ -11,8 +11,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
-from toolsemble.builtin import WebScraperTool
-from toolsemble.builtin import article as module
+from toolsemble.builtin import WebScraperTool, article as module
 from toolsemble.builtin.article import Article, extract, extraction_program, main, read_article
 from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.web_scraper import Page

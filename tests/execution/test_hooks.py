@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from helpers.sample_tools import Echo, Function
-from helpers.sample_tools import call as call_of
+from helpers.sample_tools import Echo, Function, call as call_of
 from toolsemble import (
     Agent,
     ExitEarlyError,

@@ -10,8 +10,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolsemble import ToolDefinitionError, ToolExecutionError
 from toolsemble.guard.paths import DENIED, MissingFileError, Sandbox

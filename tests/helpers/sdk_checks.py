@@ -15,13 +15,15 @@ from openai.types.chat import (
 )
 from pydantic import TypeAdapter
 
-from toolsemble.providers import anthropic as to_anthropic
-from toolsemble.providers import bedrock as to_bedrock
-from toolsemble.providers import google as to_google
-from toolsemble.providers import mcp as to_mcp
-from toolsemble.providers import mistral as to_mistral
-from toolsemble.providers import ollama as to_ollama
-from toolsemble.providers import openai as to_openai
+from toolsemble.providers import (
+    anthropic as to_anthropic,
+    bedrock as to_bedrock,
+    google as to_google,
+    mcp as to_mcp,
+    mistral as to_mistral,
+    ollama as to_ollama,
+    openai as to_openai,
+)
 
 
 def read_out(value):

@@ -16,8 +16,7 @@ import ollama
 import pytest
 from anthropic.types import ToolResultBlockParam, ToolUseBlock
 from google.genai import types as gemini
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from mistralai.client import models as mistral_models
 from openai.types.chat import (
     ChatCompletionMessageFunctionToolCall,
@@ -37,14 +36,17 @@ from helpers.sdk_checks import (
 )
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent
 from toolsemble.note import Note
-from toolsemble.providers import PROVIDERS, load_wire_format
-from toolsemble.providers import anthropic as to_anthropic
-from toolsemble.providers import bedrock as to_bedrock
-from toolsemble.providers import google as to_google
-from toolsemble.providers import mcp as to_mcp
-from toolsemble.providers import mistral as to_mistral
-from toolsemble.providers import ollama as to_ollama
-from toolsemble.providers import openai as to_openai
+from toolsemble.providers import (
+    PROVIDERS,
+    anthropic as to_anthropic,
+    bedrock as to_bedrock,
+    google as to_google,
+    load_wire_format,
+    mcp as to_mcp,
+    mistral as to_mistral,
+    ollama as to_ollama,
+    openai as to_openai,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,7 @@ from decimal import Decimal
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from helpers.sample_tools import Function, answers_of_one_turn, call
 from toolsemble import (

@@ -5,8 +5,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from helpers.sample_tools import Echo, Plain
 from toolsemble import Toolbox, ToolCall

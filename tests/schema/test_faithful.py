@@ -17,8 +17,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, reject, settings, strategies as st
 from pydantic import AliasChoices, RootModel, SecretBytes, SecretStr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 

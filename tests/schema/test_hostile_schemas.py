@@ -5,8 +5,7 @@ import functools
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
 from toolsemble.builtin import HttpTool

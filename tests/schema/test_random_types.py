@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import jsonschema_rs
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import Field
 
 from toolsemble import Toolbox, ToolCall, tool

@@ -34,8 +34,7 @@ from toolsemble.events import (
     ReviewRequested,
 )
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, OnTimeout, ReviewRequest
-from toolsemble.telemetry import CallTrace, ConsoleSink, Trace, TraceFile, read_trace
-from toolsemble.telemetry import trace as trace_module
+from toolsemble.telemetry import CallTrace, ConsoleSink, Trace, TraceFile, read_trace, trace as trace_module
 from toolsemble.testing import ScriptedModel
 
 KNOWN = {"run_id": "r1", "parent_id": "c0", "agent_role": "clerk", "memory_id": "ada", "at": 1.5}

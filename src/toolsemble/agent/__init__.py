@@ -4,65 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import loader
+from toolsemble.runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.agent.agent import Agent
-    from toolsemble.agent.budget import Limits, Prices, Usage
-    from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
-    from toolsemble.agent.loop_guard import LoopGuard
-    from toolsemble.agent.memory import ConversationMemory
-    from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
-    from toolsemble.agent.retry import Retry
-    from toolsemble.agent.settings import RunView
-    from toolsemble.events import (
-        CacheHit,
-        CallAbandoned,
-        CallFinished,
-        CallProgress,
-        CallRepaired,
-        CallRetried,
-        CallStarted,
-        CallTimedOut,
-        ReviewDecided,
-        ReviewRequested,
+    from toolsemble.agent.agent import Agent as Agent
+    from toolsemble.agent.budget import Limits as Limits, Prices as Prices, Usage as Usage
+    from toolsemble.agent.event import (
+        CallReplied as CallReplied,
+        CallRequested as CallRequested,
+        Event as Event,
+        Final as Final,
+        ModelRetried as ModelRetried,
+        TurnEnded as TurnEnded,
     )
-    from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+    from toolsemble.agent.loop_guard import LoopGuard as LoopGuard
+    from toolsemble.agent.memory import ConversationMemory as ConversationMemory
+    from toolsemble.agent.result import (
+        AgentResult as AgentResult,
+        ToolCallRecord as ToolCallRecord,
+        TraceStep as TraceStep,
+    )
+    from toolsemble.agent.retry import Retry as Retry
+    from toolsemble.agent.settings import RunView as RunView
+    from toolsemble.events import (
+        CacheHit as CacheHit,
+        CallAbandoned as CallAbandoned,
+        CallFinished as CallFinished,
+        CallProgress as CallProgress,
+        CallRepaired as CallRepaired,
+        CallRetried as CallRetried,
+        CallStarted as CallStarted,
+        CallTimedOut as CallTimedOut,
+        ReviewDecided as ReviewDecided,
+        ReviewRequested as ReviewRequested,
+    )
+    from toolsemble.models.chat import ArgumentsDelta as ArgumentsDelta, CallDelta as CallDelta, TextDelta as TextDelta
 
-__all__ = [
-    "Agent",
-    "AgentResult",
-    "ArgumentsDelta",
-    "CacheHit",
-    "CallAbandoned",
-    "CallDelta",
-    "CallFinished",
-    "CallProgress",
-    "CallRepaired",
-    "CallReplied",
-    "CallRequested",
-    "CallRetried",
-    "CallStarted",
-    "CallTimedOut",
-    "ConversationMemory",
-    "Event",
-    "Final",
-    "Limits",
-    "LoopGuard",
-    "ModelRetried",
-    "Prices",
-    "Retry",
-    "ReviewDecided",
-    "ReviewRequested",
-    "RunView",
-    "TextDelta",
-    "ToolCallRecord",
-    "TraceStep",
-    "TurnEnded",
-    "Usage",
-]
-
-__getattr__ = loader(
+__getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "agent": ("Agent",),

@@ -240,8 +240,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> 
 
     The answer is written to standard output, progress to standard error.
     """
-    from toolsemble.cli.ask import Setup
-    from toolsemble.cli.ask import ask as do
+    from toolsemble.cli.ask import Setup, ask as do
 
     return do(question, Setup(**wanted), options.make_screen())
 
@@ -252,8 +251,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> 
 @click.pass_obj
 def chat(options: GlobalOptions, /, **wanted: Any) -> int:
     """Hold a conversation; Ctrl-C stops an answer, Ctrl-D leaves."""
-    from toolsemble.cli.ask import Setup
-    from toolsemble.cli.ask import chat as do
+    from toolsemble.cli.ask import Setup, chat as do
 
     return do(Setup(**wanted), options.make_screen())
 

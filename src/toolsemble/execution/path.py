@@ -20,8 +20,7 @@ from toolsemble.schema.decode import Read
 from toolsemble.work.body import RunBody, Work
 
 if TYPE_CHECKING:
-    from toolsemble.execution import limited_call as limited
-    from toolsemble.execution import observed_call as observed
+    from toolsemble.execution import limited_call as limited, observed_call as observed
 else:  # loaded by the first call that needs them; most calls have no limits, and nobody observes or approves them
     limited, observed = (
         LazyModule("toolsemble.execution.limited_call"),

@@ -4,86 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import loader
+from toolsemble.runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.local.model import LocalModel
-    from toolsemble.models.adapter.offer import Offer
-    from toolsemble.models.anthropic.model import AnthropicModel
-    from toolsemble.models.bedrock.model import BedrockModel
+    from toolsemble.local.model import LocalModel as LocalModel
+    from toolsemble.models.adapter.offer import Offer as Offer
+    from toolsemble.models.anthropic.model import AnthropicModel as AnthropicModel
+    from toolsemble.models.bedrock.model import BedrockModel as BedrockModel
     from toolsemble.models.chat import (
-        ArgumentsDelta,
-        Assembly,
-        CallDelta,
-        ChatModel,
-        ChatReply,
-        ChatRequest,
-        Chunk,
-        StopReason,
-        StreamEnd,
-        TextDelta,
-        TokenUsage,
-        ToolChoice,
-        chunks_of,
+        ArgumentsDelta as ArgumentsDelta,
+        Assembly as Assembly,
+        CallDelta as CallDelta,
+        ChatModel as ChatModel,
+        ChatReply as ChatReply,
+        ChatRequest as ChatRequest,
+        Chunk as Chunk,
+        StopReason as StopReason,
+        StreamEnd as StreamEnd,
+        TextDelta as TextDelta,
+        TokenUsage as TokenUsage,
+        ToolChoice as ToolChoice,
+        chunks_of as chunks_of,
     )
-    from toolsemble.models.environment import offers
-    from toolsemble.models.function import FunctionModel
-    from toolsemble.models.google.model import GoogleModel
+    from toolsemble.models.environment import offers as offers
+    from toolsemble.models.function import FunctionModel as FunctionModel
+    from toolsemble.models.google.model import GoogleModel as GoogleModel
     from toolsemble.models.message import (
-        AssistantMessage,
-        Message,
-        SystemMessage,
-        ToolMessage,
-        UserMessage,
-        message_from_json,
-        message_to_json,
+        AssistantMessage as AssistantMessage,
+        Message as Message,
+        SystemMessage as SystemMessage,
+        ToolMessage as ToolMessage,
+        UserMessage as UserMessage,
+        message_from_json as message_from_json,
+        message_to_json as message_to_json,
     )
-    from toolsemble.models.mistral.model import MistralModel
-    from toolsemble.models.openai.model import OpenAIModel
-    from toolsemble.models.recorded import RecordedModel
-    from toolsemble.models.registry import found, model_of
-    from toolsemble.models.scripted import ScriptedModel
-    from toolsemble.models.transcript import Transcript
-
-__all__ = [
-    "AnthropicModel",
-    "ArgumentsDelta",
-    "Assembly",
-    "AssistantMessage",
-    "BedrockModel",
-    "CallDelta",
-    "ChatModel",
-    "ChatReply",
-    "ChatRequest",
-    "Chunk",
-    "FunctionModel",
-    "GoogleModel",
-    "LocalModel",
-    "Message",
-    "MistralModel",
-    "Offer",
-    "OpenAIModel",
-    "RecordedModel",
-    "ScriptedModel",
-    "StopReason",
-    "StreamEnd",
-    "SystemMessage",
-    "TextDelta",
-    "TokenUsage",
-    "ToolChoice",
-    "ToolMessage",
-    "Transcript",
-    "UserMessage",
-    "chunks_of",
-    "found",
-    "message_from_json",
-    "message_to_json",
-    "model_of",
-    "offers",
-]
+    from toolsemble.models.mistral.model import MistralModel as MistralModel
+    from toolsemble.models.openai.model import OpenAIModel as OpenAIModel
+    from toolsemble.models.recorded import RecordedModel as RecordedModel
+    from toolsemble.models.registry import found as found, model_of as model_of
+    from toolsemble.models.scripted import ScriptedModel as ScriptedModel
+    from toolsemble.models.transcript import Transcript as Transcript
 
 # Using one provider does not load the others.
-__getattr__ = loader(
+__getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "adapter.offer": ("Offer",),

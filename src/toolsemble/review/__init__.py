@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import loader
+from toolsemble.runtime.lazy import export_lazily
 
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.review.audit import ReviewEvent
-    from toolsemble.review.automatic import AutoApprove, AutoReject, CallbackReview
-    from toolsemble.review.console import ConsoleReview
-    from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-    from toolsemble.review.queue import QueueReview
-    from toolsemble.review.receipt import Receipt
-    from toolsemble.review.remember import RememberReview
-    from toolsemble.review.request import ReviewHandler, ReviewRequest
-    from toolsemble.review.rules import Rule, RulesReview
-    from toolsemble.review.store import MemoryStore, ReviewStore, SQLiteStore
-    from toolsemble.review.terms import OnTimeout, ReviewTiming
-    from toolsemble.review.webhook import WebhookReview
-
-__all__ = [
-    "AutoApprove",
-    "AutoReject",
-    "CallbackReview",
-    "ConsoleReview",
-    "Continue",
-    "Edit",
-    "ExitEarly",
-    "MemoryStore",
-    "OnTimeout",
-    "QueueReview",
-    "Receipt",
-    "RememberReview",
-    "ReviewDecision",
-    "ReviewEvent",
-    "ReviewHandler",
-    "ReviewRequest",
-    "ReviewStore",
-    "ReviewTiming",
-    "Rule",
-    "RulesReview",
-    "SQLiteStore",
-    "WebhookReview",
-]
+    from toolsemble.review.audit import ReviewEvent as ReviewEvent
+    from toolsemble.review.automatic import (
+        AutoApprove as AutoApprove,
+        AutoReject as AutoReject,
+        CallbackReview as CallbackReview,
+    )
+    from toolsemble.review.console import ConsoleReview as ConsoleReview
+    from toolsemble.review.decision import (
+        Continue as Continue,
+        Edit as Edit,
+        ExitEarly as ExitEarly,
+        ReviewDecision as ReviewDecision,
+    )
+    from toolsemble.review.queue import QueueReview as QueueReview
+    from toolsemble.review.receipt import Receipt as Receipt
+    from toolsemble.review.remember import RememberReview as RememberReview
+    from toolsemble.review.request import ReviewHandler as ReviewHandler, ReviewRequest as ReviewRequest
+    from toolsemble.review.rules import Rule as Rule, RulesReview as RulesReview
+    from toolsemble.review.store import (
+        MemoryStore as MemoryStore,
+        ReviewStore as ReviewStore,
+        SQLiteStore as SQLiteStore,
+    )
+    from toolsemble.review.terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
+    from toolsemble.review.webhook import WebhookReview as WebhookReview
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
-__getattr__ = loader(
+__getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),

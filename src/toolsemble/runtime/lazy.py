@@ -9,16 +9,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package, from its globals and the names that each of its modules defines.
+def export_lazily(
+    package: dict[str, Any], homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are loaded on first use.
 
-    A module next to the package has one more dot: ``.result``.
+    :param package: the globals of the package
+    :param homes: the names that each of its modules exports; a module next to the package has a dot: ``.result``
 
-    >>> load = loader({"__name__": "toolsemble"}, {"result": ("ToolResult",)})
-    >>> load("ToolResult").success("ready").text
-    'ready'
+    >>> load, _, names = export_lazily({"__name__": "toolsemble"}, {"result": ("ToolResult",)})
+    >>> names, load("ToolResult").success("ready").text
+    (['ToolResult'], 'ready')
     """
     home_of = {name: module for module, names in homes.items() for name in names}
+    exported = sorted(home_of)
 
     def load(name: str) -> Any:
         home = home_of.get(name)
@@ -29,7 +33,7 @@ def loader(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Calla
         value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
         return value  # cached in the globals, so this is not called again
 
-    return load
+    return load, lambda: sorted({*package, *exported}), exported
 
 
 class LazyModule:
