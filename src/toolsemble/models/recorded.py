@@ -8,6 +8,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,7 @@ class RecordedModel:
             entry = await self._ask(request)
         if "chunks" not in entry:
             return _read_reply(entry)
-        assembly = Assembly()
-        for chunk in map(_read_chunk, entry["chunks"]):
-            assembly.add(chunk)
-        return assembly.reply()
+        return Assembly().assemble(map(_read_chunk, entry["chunks"]))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
         """Yield the recorded chunks, or new ones as they arrive."""
@@ -158,15 +156,14 @@ def _preview_last(request: ChatRequest) -> str:
 
 
 def _write_error(error: ModelError) -> dict[str, Any]:
-    facts = {"message": str(error), "retryable": error.retryable, "retry_after": error.retry_after}
-    return {"error": facts}
+    return {"error": {"message": str(error), "retryable": error.retryable, "retry_after": error.retry_after}}
 
 
 def _write_reply(reply: ChatReply) -> dict[str, Any]:
     return {
         "text": reply.text,
         "calls": [write_call(call) for call in reply.calls],
-        "usage": _numbers(reply.usage),
+        "usage": astuple(reply.usage),
         "stop_reason": reply.stop_reason,
         "details": None if reply.details is None else dict(reply.details),
     }
@@ -184,7 +181,7 @@ def _read_reply(entry: dict[str, Any]) -> ChatReply:
 def _write_chunk(chunk: Chunk) -> dict[str, Any]:
     fields: dict[str, Any] = {name: getattr(chunk, name) for name in chunk.__slots__}
     if isinstance(chunk, StreamEnd):
-        fields["usage"] = _numbers(chunk.usage)
+        fields["usage"] = astuple(chunk.usage)
     return {"kind": type(chunk).__name__, **fields}
 
 
@@ -193,7 +190,3 @@ def _read_chunk(fields: dict[str, Any]) -> Any:
     if "usage" in values:
         values["usage"] = TokenUsage(*values["usage"])
     return _KINDS[fields["kind"]](**values)
-
-
-def _numbers(usage: TokenUsage) -> list[int]:
-    return [usage.input, usage.output, usage.cached]

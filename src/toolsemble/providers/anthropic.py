@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
+from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -45,15 +44,6 @@ def _tool(offer: Offer) -> dict[str, Any]:
     return {**tool, "strict": True} if strict else tool
 
 
-def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Return the schema for Anthropic, and notes of the changes; raise ValueError if strict mode does not support it.
-
-    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
-    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
-    """
-    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
-
-
 def read_call(source: object) -> Call:
     """Return the name, arguments and id of a ``tool_use`` block.
 
@@ -74,7 +64,8 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     {'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'noon'}
     """
     # A result with is_error may contain text only.
-    content = write_blocks(answer, _text, _nothing if answer.is_error else _block) if answer.contents else ""
+    write_media = (lambda _: None) if answer.is_error else _block
+    content = write_blocks(answer, _text, write_media) if answer.contents else ""
     block = {"type": "tool_result", "tool_use_id": answer.call_id or "", "content": content or answer.text}
     return {**block, "is_error": True} if answer.is_error else block
 
@@ -92,10 +83,6 @@ def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[st
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _nothing(content: Media) -> None:  # noqa: ARG001 - the signature of write_media
-    return None
 
 
 def _block(content: Media) -> dict[str, Any] | None:

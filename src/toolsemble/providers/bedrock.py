@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
-from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
+from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -69,15 +68,6 @@ def _specification(offer: Offer) -> dict[str, Any]:
     described = {"description": offer.description} if offer.description else {}
     tool = {"name": offer.name, **described, "inputSchema": {"json": schema}}
     return {**tool, "strict": True} if strict else tool
-
-
-def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Return the schema for Bedrock, and notes of the changes; raise ValueError if strict mode does not support it.
-
-    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
-    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
-    """
-    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:

@@ -109,6 +109,15 @@ def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, 
     return rewrite(schema, rule)
 
 
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    """Return the schema for a provider, and notes of the changes; raise ValueError if strict mode does not support it.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
+
+
 def _strict_error(path: str, why: str) -> ValueError:
     return ValueError(f"{path}: strict mode {why}, or go without strict mode")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolsemble.note import Note
-from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object
+from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -39,15 +38,6 @@ def _tool(offer: Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
     schema, _ = adapt(parameters_of(offer), strict=strict)
     return function_tool(offer, schema, strict=strict)
-
-
-def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
-    """Return the schema for Mistral, and notes of the changes; raise ValueError if strict mode does not support it.
-
-    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
-    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
-    """
-    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
 
 
 def read_call(source: object) -> Call:

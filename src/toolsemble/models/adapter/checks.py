@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.providers.dialect import adapt_strict
 
 
 def require_model_name(provider: str, rest: str, example: str) -> str:
@@ -22,16 +23,13 @@ def require_model_name(provider: str, rest: str, example: str) -> str:
     return rest
 
 
-def require_strict_schema(
-    schema: Mapping[str, Any], adapt: Callable[..., tuple[dict[str, Any], Any]], provider: str, model: str
-) -> dict[str, Any]:
+def require_strict_schema(schema: Mapping[str, Any], provider: str, model: str) -> dict[str, Any]:
     """Return the strict form of a schema; raise ``ToolConfigurationError`` if the provider cannot enforce it.
 
-    :param adapt: returns the strict form of a schema, or raises a ``ValueError``
     :param model: the class whose ``native_output`` can be turned off
     """
     try:
-        return adapt(dict(schema), strict=True)[0]
+        return adapt_strict(dict(schema))[0]
     except ValueError as problem:
         raise ToolConfigurationError(
             f"{provider} cannot enforce this schema: {problem}; or receive the answer through a tool: "

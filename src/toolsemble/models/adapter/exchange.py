@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import closing, suppress
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from toolsemble.runtime.concurrency import ThreadPerJob
 
@@ -17,15 +17,6 @@ T = TypeVar("T")
 _END = object()
 # Daemon threads: a program can exit without waiting for abandoned requests.
 _THREADS = ThreadPerJob(daemon=True)
-
-
-class Connection(Protocol):
-    """A connection that can be shut down, such as one of ``http.client``."""
-
-    sock: Any
-    """The socket; None before the connection is open."""
-    user: Exchange | None
-    """The exchange that currently uses it; connections are reused."""
 
 
 class Exchange:
@@ -37,7 +28,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: Any = None
         self._socket: Any = None
         self._is_over = False
         self.is_cancelled = False
@@ -52,8 +43,11 @@ class Exchange:
             with self._lock:
                 self._is_over = True
 
-    def use(self, connection: Connection) -> None:
-        """Register the connection in use; raise ``ConnectionAbortedError`` if the exchange was cancelled."""
+    def use(self, connection: Any) -> None:
+        """Register the connection in use; raise ``ConnectionAbortedError`` if the exchange was cancelled.
+
+        :param connection: has the attributes ``sock``, None before it is open, and ``user``: connections are reused
+        """
         with self._lock:
             if self.is_cancelled:
                 raise ConnectionAbortedError("the request was cancelled")

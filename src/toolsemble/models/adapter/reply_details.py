@@ -15,15 +15,6 @@ _CALL = "tool_use"
 _SIGNATURE = "signature"
 
 
-def details_key(provider: str, model: str) -> str:
-    """Return the key of details that only the same model can use, as others cannot verify its signatures.
-
-    >>> details_key("google", "gemini-3-flash")
-    'google:gemini-3-flash'
-    """
-    return f"{provider}:{model}"
-
-
 class _Pieces(list[str]):
     """A text under construction."""
 
@@ -72,6 +63,8 @@ def make_details(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | Non
 
     Reasoning must be sent back unchanged and in its position, so the details list all blocks. Of texts and calls,
     which are in the message, only the position, the length and the signature are stored.
+
+    :param provider: the provider; with its model, if other models cannot verify the signatures
 
     >>> make_details("anthropic", [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Rome"}])
     {'anthropic': [{'type': 'thinking', 'thinking': 'Hm.'}, {'type': 'text', 'length': 4}]}

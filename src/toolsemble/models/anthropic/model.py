@@ -21,7 +21,7 @@ from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.anthropic.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.anthropic import adapt, write_prompt, write_tools
+from toolsemble.providers.anthropic import write_prompt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
@@ -176,7 +176,7 @@ class AnthropicModel:
     def _format(self, request: ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        schema = require_strict_schema(request.output_schema, adapt, "Anthropic", "AnthropicModel")
+        schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
         settings = request.settings.get("output_config", {})
         return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
 

@@ -12,10 +12,10 @@ from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
-from toolsemble.models.adapter.reply_details import Block, details_key, restore_blocks
+from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.providers.bedrock import adapt, write_prompt, write_reply, write_tools
+from toolsemble.providers.bedrock import write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -55,7 +55,7 @@ def _tool_config(request: ChatRequest) -> dict[str, Any]:
 def _answer_format(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     if schema is None:
         return {}
-    strict = require_strict_schema(schema, adapt, "Bedrock", "BedrockModel")
+    strict = require_strict_schema(schema, "Bedrock", "BedrockModel")
     structure = {"jsonSchema": {"name": "answer", "schema": json.dumps(strict)}}
     return {"textFormat": {"type": "json_schema", "structure": structure}}
 
@@ -74,9 +74,7 @@ def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, An
 def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
-        return "assistant", [
-            _write_block(block) for block in restore_blocks(details_key("bedrock", model), message, calls)
-        ]
+        return "assistant", [_write_block(block) for block in restore_blocks(f"bedrock:{model}", message, calls)]
     if isinstance(message, ToolMessage):
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]

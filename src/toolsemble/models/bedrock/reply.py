@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolsemble.call import ToolCall
-from toolsemble.models.adapter.reply_details import Block, append_text, details_key, has_text, make_details
+from toolsemble.models.adapter.reply_details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.providers.wire import base64_text
@@ -81,7 +81,7 @@ class ReplyReader:
     def finish(self) -> StreamEnd:
         """Return the end of the reply; raise a ``ModelError`` if it is incomplete or empty."""
         stop = _STOP_REASONS.read(self._reason, has_calls=bool(self._calls), has_text=has_text(self._blocks))
-        return StreamEnd(self._usage, stop, make_details(details_key("bedrock", self._model), self._blocks))
+        return StreamEnd(self._usage, stop, make_details(f"bedrock:{self._model}", self._blocks))
 
     def _start_call(self, index: int, use: Mapping[str, Any] | None) -> Iterator[Chunk]:
         # A tool with a type is executed by Bedrock.

@@ -11,7 +11,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
 from toolsemble.models.adapter.conversation import system_texts
-from toolsemble.models.adapter.reply_details import Block, details_key, restore_blocks
+from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
@@ -95,7 +95,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
 
 def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
     calls = [_write_call(call) for call in message.calls]
-    parts = [_write_part(block) for block in restore_blocks(details_key("google", model), message, calls)]
+    parts = [_write_part(block) for block in restore_blocks(f"google:{model}", message, calls)]
     if signs_calls(model):
         # Only the first of several calls is signed.
         for call in [part for part in parts if "function_call" in part][:1]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
-from toolsemble.models.adapter.reply_details import Block, append_text, details_key, has_text, make_details
+from toolsemble.models.adapter.reply_details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
 from toolsemble.providers.wire import base64_text
@@ -60,7 +60,7 @@ class ReplyReader:
         if self._feedback is not None and self._feedback.block_reason is not None:
             raise _blocked_error(self._feedback)
         stop = _STOP_REASONS.read(self._reason, has_calls=self._calls > 0, has_text=has_text(self._blocks))
-        return StreamEnd(self._usage, stop, make_details(details_key("google", self._model), self._blocks))
+        return StreamEnd(self._usage, stop, make_details(f"google:{self._model}", self._blocks))
 
     def _read_part(self, part: Any) -> Iterator[Chunk]:
         signed = {"signature": base64_text(part.thought_signature)} if part.thought_signature else {}

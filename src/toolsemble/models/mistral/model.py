@@ -19,7 +19,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.mistral.messages import write_messages
 from toolsemble.models.mistral.reply import ReplyReader
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.mistral import adapt, write_tools
+from toolsemble.providers.mistral import write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
@@ -174,7 +174,7 @@ class MistralModel:
     def _format(self, request: ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        schema = require_strict_schema(request.output_schema, adapt, "Mistral", "MistralModel")
+        schema = require_strict_schema(request.output_schema, "Mistral", "MistralModel")
         answer = {"name": "answer", "schema": schema, "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": answer}}
 
