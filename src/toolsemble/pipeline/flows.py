@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, TypedDict, Union
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
@@ -17,7 +17,7 @@ from toolsemble.execution.path import start_sub_call
 from toolsemble.pipeline.branch import Branch, split_input
 from toolsemble.pipeline.handoff import Handoff, as_handoff, read_items
 from toolsemble.pipeline.join import ParallelParts, join_dry_results, join_results
-from toolsemble.pipeline.return_types import dict_type, return_type, union_type
+from toolsemble.pipeline.return_types import return_type
 from toolsemble.pipeline.undo import add_undone, fail_if_late, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.shape import to_result
@@ -29,6 +29,8 @@ from toolsemble.work.snapshot import copy_input
 class FanOut:
     """A flow that runs all parts in parallel on the same input."""
 
+    how: ClassVar[str] = "all of these, side by side"
+    """How the parts are run, for the description of a plan."""
     branches: tuple[Branch, ...]
     """The parts."""
     merge: Callable[[dict[str, ToolResult]], Any] | None
@@ -86,18 +88,16 @@ class FanOut:
         """Return the type of the dict of results; Any if they are merged."""
         if self.merge is not None:
             return Any
-        return dict_type({part.name: return_type(part, can_fail=not self.fail_fast) for part in self.parts()})
-
-    @property
-    def how(self) -> str:
-        """How the parts are run, for the description of a plan."""
-        return "all of these, side by side"
+        kinds = {part.name: return_type(part, can_fail=not self.fail_fast) for part in self.parts()}
+        return TypedDict("Results", kinds)  # type: ignore[operator]  # the keys are only known at run time
 
 
 @dataclass(frozen=True, slots=True)
 class ForEach:
     """A flow that runs one part for each item of a list."""
 
+    how: ClassVar[str] = "this, for each item of the list"
+    """How the parts are run, for the description of a plan."""
     branch: Branch
     """The part."""
     limit: int
@@ -145,16 +145,13 @@ class ForEach:
         item = return_type(self.branch.definition, can_fail=not self.fail_fast)
         return list[item]  # type: ignore[valid-type]  # the type is only known at run time
 
-    @property
-    def how(self) -> str:
-        """How the part is run, for the description of a plan."""
-        return "this, for each item of the list"
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A flow that runs one of two parts, chosen by a predicate of the input."""
 
+    how: ClassVar[str] = "one of these"
+    """How the parts are run, for the description of a plan."""
     predicate: Callable[[Any], Any]
     """Returns true to run the first part."""
     then: Branch
@@ -203,9 +200,5 @@ class Choice:
 
     def returns(self) -> Any:
         """Return the union of the types that the two parts return."""
-        return union_type(*self.parts())
-
-    @property
-    def how(self) -> str:
-        """How the parts are run, for the description of a plan."""
-        return "one of these"
+        kinds = tuple(map(return_type, self.parts()))
+        return Any if Any in kinds else Union[kinds]  # noqa: UP007 - the types are only known at run time

@@ -11,7 +11,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
 from toolsemble.pipeline.sequence import StepSequence
-from toolsemble.pipeline.step import Part, Step, build_part, check_generated_name, get_definition
+from toolsemble.pipeline.step import Step, build_part, check_generated_name, get_definition
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import build_gate
@@ -69,7 +69,9 @@ class ToolPipeline(Tool):
         self._steps = _check_steps(owner, steps)
         self._sequence = self._build_sequence()
         self._generated: tuple[str, str] | None = None
-        _check_handoffs(self._sequence.steps)
+        for giver, taker in pairwise(self._sequence.steps):
+            if giver.adapter is None:
+                check_fit(giver.definition, taker.definition)
         self._define()  # raises if a setting is wrong
 
     @classmethod
@@ -187,9 +189,3 @@ def _check_steps(owner: str, steps: Any) -> tuple[object, ...]:
     if not listed:
         raise ToolDefinitionError(f"{owner} has no steps; pass at least one tool")
     return listed
-
-
-def _check_handoffs(steps: tuple[Part, ...]) -> None:
-    for giver, taker in pairwise(steps):
-        if giver.adapter is None:
-            check_fit(giver.definition, taker.definition)

@@ -44,7 +44,8 @@ def describe_plan(definition: ToolDefinition) -> Plan:
     """Return the plan of a tool that runs other tools."""
     graph = _Graph()
     graph.draw(definition)
-    return Plan.build("\n".join((_heading(definition), *_lines(definition))), "\n".join(graph.lines))
+    heading = f"{definition.name}: {definition.description}"
+    return Plan.build("\n".join((heading, *_lines(definition))), "\n".join(graph.lines))
 
 
 def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
@@ -78,10 +79,6 @@ def _iterate_parts(definition: ToolDefinition) -> Iterator[ToolDefinition]:
     for part in () if definition.flow is None else definition.flow.tools():
         yield part
         yield from _iterate_parts(part)
-
-
-def _heading(definition: ToolDefinition) -> str:
-    return f"{definition.name}: {definition.description}"
 
 
 def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipeline's input") -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict, Union, get_args
+from typing import Any, Union, get_args
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent, ToolResult
@@ -33,24 +32,3 @@ def return_type(part: ToolDefinition, *, can_fail: bool = False) -> Any:
     if kind is None or kind is type(None):
         return str  # the empty text
     return Union[kind, str] if can_fail else kind  # noqa: UP007 - the type is only known at run time
-
-
-def union_type(first: ToolDefinition, second: ToolDefinition) -> Any:
-    """Return the union of the types that two parts hand on.
-
-    >>> from toolsemble.definition.build import string_definition
-    >>> count = string_definition("count", "", len, returns=lambda: int)
-    >>> union_type(count, count)
-    <class 'int'>
-    """
-    kinds = return_type(first), return_type(second)
-    return Any if Any in kinds else Union[kinds]  # noqa: UP007 - the types are only known at run time
-
-
-def dict_type(kinds: Mapping[str, Any]) -> Any:
-    """Return the type of a dict with these keys and types.
-
-    >>> sorted(dict_type({"a": int, "b": str}).__annotations__)
-    ['a', 'b']
-    """
-    return TypedDict("Results", dict(kinds))  # type: ignore[operator]  # the keys are only known at run time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
@@ -26,6 +26,8 @@ from toolsemble.work.body import Apply, Work
 class StepSequence:
     """Steps that run in order, each on the output of the previous one."""
 
+    how: ClassVar[str] = "one after the other"
+    """How the steps are run, for the description of a plan."""
     steps: tuple[Part, ...]
     """The steps, in order."""
     dry: bool = False
@@ -112,11 +114,6 @@ class StepSequence:
         """Return the steps' tools, and the tools that undo steps."""
         undos = [step.compensation.tool for step in self.steps if step.compensation is not None]
         return (*self.parts(), *(undo for undo in undos if undo is not None))
-
-    @property
-    def how(self) -> str:
-        """How the steps are run, for the description of a plan."""
-        return "one after the other"
 
 
 @dataclass(slots=True)
