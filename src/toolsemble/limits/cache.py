@@ -17,7 +17,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CacheHit
-from toolsemble.limits.cache_store import Entry, FileResults, MemoryResults, Results, copy_result
+from toolsemble.limits.cache_store import Entry, FileResults, MemoryResults, copy_result
 from toolsemble.limits.call_key import CallKey, UnclearKeyError
 from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall, SingleFlight
 from toolsemble.masking.secrets import mask_text
@@ -69,11 +69,11 @@ class Cache:
             check_seconds("Cache ttl", ttl)
         check_count("Cache size", size, least=1)
         path = _read_path(store)
-        self._settings = {"ttl": ttl, "size": size, "store": path, "key": key, "clock": clock}
+        self._settings: dict[str, Any] = {"ttl": ttl, "size": size, "store": path, "key": key, "clock": clock}
         self.ttl = ttl
         self.key = key
         self.clock = clock
-        self.results: Results = MemoryResults(size) if path is None else FileResults(path, size)
+        self.results = MemoryResults(size) if path is None else FileResults(path, size)
         self.flights = SingleFlight()
 
     def clear(self) -> None:
@@ -100,7 +100,7 @@ class Cache:
         self.results.keep(key, Entry(without_retries(result), now, None if self.ttl is None else now + self.ttl))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._settings,)
+        return partial(Cache, **self._settings), ()
 
 
 class CacheLayer(Layer):
@@ -259,7 +259,3 @@ def _read_path(store: Any) -> Path | None:
         raise ToolDefinitionError(f"Cache store must be a file path, or None for memory, not {store!r:.80}")
     # The working directory may change before the file is opened.
     return Path(store).absolute()
-
-
-def _restore(settings: dict[str, Any]) -> Cache:
-    return Cache(**settings)

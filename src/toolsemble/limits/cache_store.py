@@ -6,7 +6,7 @@ import copy
 import os
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolsemble.result import ToolResult
 from toolsemble.runtime.fork_locks import fork_safe_lock
@@ -45,33 +45,6 @@ class Entry(NamedTuple):
         return fresh and self.stored <= now and (ttl is None or now < self.stored + ttl)
 
 
-class Results(Protocol):
-    """A store of results."""
-
-    in_place: bool
-    """Whether it is fast enough to be used in an event loop."""
-
-    def digest(self, parts: list[Any]) -> str:
-        """Return the key of a call, which reveals nothing about the arguments without the secret of the store."""
-        ...
-
-    def find(self, key: str) -> Entry | None:
-        """Return the entry for a key, or None."""
-        ...
-
-    def keep(self, key: str, entry: Entry) -> None:
-        """Store an entry, and evict others if there are too many; raise ValueError if it cannot be stored."""
-        ...
-
-    def clear(self) -> None:
-        """Delete all entries."""
-        ...
-
-    def close(self) -> None:
-        """Close files; they are opened again when needed."""
-        ...
-
-
 class MemoryResults:
     """A store in memory; least recently used results are evicted first.
 
@@ -83,6 +56,7 @@ class MemoryResults:
     """
 
     in_place = True
+    """Whether it is fast enough to be used in an event loop."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -91,7 +65,7 @@ class MemoryResults:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
 
     def digest(self, parts: list[Any]) -> str:
-        """Return the key of a call."""
+        """Return the key of a call, which reveals nothing about the arguments without the secret."""
         return sign(self._secret, "cache", parts)
 
     def find(self, key: str) -> Entry | None:
@@ -104,7 +78,7 @@ class MemoryResults:
         return found._replace(result=copy_result(found.result))
 
     def keep(self, key: str, entry: Entry) -> None:
-        """Store a copy of an entry."""
+        """Store a copy of an entry; raise ValueError if it cannot be copied."""
         copied = entry._replace(result=copy_result(entry.result))
         with self._lock:
             self._entries[key] = copied
@@ -128,6 +102,7 @@ class FileResults:
     """
 
     in_place = False
+    """Whether it is fast enough to be used in an event loop."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
@@ -149,7 +124,7 @@ class FileResults:
             return None
 
     def keep(self, key: str, entry: Entry) -> None:
-        """Store an entry, and delete expired ones."""
+        """Store an entry, and delete expired ones; raise ValueError if it is not JSON."""
         text = write_result(entry.result)
         with self._connect()[0].writing() as rows:
             rows.execute("DELETE FROM results WHERE expires <= ?", (entry.stored,))

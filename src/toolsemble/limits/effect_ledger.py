@@ -6,10 +6,10 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from toolsemble.call import new_id
@@ -94,7 +94,7 @@ class EffectLedger:
         if path is not None and os.fspath(path) in {"", ":memory:"}:
             raise ToolDefinitionError("An EffectLedger needs a file path, or None for one in memory")
         place = None if path is None else Path(path).absolute()
-        self._settings = {"path": None if place is None else str(place), "clock": clock}
+        self._settings: dict[str, Any] = {"path": None if place is None else str(place), "clock": clock}
         self._clock = clock
         self._id = new_id()
         self._live: set[str] = set()
@@ -207,13 +207,11 @@ class EffectLedger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._settings,)
+        return partial(EffectLedger, **self._settings), ()
 
     def _insert(self, rows: sqlite3.Connection, effect: Effect, token: str) -> None:
         columns = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
@@ -264,7 +262,3 @@ class EffectLedger:
         if known is not None and not is_signed(known[0], self._secret, "ledger", ""):
             self._database.close()
             raise ToolConfigurationError("The effect ledger was created with another key; restore the file <path>.key")
-
-
-def _restore(settings: Mapping[str, Any]) -> EffectLedger:
-    return EffectLedger(**settings)

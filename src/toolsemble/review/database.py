@@ -36,8 +36,3 @@ class Database(sqlite.Database):
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 1, _TABLES))
-
-
-def key_beside(path: Path) -> bytes:
-    """Return the key from the file beside a database; anyone who can read it can sign answers."""
-    return sqlite.load_key(path, "review key", ", or pass a secret")

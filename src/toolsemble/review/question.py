@@ -20,7 +20,16 @@ from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.events import ReviewDecided, ReviewRequested
 from toolsemble.review.request import ReviewHandler, ReviewRequest
 from toolsemble.review.terms import OnTimeout
-from toolsemble.runtime.concurrency import ThreadPerJob, finish, is_async, is_awaitable, wait_for
+from toolsemble.runtime.concurrency import (
+    Outcome,
+    ThreadPerJob,
+    capture_outcome,
+    finish,
+    is_async,
+    is_awaitable,
+    unwrap_outcome,
+    wait_for,
+)
 from toolsemble.runtime.text import HIDDEN, preview
 
 if TYPE_CHECKING:
@@ -95,7 +104,7 @@ class Question:
         LOGGER.info("asked: %s(%s)", request.tool_name, preview(request.arguments_text), extra=_log_fields(request))
         ends = time.monotonic() + request.timeout if request.timeout else None
         token = _question.set(self._question)
-        answering = asyncio.ensure_future(_outcome(self._handler, request))
+        answering = asyncio.ensure_future(capture_outcome(ask(self._handler, request)))
         try:
             # The answer is a separate task: one that ignores its cancellation is abandoned.
             done, _ = await asyncio.wait([answering], timeout=request.timeout or None)
@@ -168,14 +177,6 @@ class _InThread:
         if not self.decision.done() and self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # the loop has ended in the meantime
                 self._loop.call_soon_threadsafe(self._task.cancel)
-
-
-async def _outcome(handler: Any, request: ReviewRequest) -> tuple[Any, BaseException | None]:
-    # Returned, not raised: tasks and futures do not carry every exception.
-    try:
-        return await ask(handler, request), None
-    except BaseException as error:  # noqa: BLE001 - the question handles it
-        return None, error
 
 
 async def _leave(answering: asyncio.Task[Any]) -> None:
@@ -286,21 +287,18 @@ async def _call(method: Callable[[Any], Any], given: Any) -> Any:
 async def _call_in_thread(method: Callable[[Any], Any], given: Any) -> Any:
     import asyncio  # noqa: PLC0415 - as above
 
-    def run() -> tuple[Any, BaseException | None]:
+    def run() -> Outcome:
         try:
-            return method(given), None
+            return [method(given), None]
         except BaseException as error:  # noqa: BLE001 - raised below; futures do not carry every exception
-            return None, error
+            return [None, error]
 
     asked = _question.get() or OpenQuestion()
     asked.prompts += 1
     try:
-        answer, error = await asyncio.wrap_future(_REVIEWERS.submit(run))
+        return unwrap_outcome(await asyncio.wrap_future(_REVIEWERS.submit(run)))
     finally:
         asked.prompts -= 1
-    if error is not None:
-        raise error
-    return answer
 
 
 def _check_answer(answer: Any) -> ReviewDecision:

@@ -10,7 +10,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
-from toolsemble.review.store_worker import Pending, StoreWorker
+from toolsemble.review.store_worker import StoreWorker
 
 # Seconds beyond the timeout of a request: the call path handles timeouts and must come first.
 _GRACE = 0.25
@@ -64,7 +64,7 @@ class QueueReview:
         except BaseException as error:
             worker.leave(pending)
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
-                await _wait_until_withdrawn(pending)
+                await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise
         return decision
 
@@ -78,10 +78,6 @@ class QueueReview:
     def _worker(self) -> StoreWorker:
         # A forked child has neither the thread nor the waiting calls of its parent; setdefault is atomic.
         return self._workers.setdefault(os.getpid(), StoreWorker(self.store, self._poll))
-
-
-async def _wait_until_withdrawn(pending: Pending) -> None:
-    await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
 
 
 def _check(request: ReviewRequest) -> None:

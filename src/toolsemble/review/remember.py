@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
@@ -14,30 +14,11 @@ from toolsemble.review.terms import ReviewTiming
 from toolsemble.runtime.fork_locks import fork_safe_lock
 
 Scope: TypeAlias = Literal["arguments", "tool"]
+_Approval: TypeAlias = tuple[object, ...]  # the properties of an approved call that a later call must share
 
 _SCOPES = ("tool", "arguments")
 _MAX_RUNS = 1024
 _MAX_APPROVALS = 1024  # in one run
-
-
-@dataclass(frozen=True, slots=True)
-class _Approval:
-    """The properties of an approved call that a later call must share."""
-
-    tool_name: str
-    """The tool."""
-    schema_digest: str
-    """The digest of its schema."""
-    required_role: str | None
-    """The role that the reviewer had to have."""
-    agent_role: str
-    """The role of the calling agent."""
-    timing: ReviewTiming
-    """When it was asked."""
-    description: str
-    """The description or question of the tool."""
-    arguments_digest: str | None
-    """The digest of the arguments; None: any."""
 
 
 class RememberReview:
@@ -124,16 +105,15 @@ class RememberReview:
 
 def _by_scope(request: ReviewRequest) -> dict[str, _Approval]:
     """Return the approval of a request, by scope."""
-    shown = _Approval(
+    tool = (
         request.tool_name,
         request.schema_digest,
         request.required_role,
         request.agent_role,
         request.timing,
         request.description,
-        request.arguments_digest,
     )
-    return {"tool": replace(shown, arguments_digest=None), "arguments": shown}
+    return {"tool": tool, "arguments": (*tool, request.arguments_digest)}
 
 
 def _with_scopes(request: ReviewRequest) -> ReviewRequest:

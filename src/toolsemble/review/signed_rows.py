@@ -131,12 +131,8 @@ class Records:
     def events(self, request_id: str | None) -> list[ReviewEvent]:
         """Return the events of one request, or all, in order."""
         query = "SELECT kind, request_id, tool_name, at, person, role, detail FROM events"
-        if request_id is None:
-            return [ReviewEvent(*row) for row in self._connection.execute(f"{query} ORDER BY number")]
-        found = self._connection.execute(
-            f"{query} WHERE request_id = ? ORDER BY number", (replace_surrogates(request_id),)
-        )
-        return [ReviewEvent(*row) for row in found]
+        where, values = ("", ()) if request_id is None else ("WHERE request_id = ?", (replace_surrogates(request_id),))
+        return [ReviewEvent(*row) for row in self._connection.execute(f"{query} {where} ORDER BY number", values)]
 
     def check_unused(self, id: str) -> None:
         """Raise ReviewRefusedError if the audit log says that the answer was used, whatever its row says."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.audit import ReviewEvent
 from toolsemble.review.base_store import Ledger
-from toolsemble.review.database import Database, key_beside
+from toolsemble.review.database import Database
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import secret_bytes
+from toolsemble.runtime.sqlite import load_key
 
 VALID_FOR = 3600.0
 """Seconds for which an approval is valid."""
@@ -126,14 +128,12 @@ class SQLiteStore(Ledger):
             raise ToolDefinitionError("A SQLiteStore needs a file path; for a store in memory use MemoryStore()")
         # The working directory may change before the file is opened again.
         place = Path(path).absolute()
-        self._settings = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
+        self._settings: dict[str, Any] = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
         given = None if secret is None else secret_bytes(secret)
         database = Database(place)  # first: no key file for a path that cannot be used
-        super().__init__(database, key_beside(place) if given is None else given, valid_for, clock)
+        # Anyone who can read the key file can sign answers.
+        key = load_key(place, "review key", ", or pass a secret") if given is None else given
+        super().__init__(database, key, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._settings,)
-
-
-def _restore(settings: Mapping[str, Any]) -> SQLiteStore:
-    return SQLiteStore(**settings)
+        return partial(SQLiteStore, **self._settings), ()

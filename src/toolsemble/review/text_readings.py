@@ -125,9 +125,8 @@ def resolve_path(text: str) -> str:
     '/etc/passwd'
     """
     path = posixpath.normpath(text)
-    return (
-        path[1:] if path.startswith("//") else path
-    )  # POSIX allows two slashes to be special; no current system does that
+    # POSIX allows two slashes to be special; no current system does that.
+    return path[1:] if path.startswith("//") else path
 
 
 def _decode_lenient(text: str) -> str:
