@@ -196,7 +196,7 @@ class Agent:
         """
         from toolsemble.agent.agent_tool import AgentAsTool  # noqa: PLC0415 - see above
 
-        return AgentAsTool(self, name, description, settings, self._config.names_inside)
+        return AgentAsTool(self.run, name, description, settings, self._config.names_inside)
 
     def __repr__(self) -> str:
         return f"Agent({self._config})"

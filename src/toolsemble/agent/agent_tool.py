@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
 from toolsemble.agent.result import AgentResult
 from toolsemble.definition.definition import Names, ToolDefinition
 from toolsemble.result import ToolResult
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
-
-
-class Runnable(Protocol):
-    """An object with a method ``run``: an agent."""
-
-    async def run(self, prompt: str) -> AgentResult:
-        """Run until there is an answer."""
-        ...
 
 
 class AgentAsTool(Tool):
@@ -34,12 +25,17 @@ class AgentAsTool(Tool):
     """
 
     def __init__(
-        self, agent: Runnable, name: str, description: str, settings: ToolSettings, inside: Callable[[], Names]
+        self,
+        ask: Callable[[str], Awaitable[AgentResult]],
+        name: str,
+        description: str,
+        settings: ToolSettings,
+        inside: Callable[[], Names],
     ) -> None:
         self.name = name
         self.description = description
         self._apply(settings)
-        self._agent = agent
+        self._ask = ask
         self._inside = inside
 
     def _define(self) -> ToolDefinition:
@@ -49,7 +45,7 @@ class AgentAsTool(Tool):
         """Run the agent on the input, inside the context of this call."""
         if not input.strip():
             return ToolResult.failure("The input is blank; describe the task")
-        result = await self._agent.run(input)
+        result = await self._ask(input)
         return ToolResult.success(
             result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}
         )

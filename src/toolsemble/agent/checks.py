@@ -51,12 +51,6 @@ def check_run(history: object, memory_id: object, parameters: object, run_id: ob
             raise TypeError(f"The {name} of a run must be {expected}, not {value!r:.80}")
 
 
-def check_prices(max_cost: float | None, prices: Prices | None) -> None:
-    """Raise :class:`ToolDefinitionError` if there is a cost limit but no prices."""
-    if max_cost is not None and prices is None:
-        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from toolsemble.agent.memory_store import InMemoryStore, MemoryStore
+from toolsemble.agent.memory_store import InMemoryStore
 from toolsemble.agent.window import estimate_tokens, trim_messages
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.message import Message
 from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.checks import check_count
+
+if TYPE_CHECKING:
+    from toolsemble.agent.memory_sqlite import SQLiteMemoryStore
 
 
 class ConversationMemory:
@@ -59,7 +63,7 @@ class ConversationMemory:
         self._max_messages = max_messages
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
-        self._store: MemoryStore = InMemoryStore() if path is None else _open_file(_check_path(path))
+        self._store = InMemoryStore() if path is None else _open_file(_check_path(path))
 
     def load(self, memory_id: str) -> Transcript:
         """Return a whole conversation; an empty one if the id is unknown."""
@@ -107,7 +111,7 @@ def _check_path(path: object) -> Path:
     return Path(place).absolute()
 
 
-def _open_file(path: Path) -> MemoryStore:
+def _open_file(path: Path) -> SQLiteMemoryStore:
     from toolsemble.agent.memory_sqlite import SQLiteMemoryStore  # noqa: PLC0415 - only needed with a file
 
     return SQLiteMemoryStore(path)

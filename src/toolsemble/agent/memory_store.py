@@ -1,8 +1,6 @@
-"""The protocol of conversation stores, and the store in memory."""
+"""Storage of conversations in memory."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.models.transcript import Transcript
@@ -29,30 +27,6 @@ def new_messages(after: Transcript, count: int) -> list[Message]:
     return [message for message in after[len(after) - count :] if not isinstance(message, SystemMessage)]
 
 
-class MemoryStore(Protocol):
-    """A store of conversations."""
-
-    def load(self, memory_id: str) -> Transcript:
-        """Return a conversation; an empty one if the id is unknown."""
-        ...
-
-    def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
-        """Store the last messages of a conversation, without messages of other writers between them."""
-        ...
-
-    def clear(self, memory_id: str) -> None:
-        """Delete a conversation."""
-        ...
-
-    def ids(self) -> list[str]:
-        """Return the ids of the conversations, in the order of their creation."""
-        ...
-
-    def close(self) -> None:
-        """Release open resources."""
-        ...
-
-
 class InMemoryStore:
     """Conversations in a dict.
 
@@ -65,7 +39,7 @@ class InMemoryStore:
         self._lock = fork_safe_lock(self)
 
     def load(self, memory_id: str) -> Transcript:
-        """Return a conversation."""
+        """Return a conversation; an empty one if the id is unknown."""
         return self._kept.get(memory_id) or Transcript()
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
@@ -79,7 +53,7 @@ class InMemoryStore:
             self._kept.pop(memory_id, None)
 
     def ids(self) -> list[str]:
-        """Return the ids of the conversations."""
+        """Return the ids of the conversations, in the order of their creation."""
         return list(self._kept)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
-from toolsemble.agent.checks import check_prices, check_types
+from toolsemble.agent.checks import check_types
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
@@ -132,7 +132,8 @@ def build_config(
     """
     checked = Limits(*limits)
     check_types(goal=goal, background=background, **settings)
-    check_prices(checked.max_cost, settings["prices"])
+    if checked.max_cost is not None and settings["prices"] is None:
+        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
     output = None if output_type is None else Output(output_type)
     role = settings["role"]
     return AgentConfig(

@@ -125,7 +125,8 @@ class Spending:
         # One lock for all nested runs: they may run in parallel, in other threads.
         self._shared = self.tallies[-1]
         self.begin()
-        self._turns = 0
+        self.turns = 0
+        """The number of the model's replies."""
         self._model_seconds = self._tool_seconds = 0.0
 
     def begin(self) -> None:
@@ -138,11 +139,6 @@ class Spending:
         """The start of the run, on the clock of ``time.monotonic``."""
         return self._own.started
 
-    @property
-    def turns(self) -> int:
-        """The number of the model's replies."""
-        return self._turns
-
     def check_depth(self) -> None:
         """Raise RecursionError if the run is nested too deep."""
         deepest = min(each.limits.max_depth for each in self.tallies)
@@ -152,7 +148,7 @@ class Spending:
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
         cost = 0.0 if self.prices is None else self.prices.cost(usage)
-        self._turns += 1
+        self.turns += 1
         self.add_model_seconds(seconds)
         with self._shared.lock:
             for each in self.tallies:
@@ -201,11 +197,7 @@ class Spending:
 
     def find_exhausted(self) -> Stop | None:
         """Return the first used-up budget, other than that of calls; None if there is none."""
-        for each in self.tallies:
-            stop = each.find_exhausted()
-            if stop is not None:
-                return stop
-        return None
+        return next(filter(None, (each.find_exhausted() for each in self.tallies)), None)
 
     def out_of_calls(self) -> Stop:
         """Return the stop for the limit of calls of this run or an enclosing one."""

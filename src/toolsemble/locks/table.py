@@ -167,9 +167,8 @@ class Table:
         if claim in self._claims and claim.is_over:
             self._remove(claim)
             if self._queues or self._nested:
-                self._grant_waiting(
-                    [*claim.names, *self._remove_closed()]
-                )  # not granted to a call that can never continue
+                # Closed loops first: nothing is granted to a call that can never continue.
+                self._grant_waiting([*claim.names, *self._remove_closed()])
 
     def _remove(self, claim: Claim) -> None:
         for name, slot in claim.slots.items():
@@ -195,9 +194,8 @@ class Table:
         for claim in [claim for claim in self._claims if claim.is_over]:
             claim.slots = {}
             del self._claims[claim]
-        for claim in sorted(
-            self._claims, key=lambda claim: claim.number
-        ):  # a claim that shares a slot came later than its holder
+        # By number: a claim that shares a slot came later than its holder.
+        for claim in sorted(self._claims, key=lambda claim: claim.number):
             if claim.loop is not None:
                 self._loops.setdefault(claim.loop, {})[claim] = None
             for name, slot in claim.slots.items():

@@ -32,9 +32,8 @@ class Start:
         self.wanted = True
         """Whether the call is still active; a plain attribute, which is set in one step that no interrupt can split."""
         self._loop = running_loop()
-        self._ticket = [
-            None
-        ]  # popped either by the body, or by the call that reuses the place of a cancelled one; never by both
+        # Popped either by the body, or by the call that reuses the place of a cancelled one; never by both.
+        self._ticket = [None]
 
     def is_past(self, moment: float) -> bool:
         """Return whether the start lies before a moment, or will never happen."""
