@@ -26,8 +26,8 @@ def ensure_object(parameters: Schema) -> Schema:
     return {"type": "object", "properties": {}, **schema}
 
 
-def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
-    """Return the schema with a rule applied to each schema in it, innermost first, and the notes, outermost first.
+def rewrite(schema: Schema, *rules: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
+    """Return the schema with rules applied to each schema in it, innermost first, and the notes, outermost first.
 
     >>> array = {"type": "array", "items": {"type": "integer", "default": 5}}
     >>> rewrite(array, move_default)[0]
@@ -38,14 +38,16 @@ def rewrite(schema: Schema, rule: Rule, path: str = "$") -> tuple[Schema, list[N
     def inner(part: Any, place: str) -> Any:
         if not isinstance(part, dict):
             return {}  # true, false, or a list of older drafts, which not every provider accepts
-        done, notes = rewrite(part, rule, place)
+        done, notes = rewrite(part, *rules, path=place)
         below.extend(notes)
         return done
 
-    own, notes = rule(
-        {keyword: _rewrite_keyword(keyword, value, path, inner) for keyword, value in schema.items()}, path
-    )
-    return own, [*notes, *below]
+    own = {keyword: _rewrite_keyword(keyword, value, path, inner) for keyword, value in schema.items()}
+    changes: list[Note] = []
+    for rule in rules:
+        own, notes = rule(own, path)
+        changes += notes
+    return own, [*changes, *below]
 
 
 def _rewrite_keyword(keyword: str, value: Any, path: str, inner: Callable[[Any, str], Any]) -> Any:
@@ -86,19 +88,8 @@ def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
     return closed, [] if "additionalProperties" in schema else notes
 
 
-def make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Return the schema for strict modes, with its default in the description.
-
-    >>> make_strict({"type": "integer", "default": 5}, "$.limit")[0]
-    {'type': 'integer', 'description': 'default: 5'}
-    """
-    schema, moved = move_default(schema, path)
-    schema, notes = close_object(schema, path)
-    return schema, [*moved, *notes]
-
-
-def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, list[Note]]:
-    """Return the schema of the arguments for a strict mode; raise ValueError if it is not an object.
+def adapt_strict(parameters: Schema, *rules: Rule) -> tuple[Schema, list[Note]]:
+    """Return the schema of the arguments for a strict mode, by further rules of it; raise ValueError for no object.
 
     >>> adapt_strict({"type": "object"})[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -106,7 +97,7 @@ def adapt_strict(parameters: Schema, rule: Rule = make_strict) -> tuple[Schema, 
     schema = ensure_object(parameters)
     if not parameters or schema.get("type") != "object" or "anyOf" in schema:
         raise _strict_error("$", "needs an object with named properties for the parameters")
-    return rewrite(schema, rule)
+    return rewrite(schema, move_default, close_object, *rules)
 
 
 def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:

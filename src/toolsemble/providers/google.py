@@ -59,16 +59,9 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     >>> print(*notes, sep="\n")
     $.stars: enum moved into the description: one of 1, 2, 3
     """
-    schema, notes = rewrite(ensure_object(parameters), _adapt_schema)
+    rules = _split_types, move_default, _move_extra_keys, _move_values, _rewrite_nullable
+    schema, notes = rewrite(ensure_object(parameters), *rules)
     return rewrite(schema, _respell)[0], notes
-
-
-def _adapt_schema(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    notes: list[Note] = []
-    for rule in (_split_types, move_default, _move_extra_keys, _move_values, _rewrite_nullable):
-        schema, changed = rule(schema, path)
-        notes += changed
-    return schema, notes
 
 
 def _split_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:

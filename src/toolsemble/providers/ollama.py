@@ -50,7 +50,7 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     $.limit: anyOf rewritten: type
     $.limit: default moved into the description: default: null
     """
-    root, _ = rewrite(ensure_object(parameters), lambda schema, _: (schema, []))
+    root, _ = rewrite(ensure_object(parameters))
     notes = [Note("$", keyword, "dropped") for keyword in root if keyword not in _ROOT]
     schema = {keyword: root[keyword] for keyword in _ROOT if keyword in root}
     for name, part in schema.get("properties", {}).items():

@@ -6,14 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble.note import Note
-from toolsemble.providers.dialect import (
-    Schema,
-    adapt_strict,
-    close_object,
-    ensure_object,
-    move_default,
-    rewrite,
-)
+from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object, rewrite
 from toolsemble.providers.wire import (
     Answer,
     Call,
@@ -87,7 +80,7 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     """
     if not strict:
         return rewrite(ensure_object(parameters), _add_items)
-    schema, notes = adapt_strict(parameters, _make_strict)
+    schema, notes = adapt_strict(parameters, _add_types, _require_all)
     _check_limits(schema)
     return schema, notes
 
@@ -95,14 +88,6 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
 def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
     """Return the schema; an array without ``items`` gets the empty ones that OpenAI requires."""
     return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
-
-
-def _make_strict(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    schema, moved = move_default(schema, path)
-    schema, sealed = close_object(schema, path)
-    schema, typed = _add_types(schema, path)
-    schema, nullable = _require_all(schema, path)
-    return schema, [*moved, *sealed, *typed, *nullable]
 
 
 def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
