@@ -121,20 +121,9 @@ def _from_names(kind: Any) -> Iterator[StoredField]:
         pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
         return (StoredField(name, (key,)) for name, key in pairs)
     if dataclasses.is_dataclass(kind):
-        return (StoredField(_attribute(each), (each.name,)) for each in _init_fields(kind))
+        # dataclasses.fields() leaves out InitVar.
+        declared: list[Any] = [each for each in kind.__dataclass_fields__.values() if each.init]
+        kinds = {each.name: str(each._field_type) for each in declared}  # noqa: SLF001 - as above
+        names = [name for name, what in kinds.items() if what != "_FIELD_CLASSVAR"]
+        return (StoredField(None if kinds[name] == "_FIELD_INITVAR" else name, (name,)) for name in names)
     return (StoredField(name, (name,)) for name in getattr(kind, "_fields", None) or kind.__annotations__)
-
-
-def _init_fields(kind: Any) -> list[Any]:
-    """Return the fields and the ``InitVar`` parameters of a dataclass's constructor."""
-    declared = kind.__dataclass_fields__.values()
-    return [each for each in declared if each.init and _field_kind(each) != "_FIELD_CLASSVAR"]
-
-
-def _attribute(field: Any) -> str | None:
-    return None if _field_kind(field) == "_FIELD_INITVAR" else field.name
-
-
-def _field_kind(field: Any) -> str:
-    # dataclasses.fields() leaves out InitVar and ClassVar.
-    return str(field._field_type)  # noqa: SLF001 - as above

@@ -188,7 +188,7 @@ class CautiousReader:
 
     __slots__ = ("read",)
 
-    def __init__(self, read: Callable[[Any, frozenset[str]], Decoded]) -> None:
+    def __init__(self, read: Read) -> None:
         self.read = read
 
     def __call__(self, arguments: Any, steps: frozenset[str]) -> Decoded:

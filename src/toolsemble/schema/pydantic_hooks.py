@@ -79,12 +79,7 @@ class ExactLiteral:
     """A hook that distinguishes true from 1, which are equal in Python."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
-
-        values = list(get_args(source))
-        if any(isinstance(value, enum.Enum) for value in values):
-            return _members_literal(values)
-        return core_schema.no_info_before_validator_function(_make_type_check(values), handler(source))
+        return _exact_literal(list(get_args(source)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,10 +95,8 @@ class EnumMember:
         from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
 
         known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
-        sent = core_schema.literal_schema(list(known))
-        checked = core_schema.no_info_before_validator_function(_make_type_check(list(known)), sent)
         return core_schema.json_or_python_schema(
-            core_schema.no_info_after_validator_function(known.__getitem__, checked),
+            core_schema.no_info_after_validator_function(known.__getitem__, _plain_literal(list(known))),
             core_schema.is_instance_schema(self.kind),
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda member: member.value if self.by_value else member.name
@@ -118,15 +111,11 @@ def tighten(core: Any) -> Any:
 
 def _tighten_node(node: dict[str, Any]) -> dict[str, Any]:
     if node.get("type") == "literal" and not all(isinstance(value, str) for value in node["expected"]):
-        if any(isinstance(value, enum.Enum) for value in node["expected"]):
-            return _members_literal(node["expected"])
         return _exact_literal(node["expected"])
     if node.get("type") == "enum" and not node.get("missing"):
         known = {member.value: member for member in node["members"]}
         if all(type(value) in (int, float, bool) for value in known):
-            to_member = {"type": "no-info", "function": known.__getitem__}
-            read = {"type": "function-after", "function": to_member, "schema": _exact_literal(list(known))}
-            return {"type": "json-or-python", "json_schema": read, "python_schema": node}
+            return _read_members(known, node)
     if node.get("type") == "typed-dict" and "cls" in node:
         return _rename_dict_keys(node)
     if node.get("type") == "datetime":
@@ -147,16 +136,23 @@ def _rename_dict_keys(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact_literal(values: list[Any]) -> dict[str, Any]:
+    """Return the core schema of constants; members of enumerations among them are sent by value."""
+    if not any(isinstance(value, enum.Enum) for value in values):
+        return _plain_literal(values)
+    known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
+    return _read_members(known, {"type": "literal", "expected": values})
+
+
+def _plain_literal(values: list[Any]) -> dict[str, Any]:
     check = {"type": "no-info", "function": _make_type_check(values)}
     return {"type": "function-before", "function": check, "schema": {"type": "literal", "expected": values}}
 
 
-def _members_literal(values: list[Any]) -> dict[str, Any]:
-    """Return the core schema of constants that include members of enumerations, which are sent by value."""
-    known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
+def _read_members(known: dict[Any, Any], python_schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the core schema that reads the members of a mapping from JSON by their keys."""
     to_member = {"type": "no-info", "function": known.__getitem__}
-    read = {"type": "function-after", "function": to_member, "schema": _exact_literal(list(known))}
-    return {"type": "json-or-python", "json_schema": read, "python_schema": {"type": "literal", "expected": values}}
+    read = {"type": "function-after", "function": to_member, "schema": _plain_literal(list(known))}
+    return {"type": "json-or-python", "json_schema": read, "python_schema": python_schema}
 
 
 def _make_type_check(values: list[Any]) -> Callable[[Any], Any]:

@@ -75,9 +75,8 @@ def adapt_type(kind: Any, scope: Scope) -> Any:
     if origin is Annotated:
         base, *metadata = get_args(kind)
         inner = adapt_type(base, scope)
-        return annotate(
-            inner, [item for item in _convert_metadata(metadata) if not _is_shape_discriminator(item, inner)]
-        )
+        converted = [each for item in metadata for each in _convert_metadata(item)]
+        return annotate(inner, [item for item in converted if not _is_shape_discriminator(item, inner)])
     if origin in (Union, typing.get_origin(int | str)):
         return Union[tuple(adapt_type(option, scope) for option in get_args(kind))]  # noqa: UP007 - options are computed
     if origin is Literal:
@@ -196,12 +195,8 @@ def _is_shape_discriminator(item: Any, kind: Any) -> bool:
     return bool(shapes) and getattr(item, "discriminator", None) is not None
 
 
-def _convert_metadata(metadata: list[Any]) -> list[Any]:
-    """Return the metadata in pydantic's form: descriptions, and the constraints of msgspec."""
-    return [each for item in metadata for each in _convert_metadata_item(item)]
-
-
-def _convert_metadata_item(item: Any) -> list[Any]:
+def _convert_metadata(item: Any) -> list[Any]:
+    """Return an item of the metadata in pydantic's form: descriptions, and the constraints of msgspec."""
     from pydantic import Field as Info  # noqa: PLC0415 - only annotated types need it
 
     if isinstance(item, Param):

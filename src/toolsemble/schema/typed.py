@@ -202,7 +202,7 @@ class TypedArguments:
     def init_only(self) -> str:
         """The first constructor parameter that no object keeps, so it cannot be displayed; empty if none."""
         fields = [(each.kind.__name__, field) for each in self._shapes for field, _ in each.fields]
-        own = [(kind, field.name) for kind, field in fields if _is_init_only(field)]
+        own = [(kind, field.name) for kind, field in fields if field.attribute is None and not field.constant]
         found = own or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
@@ -307,10 +307,6 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
     if secret and to_display(validated) != to_display(each.default):
         raise ToolDefinitionError(f"{place}: the default of a secret must be a Secret; write Secret(...)")
-
-
-def _is_init_only(field: Field) -> bool:
-    return field.attribute is None and not field.constant
 
 
 def _is_secret(kind: Any) -> bool:
