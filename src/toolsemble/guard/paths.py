@@ -157,14 +157,11 @@ class _Folder:
             raise ToolExecutionError(f"{self._shown} leads through a file, not a directory")
         if info.st_dev != self._device:
             raise ToolExecutionError(DENIED)
-        self._go(name, info)
-
-    def _go(self, name: str, seen: os.stat_result) -> None:
         if self._fd is not None:
             inner = _open(name, _DIRECTORY, self._fd)
             os.close(self._fd)
             self._fd = inner
-            _check_same_file(seen, os.fstat(inner))
+            _check_same_file(info, os.fstat(inner))
         self._path /= name
 
     def read(self, max_bytes: int) -> bytes:

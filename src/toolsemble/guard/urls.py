@@ -118,16 +118,14 @@ class UrlGuard:
         """Return the target of a URL; raise UrlRefusedError if it may not be fetched. May wait for DNS."""
         scheme, authority, path = _split(url)
         written, port = _host_and_port(authority, scheme)
-        if written in self._allowed:
-            host = _to_ascii(written)
-            addresses = self._addresses(host, port)
-        else:
-            host = _check_host(written)
-            if port in _CLOSED_PORTS:
-                raise UrlRefusedError(f"Access denied: port {port} is not a web port; use 80 or 443")
-            addresses = self._addresses(host, port)
-            if not all(is_public(address) for address in addresses):
-                raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a public address")
+        host, is_allowed = _to_ascii(written), written in self._allowed
+        if not is_allowed and _is_odd_address(host):
+            raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a host; write addresses as 1.2.3.4")
+        if not is_allowed and port in _CLOSED_PORTS:
+            raise UrlRefusedError(f"Access denied: port {port} is not a web port; use 80 or 443")
+        addresses = self._addresses(host, port)
+        if not (is_allowed or all(map(is_public, addresses))):
+            raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a public address")
         return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
@@ -204,12 +202,9 @@ def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
     return host.lower(), port
 
 
-def _check_host(written: str) -> str:
-    """Return a host as it is resolved; raise UrlRefusedError for unusual spellings of addresses, and invalid names."""
-    host = _to_ascii(written)
-    if _parse_address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]):
-        raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a host; write addresses as 1.2.3.4")
-    return host
+def _is_odd_address(host: str) -> bool:
+    """Return whether a host is an address in an unusual spelling, such as a single number."""
+    return _parse_address(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
 def _to_ascii(written: str) -> str:
