@@ -78,7 +78,9 @@ def _run_within_timeout(
             raise
         cause = f"; then it raised {type(error).__name__}: {describe_error(error)}"
     else:
-        if not is_past(deadline) or (definition.flow is not None and _is_success(returned)):
+        # A flow checks the deadline itself, while it can still undo its steps.
+        is_flow = definition.flow is not None and isinstance(returned, ToolResult)
+        if not is_past(deadline) or (is_flow and returned.is_success):
             return returned
     seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
     message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
@@ -99,11 +101,6 @@ def _wait_until(deadline: float | None) -> Path:
     """Wait until a deadline has passed: timers may wake a little early, and others compare the clock."""
     while deadline is not None and (rest := deadline - time.monotonic()) > 0:
         yield Sleep(rest)
-
-
-def _is_success(returned: Any) -> bool:
-    """Return whether a flow has succeeded: it checks the deadline itself, while it can still undo its steps."""
-    return isinstance(returned, ToolResult) and returned.is_success
 
 
 def _is_uncaught(error: Exception) -> bool:

@@ -155,7 +155,7 @@ class CacheLayer(Layer):
         try:
             flight = cache.flights.join(key, own)
             if flight is own:
-                own.enter()
+                own.hold.enter()  # nested calls then know that it is in flight
                 return (yield from self._lead(own, key, context, inner))
         finally:
             try:

@@ -217,7 +217,7 @@ class EffectLedger:
         columns = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
         rows.execute(
             f"INSERT OR REPLACE INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",  # noqa: S608 - as above
-            (*columns, self._clock(), token, self._owner()),
+            (*columns, self._clock(), token, json.dumps([*ProcessIdentity.current(), self._id])),
         )
         if self.in_memory:
             # The plus keeps SQLite from using the index on state: by number there are few rows to check.
@@ -242,9 +242,6 @@ class EffectLedger:
         except (ValueError, TypeError, LookupError) as error:
             raise self._database.damaged_error(error) from error
         return Effect(key, tool, run, call, arguments, state, began, ended, kept)
-
-    def _owner(self) -> str:
-        return json.dumps([*ProcessIdentity.current(), self._id])
 
     def _is_running(self, token: str, owner: str) -> bool:
         """Return whether the call of an entry is still running, here or in another process."""

@@ -105,7 +105,7 @@ class IdempotencyLayer(Layer):
             try:
                 flight = ledger.flights.join(effect.key, own)
                 if flight is own:
-                    own.enter()
+                    own.hold.enter()  # nested calls then know that it is in flight
                     return (yield from self._lead(own, ledger, effect, context, inner))
             finally:
                 try:

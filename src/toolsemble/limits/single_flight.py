@@ -20,7 +20,7 @@ CANNOT_WAIT = (DeadlockError, WouldBlockLoopError)
 class SharedCall:
     """A call in flight, on which calls with the same key wait."""
 
-    __slots__ = ("_hold", "process", "result", "settle")
+    __slots__ = ("hold", "process", "result", "settle")
 
     def __init__(self) -> None:
         self.result: Any = None
@@ -31,13 +31,14 @@ class SharedCall:
         """The id of the process in which it runs; in a forked child it does not run."""
         # Waiting calls wait in the lock table, which detects deadlocks. Brief: a body that outlives the call is not
         # waited for, because its outcome is no longer that of the call.
-        self._hold = Hold([self], current_hold(), brief=True)
+        self.hold = Hold([self], current_hold(), brief=True)
+        """What the waiting calls wait for."""
 
     @property
     def is_open(self) -> bool:
         """Whether it is running and can still end."""
-        loop = self._hold.loop
-        return bool(self._hold.slots) and self.process == os.getpid() and not (loop and loop.is_closed())
+        loop = self.hold.loop
+        return bool(self.hold.slots) and self.process == os.getpid() and not (loop and loop.is_closed())
 
     def wait(self, context: ToolContext) -> Generator[Work, Any, None]:
         """Wait until it has ended, or raise at the deadline; a nested call does not wait."""
@@ -50,18 +51,6 @@ class SharedCall:
             except BaseException:
                 hold.leave()  # an interrupt cut it off
                 raise
-
-    def start(self) -> None:
-        """Make other calls wait for it from now on."""
-        TABLE.acquire(self._hold)
-
-    def enter(self) -> None:
-        """Let nested calls know that it is in flight."""
-        self._hold.enter()
-
-    def end(self) -> None:
-        """Wake the waiting calls; calling it twice is harmless."""
-        self._hold.leave()
 
 
 class SingleFlight:
@@ -89,7 +78,7 @@ class SingleFlight:
             if found is not None and found.is_open:
                 return found
             own.settle = None if found is None or found.process != own.process else found.settle
-            own.start()
+            TABLE.acquire(own.hold)  # from now on, other calls wait for it
             self._open[key] = own
             return own
 
@@ -98,4 +87,4 @@ class SingleFlight:
         with self._lock:
             if self._open.get(key) is own:
                 del self._open[key]
-        own.end()
+        own.hold.leave()
