@@ -45,8 +45,7 @@ class Execution:
 
     def answer(self, index: int, result: ToolResult) -> ToolCallRecord:
         """Reply to a call without running it."""
-        call = self._calls[index]
-        return self._record(index, ToolReply(call, result), 0.0)
+        return self._record(index, ToolReply(self._calls[index], result), 0.0)
 
     async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
         """Run calls in parallel, and record their replies as they come.
@@ -60,7 +59,9 @@ class Execution:
             if self._channel is not None:
                 await self._channel.wait_ready()
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
-            await self._execute_in_time(box, due)
+            deadline = self._state.spending.deadline
+            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+                await self._execute(box, due)
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
@@ -79,14 +80,6 @@ class Execution:
             result = ToolResult.success(self._state.stop.text)
             for index in self.pending():
                 self._send(self.answer(index, result))
-
-    async def _execute_in_time(self, box: Toolbox, due: Sequence[int]) -> None:
-        deadline = self._state.spending.deadline
-        if deadline is None:
-            await self._execute(box, due)
-        else:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                await self._execute(box, due)
 
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._state.context

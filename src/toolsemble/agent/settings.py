@@ -72,27 +72,18 @@ class AgentConfig:
     """The settings of one agent, shared by its runs; immutable."""
 
     model: ChatModel
-    """The model."""
     tools: Toolbox | DynamicTools
-    """Its tools."""
     system: SystemMessage | None
-    """The system message."""
     role: str
     """The agent's role, for the context of its calls."""
     limits: Limits
-    """The limits of a run."""
     prices: Prices | None
-    """The prices of tokens."""
     review: ReviewHandler | None
-    """The reviewer of calls."""
     memory: ConversationMemory | None
-    """Stores conversations."""
     memory_id: str
     """The default id of the conversation of a run."""
     output: Output | None
-    """The type of the answer."""
     retry: Retry
-    """When a failed model request is retried."""
     settings: Mapping[str, Any]
     """Further settings of each model request."""
     sinks: Sinks | None

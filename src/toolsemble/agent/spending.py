@@ -124,6 +124,10 @@ class Spending:
         """The earliest deadline of this run and the enclosing ones, on the clock of ``time.monotonic``."""
         # One lock for all nested runs: they may run in parallel, in other threads.
         self._shared = self.tallies[-1]
+        self.outer = self.tallies[1:]
+        """The tallies of the enclosing runs, the nearest first."""
+        self.waiting = self._shared.waiting
+        """The queue of requests of nested agents that wait for room, shared by all runs inside the outermost one."""
         self.begin()
         self.turns = 0
         """The number of the model's replies."""
@@ -169,16 +173,6 @@ class Spending:
     def add_tool_seconds(self, seconds: float) -> None:
         """Add seconds of a turn of tool calls."""
         self._tool_seconds += seconds
-
-    @property
-    def outer(self) -> tuple[Tally, ...]:
-        """The tallies of the enclosing runs, the nearest first."""
-        return self.tallies[1:]
-
-    @property
-    def waiting(self) -> deque[Any]:
-        """The queue of requests of nested agents that wait for room, shared by all runs inside the outermost one."""
-        return self._shared.waiting
 
     @property
     def lock(self) -> threading.RLock:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.pipeline.handoff import Handoff, Read, as_handoff, make_reader
+from toolsemble.pipeline.handoff import Handoff, as_handoff, make_reader
+from toolsemble.schema.decode import Read
 from toolsemble.schema.pointer import resolve_schema
 
 
@@ -14,9 +15,7 @@ class Branch(NamedTuple):
     """A tool inside a combined tool, with the function that reads its input."""
 
     definition: ToolDefinition
-    """The tool."""
     read: Read
-    """Reads the tool's input."""
 
     @classmethod
     def of(cls, definition: ToolDefinition) -> Branch:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import ToolResult
 from toolsemble.schema.attributes import names_of
-from toolsemble.schema.decode import Arguments, CautiousReader, Decoded, plain_input
+from toolsemble.schema.decode import Arguments, CautiousReader, Decoded, Read, plain_input
 from toolsemble.schema.display import to_display
 from toolsemble.schema.pointer import resolve_schema
 from toolsemble.schema.problem import MismatchError
 from toolsemble.shape import to_result
-
-Read: TypeAlias = Callable[[Any, frozenset[str]], Decoded]
-"""Reads the input of a body from a handoff, with the allowed repair steps."""
 
 
 class Handoff(NamedTuple):

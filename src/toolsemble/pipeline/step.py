@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from toolsemble.definition.build import check_name
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.pipeline.handoff import Read, make_reader
+from toolsemble.pipeline.handoff import make_reader
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.undo import Compensation, build_compensation
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
+from toolsemble.schema.decode import Read
 from toolsemble.tools.base import Tool, define, pipeline_class
 from toolsemble.tools.collection import collect_tools
 
@@ -61,15 +62,10 @@ class Part:
     """A checked step, as a pipeline runs it."""
 
     definition: ToolDefinition
-    """The tool."""
     read: Read
-    """Reads the tool's input."""
     adapter: Adapter | None
-    """Makes the next step's input of the result."""
     compensation: Compensation | None
-    """Undoes the step."""
     strategy: ErrorStrategy
-    """What to do when the step fails."""
 
     def map_definition(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Part:
         """Return a copy with its tool, and the tool that undoes it, replaced by ``change(tool)``."""

@@ -16,9 +16,10 @@ from toolsemble.execution.call import CallSettings, SubCallReport
 from toolsemble.execution.failure import to_failure
 from toolsemble.execution.path import start_sub_call
 from toolsemble.masking.secrets import mask_error, mask_text
-from toolsemble.pipeline.handoff import Handoff, Read, make_reader, pass_through, unwrap_results
+from toolsemble.pipeline.handoff import Handoff, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
+from toolsemble.schema.decode import Read
 from toolsemble.schema.display import to_display
 from toolsemble.shape import to_result
 from toolsemble.tools.collection import collect_tools

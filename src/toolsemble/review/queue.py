@@ -53,7 +53,9 @@ class QueueReview:
         """Return the decision from the store; withdraw the request when the wait is cancelled."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
-        _check(request)
+        # A request that cannot be serialized would fail those that are stored with it.
+        request.to_json().encode()
+        request.arguments_digest  # noqa: B018 - computed to see that it can be
         worker = self._worker
         pending = worker.post(request)
         try:
@@ -78,9 +80,3 @@ class QueueReview:
     def _worker(self) -> StoreWorker:
         # A forked child has neither the thread nor the waiting calls of its parent; setdefault is atomic.
         return self._workers.setdefault(os.getpid(), StoreWorker(self.store, self._poll))
-
-
-def _check(request: ReviewRequest) -> None:
-    """Raise for a request that cannot be serialized, before it fails those that are stored with it."""
-    request.to_json().encode()
-    request.arguments_digest  # noqa: B018 - computed to see that it can be
