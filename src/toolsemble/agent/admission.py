@@ -68,7 +68,8 @@ class _Request:
         self._reserve = reserve
         self._held: list[tuple[Tally, Reserve]] = []
         self._loop = asyncio.get_running_loop()
-        self._turn: asyncio.Future[None] = self._loop.create_future()
+        self.turn: asyncio.Future[None] = self._loop.create_future()
+        """Done when :meth:`notify` has been called for this request."""
 
     def begin(self) -> bool:
         """Reserve in all enclosing runs or in none; return whether it did. Raise if a budget is used up."""
@@ -87,10 +88,6 @@ class _Request:
             tally, needed = self._held.pop()
             tally.release(*needed)
 
-    async def wait_turn(self) -> None:
-        """Wait until :meth:`notify` has been called for this request."""
-        await self._turn
-
     def notify(self, problem: OuterBudgetError | None) -> None:
         """Wake the waiting task, with an error if its turn will never come; thread-safe."""
         try:
@@ -99,8 +96,8 @@ class _Request:
             self.end()
 
     def _resolve(self, problem: OuterBudgetError | None) -> None:
-        if not self._turn.done():
-            self._turn.set_result(None) if problem is None else self._turn.set_exception(problem)
+        if not self.turn.done():
+            self.turn.set_result(None) if problem is None else self.turn.set_exception(problem)
 
 
 def check_outer(outer: tuple[Tally, ...]) -> None:
@@ -139,7 +136,7 @@ class Admission:
                 queue.append(request)
         if not begun:
             try:
-                await request.wait_turn()
+                await request.turn
             except BaseException:
                 self._leave(request)
                 raise

@@ -151,9 +151,9 @@ class Agent:
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        from toolsemble.agent.loop import stream_events  # noqa: PLC0415 - see above
+        from toolsemble.agent.loop import follow_run  # noqa: PLC0415 - see above
 
-        return stream_events(self._config, prompt, settings)
+        return follow_run(self._config, prompt, settings, streaming=True)
 
     def iterate(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[TurnEnded | Final, None]:
         """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
@@ -166,9 +166,10 @@ class Agent:
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        from toolsemble.agent.loop import iterate_turns  # noqa: PLC0415 - see above
+        from toolsemble.agent.event import Final, TurnEnded  # noqa: PLC0415 - see above
+        from toolsemble.agent.loop import follow_run  # noqa: PLC0415 - see above
 
-        return iterate_turns(self._config, prompt, settings)
+        return follow_run(self._config, prompt, settings, TurnEnded, Final)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the agent's sinks have processed all events; return False after ``timeout`` seconds.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from toolsemble.agent.channel import Channel
@@ -71,7 +72,7 @@ class Execution:
             self._reply_unfinished(due, ToolResult.failure(f"The run ended before this call did: {why}"), why)
             return error
         finally:
-            self._state.spending.add_tool_seconds(time.monotonic() - self._begun)
+            self._state.spending.tool_seconds += time.monotonic() - self._begun
         return None
 
     def stop(self) -> None:
@@ -93,7 +94,7 @@ class Execution:
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
-                observe=self._make_observer(box, due),
+                observe=partial(self._add_reply, box, due),
             )
             await (executed if self._state.sinks is None else self._state.sinks.ado(executed))
         finally:
@@ -108,18 +109,13 @@ class Execution:
         if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
             self._channel.send(event)
 
-    def _make_observer(self, box: Toolbox, due: Sequence[int]) -> Callable[[int, ToolReply], None]:
-        def add_reply(place: int, reply: ToolReply) -> None:
-            checked = reply if self._detector is None else self._check_reply(self._detector, box, reply)
-            self._finish(due[place], checked, "error" if reply.is_error else "success")
-
-        return add_reply
-
-    def _check_reply(self, detector: LoopDetector, box: Toolbox, reply: ToolReply) -> ToolReply:
-        """Return the reply with a note for the model if the run repeats itself."""
-        checked = detector.check(reply, exempt=box.is_polling(reply.name))
-        self._state.set_stop(detector.stop)
-        return checked
+    def _add_reply(self, box: Toolbox, due: Sequence[int], place: int, reply: ToolReply) -> None:
+        """Record the reply to a call, with a note for the model if the run repeats itself."""
+        checked = reply
+        if self._detector is not None:
+            checked = self._detector.check(reply, exempt=box.is_polling(reply.name))
+            self._state.set_stop(self._detector.stop)
+        self._finish(due[place], checked, "error" if reply.is_error else "success")
 
     def _reply_unfinished(self, due: Sequence[int], result: ToolResult, why: str) -> None:
         """Reply to the calls that did not finish."""

@@ -11,7 +11,7 @@ from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.checks import check_keywords
-from toolsemble.agent.event import Event, Final, ModelRetried, TurnEnded
+from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
 from toolsemble.agent.loop_detector import LoopDetector
 from toolsemble.agent.otel import model_attributes, reply_attributes, run_attributes, usage_attributes
@@ -65,19 +65,12 @@ def start_run(
     return Loop(config, RunState(config, to_messages(prompt), **settings), channel, streaming=streaming)
 
 
-def stream_events(config: AgentConfig, prompt: Prompt, settings: RunSettings) -> AsyncGenerator[Event, None]:
-    """Return all events of a new run."""
-    channel = Channel()
-    loop = start_run(config, prompt, settings, channel, streaming=True)
-    return channel.follow(loop.run_as_event, loop.partial)
-
-
-def iterate_turns(
-    config: AgentConfig, prompt: Prompt, settings: RunSettings
-) -> AsyncGenerator[TurnEnded | Final, None]:
-    """Return the turns of a new run, and its result."""
-    channel = Channel(TurnEnded, Final)
-    loop = start_run(config, prompt, settings, channel)
+def follow_run(
+    config: AgentConfig, prompt: Prompt, settings: RunSettings, *kinds: type, streaming: bool = False
+) -> AsyncGenerator[Any, None]:
+    """Return the events of a new run, all or those of some types, and its result."""
+    channel = Channel(*kinds)
+    loop = start_run(config, prompt, settings, channel, streaming=streaming)
     return channel.follow(loop.run_as_event, loop.partial)
 
 
@@ -204,7 +197,7 @@ class Loop:
     def _out_of_time(self, started: float) -> None:
         """Record that the model was cancelled; what it had sent so far is discarded."""
         state, seconds = self._state, time.monotonic() - started
-        state.spending.add_model_seconds(seconds)
+        state.spending.model_seconds += seconds
         state.add_trace("model", type(self._config.model).__name__, started, seconds, "out of time")
         if state.stop is not None:
             return

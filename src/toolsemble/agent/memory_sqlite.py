@@ -105,10 +105,8 @@ class SQLiteMemoryStore:
 
 
 def _has_row(rows: sqlite3.Connection, memory_id: str, number: int) -> bool:
-    return (
-        rows.execute("SELECT 1 FROM messages WHERE number = ? AND memory_id = ?", (number, memory_id)).fetchone()
-        is not None
-    )
+    found = rows.execute("SELECT 1 FROM messages WHERE number = ? AND memory_id = ?", (number, memory_id))
+    return found.fetchone() is not None
 
 
 def _last_number(rows: sqlite3.Connection, memory_id: str) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models.transcript import Transcript
 from toolsemble.result import ImageContent
 from toolsemble.runtime.text import escape_surrogates
 
@@ -72,13 +71,3 @@ def is_blank(message: Message) -> bool:
     (True, False)
     """
     return isinstance(message, UserMessage) and not message.text.strip() and not message.images
-
-
-def start_transcript(system: SystemMessage | None, history: Iterable[Message]) -> Transcript:
-    """Return a conversation with the agent's own system message at its start.
-
-    >>> start_transcript(SystemMessage("You are brief."), [SystemMessage("You are wordy."), UserMessage("hello")])
-    [SystemMessage(text='You are brief.'), UserMessage(text='hello', images=())]
-    """
-    transcript = history if isinstance(history, Transcript) else Transcript(history)
-    return transcript if system is None else transcript.under(system)

@@ -131,7 +131,7 @@ class Spending:
         self.begin()
         self.turns = 0
         """The number of the model's replies."""
-        self._model_seconds = self._tool_seconds = 0.0
+        self.model_seconds = self.tool_seconds = 0.0  # of the run's own model and tool calls
 
     def begin(self) -> None:
         """Start the clock of the run, which may have been created long before its first event was requested."""
@@ -153,7 +153,7 @@ class Spending:
         """Count a reply of the run's own model."""
         cost = 0.0 if self.prices is None else self.prices.cost(usage)
         self.turns += 1
-        self.add_model_seconds(seconds)
+        self.model_seconds += seconds
         with self._shared.lock:
             for each in self.tallies:
                 each.count(usage, cost)
@@ -165,14 +165,6 @@ class Spending:
             for each in self.tallies:
                 each.calls += granted
         return granted
-
-    def add_model_seconds(self, seconds: float) -> None:
-        """Add seconds of the run's own model."""
-        self._model_seconds += seconds
-
-    def add_tool_seconds(self, seconds: float) -> None:
-        """Add seconds of a turn of tool calls."""
-        self._tool_seconds += seconds
 
     @property
     def lock(self) -> threading.RLock:
@@ -213,8 +205,8 @@ class Spending:
                 own.replies,
                 own.calls,
                 own.cost,
-                self._model_seconds,
-                self._tool_seconds,
+                self.model_seconds,
+                self.tool_seconds,
             )
 
 

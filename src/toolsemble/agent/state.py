@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop
 from toolsemble.agent.checks import check_run
-from toolsemble.agent.prompt import is_blank, split_system_message, start_transcript
+from toolsemble.agent.prompt import is_blank, split_system_message
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig, RunView
 from toolsemble.agent.spending import Spending, current_spending
@@ -52,7 +52,8 @@ class RunState:
         self._stored: Transcript | None = None
         self._saved = 0
         self._question = -1
-        self.messages = start_transcript(self._system, history or ()).plus(*self._prompt)
+        earlier = history if isinstance(history, Transcript) else Transcript(history or ())
+        self.messages = (earlier if self._system is None else earlier.under(self._system)).plus(*self._prompt)
 
     def begin(self) -> None:
         """Start the clock, and load the stored conversation, unless a history was given."""
