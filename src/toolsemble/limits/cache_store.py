@@ -29,7 +29,6 @@ class Entry(NamedTuple):
     """A stored result and its expiry."""
 
     result: ToolResult
-    """The result."""
     stored: float
     """When it was stored, in seconds since the epoch."""
     expires: float | None

@@ -7,6 +7,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,17 +94,14 @@ class ObjectIds:
         with self._lock:
             known = self._ids.get(id(holder))
             if known is None or known[0]() is not holder:
-                known = weakref.ref(holder, self._forget(id(holder))), os.urandom(8).hex()
+                known = weakref.ref(holder, partial(self._forget, id(holder))), os.urandom(8).hex()
                 self._ids[id(holder)] = known
             return known[1]
 
-    def _forget(self, address: int) -> Callable[[object], None]:
-        def forget(gone: object) -> None:
-            with self._lock:
-                if address in self._ids and self._ids[address][0] is gone:
-                    del self._ids[address]
-
-        return forget
+    def _forget(self, address: int, gone: object) -> None:
+        with self._lock:
+            if address in self._ids and self._ids[address][0] is gone:
+                del self._ids[address]
 
 
 def _has_address(value: Any) -> bool:

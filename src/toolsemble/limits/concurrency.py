@@ -64,15 +64,6 @@ class Needs:
         return names
 
 
-def build_needs(
-    owner: str, max_concurrency: int | None, resources: Callable[[Any], Any] | None, *, in_process: bool
-) -> Needs | None:
-    """Return what calls hold; None for a tool without such limits."""
-    if max_concurrency is None and resources is None and not in_process:
-        return None
-    return Needs(owner, max_concurrency, resources, in_process=in_process)
-
-
 def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
     """Raise ToolDefinitionError for a function that cannot be called with the arguments alone."""
     try:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from toolsemble.definition.policy import Effects, Isolation, Layer, Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.cache import cache_layer
-from toolsemble.limits.concurrency import build_needs
+from toolsemble.limits.concurrency import Needs
 from toolsemble.limits.idempotency import idempotency_layer
 from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import RetryLayer, retry_layer
@@ -36,7 +36,8 @@ def build_policy(owner: str, limits: Limits) -> Policy:
     for setting, least in (("max_concurrency", 1), ("max_output", 0)):
         if getattr(limits, setting) is not None:
             check_count(f"{owner}: {setting}", getattr(limits, setting), least=least)
-    layers = _build_layers(owner, limits)
+    layers, in_process = _build_layers(owner, limits), limits.isolation == "process"
+    has_needs = in_process or limits.max_concurrency is not None or limits.resources is not None
     return Policy(
         timeout=limits.timeout,
         isolation=limits.isolation,
@@ -47,7 +48,7 @@ def build_policy(owner: str, limits: Limits) -> Policy:
         cached=limits.cache is not None,
         polling=limits.polling,
         max_output=limits.max_output,
-        needs=build_needs(owner, limits.max_concurrency, limits.resources, in_process=limits.isolation == "process"),
+        needs=Needs(owner, limits.max_concurrency, limits.resources, in_process=in_process) if has_needs else None,
         rates=_check_rates(owner, limits.rate_limit),
         layers=layers,
     )

@@ -32,7 +32,6 @@ class FanOut:
     how: ClassVar[str] = "all of these, side by side"
     """How the parts are run, for the description of a plan."""
     branches: tuple[Branch, ...]
-    """The parts."""
     merge: Callable[[dict[str, ToolResult]], Any] | None
     """Merges the results into one; None returns them as a dict."""
     fail_fast: bool
@@ -99,7 +98,6 @@ class ForEach:
     how: ClassVar[str] = "this, for each item of the list"
     """How the parts are run, for the description of a plan."""
     branch: Branch
-    """The part."""
     limit: int
     """The most items to process at the same time."""
     fail_fast: bool

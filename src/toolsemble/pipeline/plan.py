@@ -119,7 +119,6 @@ class _Graph:
     """A Mermaid graph under construction."""
 
     lines: list[str] = field(default_factory=lambda: ["flowchart LR"])
-    """Its lines."""
     count: int = 0
     """The number of its nodes."""
 

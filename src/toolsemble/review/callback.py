@@ -26,7 +26,6 @@ class Callback:
     arguments_digest: str
     """The digest of the arguments that the person saw."""
     decision: ReviewDecision
-    """The decision."""
     person: str
     """Who decided."""
     role: str

@@ -79,7 +79,6 @@ class OuterGate:
     """A gate for the tools of a toolbox that match its patterns."""
 
     gate: Gate
-    """The gate itself."""
     patterns: tuple[str, ...] | None
     """Names and patterns of names; None: every tool."""
 

@@ -21,7 +21,6 @@ class Pending:
     """A submitted request; compared by identity."""
 
     request: ReviewRequest
-    """The request."""
     stored: Future[str] = field(default_factory=Future)
     """The id that it is stored under, once it is stored."""
     answer: Future[ReviewDecision] = field(default_factory=Future)

@@ -117,7 +117,9 @@ def _is_sound(node: dict[str, Any]) -> bool:
     if kind in _FUNCTIONS:
         return _is_known(node["function"]["function"])
     if kind == "model":
-        return not (node.get("custom_init") or node.get("post_init")) and _reads_base64(node)
+        config = node.get("config") or {}
+        is_strict = config.get("val_json_bytes") == "base64" and config.get("extra_fields_behavior") == "forbid"
+        return is_strict and not (node.get("custom_init") or node.get("post_init"))
     if kind == "enum":
         return not node.get("missing")
     if kind in {"typed-dict", "model-fields"}:
@@ -125,11 +127,6 @@ def _is_sound(node: dict[str, Any]) -> bool:
     if kind in {"model-field", "typed-dict-field"}:
         return isinstance(node.get("validation_alias", ""), str)
     return kind in _LEAVES
-
-
-def _reads_base64(node: dict[str, Any]) -> bool:
-    config = node.get("config") or {}
-    return config.get("val_json_bytes") == "base64" and config.get("extra_fields_behavior") == "forbid"
 
 
 def _is_known(function: Any) -> bool:

@@ -19,7 +19,7 @@ from toolsemble.schema.secret import secret_keys, unnamed_secret
 from toolsemble.schema.shorten import shorten
 from toolsemble.schema.tagged_unions import tag_schema
 from toolsemble.schema.wellformed import DRAFTS, check_schema
-from toolsemble.schema.work_estimate import LINEAR, TooMuchWorkError, Work, count_values, measure_work
+from toolsemble.schema.work_estimate import LINEAR, TooMuchWorkError, count_values, measure_work
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
@@ -47,7 +47,10 @@ class SchemaArguments:
         text = json.dumps(self.schema)
         self._has_integers = '"integer"' in text
         quick = _tag_choices(self.schema, text)
-        self._work = _measure_work(owner, quick, text)
+        try:
+            self._work = measure_work(quick, text)
+        except TooMuchWorkError as problem:  # a short value could block the process
+            raise ToolDefinitionError(f"Tool '{owner}': the schema is too large: {problem}") from None
         self._at_most = self._work.at_most
         self._validator = _compile_validator(owner, quick)
         self._error_budget = _MOST_TELLING // (1 + _longest_list(self.schema) // _LONG_LIST)
@@ -162,14 +165,6 @@ def _tag_choices(schema: dict[str, Any], text: str) -> dict[str, Any]:
     if schema.get("$schema", DRAFTS[0]).rstrip("#") not in DRAFTS[:3] or "/anyOf/" in text or "/oneOf/" in text:
         return schema  # older drafts have no conditions, and references into a choice would break
     return tag_schema(schema)
-
-
-def _measure_work(owner: str, schema: dict[str, Any], text: str) -> Work:
-    """Return the work that values can cause; raise ToolDefinitionError if a short value could block the process."""
-    try:
-        return measure_work(schema, text)
-    except TooMuchWorkError as problem:
-        raise ToolDefinitionError(f"Tool '{owner}': the schema is too large: {problem}") from None
 
 
 def _longest_list(schema: Any) -> int:

@@ -159,11 +159,8 @@ def _dataclass_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
 def _init_vars(kind: Any, hints: Mapping[str, Any], descriptions: Mapping[str, str]) -> list[Field]:
     """Return the ``InitVar`` parameters of a dataclass."""
     pseudo = [name for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)]
-    defaults = {name: getattr(kind, name, MISSING) for name in pseudo}
-    return [
-        resolve_field(Field(name, hints[name].type, default=defaults[name], attribute=None), descriptions)
-        for name in pseudo
-    ]
+    fields = [Field(name, hints[name].type, default=getattr(kind, name, MISSING), attribute=None) for name in pseudo]
+    return [resolve_field(field, descriptions) for field in fields]
 
 
 def _attrs_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:

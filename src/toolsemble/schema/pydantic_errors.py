@@ -107,10 +107,7 @@ def _phrase(error: ErrorDetails) -> str:
 
 
 def _family_phrase(kind: str) -> str:
-    for family, words in _FAMILIES.items():
-        if kind.startswith(family):
-            return words
-    return ""
+    return next((words for family, words in _FAMILIES.items() if kind.startswith(family)), "")
 
 
 def _choices_phrase(error: ErrorDetails, context: Mapping[str, Any]) -> str:

@@ -87,7 +87,6 @@ class EnumMember:
     """A hook that reads a member of an enumeration by its value or by its name."""
 
     kind: type[enum.Enum]
-    """The enumeration."""
     by_value: bool
     """Whether a model sends the values, not the names."""
 

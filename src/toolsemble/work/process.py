@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
-from toolsemble.processes.memory_limit import WithinMemory
+from toolsemble.processes.memory_limit import run_within_memory
 from toolsemble.runtime.concurrency import GRACE, JobFuture, Outcome, unwrap_outcome, wait_for, wait_until
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.body import Job
@@ -71,7 +72,7 @@ class RunInProcess:
         try:
             job = Job(self._definition, self._value, self._context, DAEMON_THREADS)
             max_memory = self._definition.policy.max_memory  # type: ignore[union-attr]  # isolation="process" is a policy
-            payload = pickle.dumps(job if max_memory is None else WithinMemory(job, max_memory))
+            payload = pickle.dumps(job if max_memory is None else partial(run_within_memory, job, max_memory))
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {describe_error(error)}") from error
         return ProcessJob(payload, self._sent)

@@ -32,7 +32,6 @@ class _Part:
     """A block that may still be incomplete."""
 
     block: Block
-    """The block so far."""
     number: int | None = None
     """The index of the call; None if it is not a call."""
     json: list[str] = field(default_factory=list)

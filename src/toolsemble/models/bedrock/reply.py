@@ -60,7 +60,7 @@ class ReplyReader:
             thought = block.get("reasoningContent") or {}
             self._add_reasoning(index, {**thought, **(thought.get("reasoningText") or {})})
             self._store_reasoning(index)
-        self._read_stop_reason(response)
+        self._reason = response.get("stopReason") or ""
         self._read_usage(response)
 
     def read_event(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -74,7 +74,7 @@ class ReplyReader:
             elif kind == "contentBlockStop":
                 self._store_reasoning(index)
             elif kind == "messageStop":
-                self._read_stop_reason(fields)
+                self._reason = fields.get("stopReason") or ""
             elif kind == "metadata":
                 self._read_usage(fields)
 
@@ -118,9 +118,6 @@ class ReplyReader:
             self._blocks.append({"type": "reasoning", "redactedContent": base64_text(thought["redactedContent"])})
         elif "signature" in thought:
             self._blocks.append({"type": "reasoning", "reasoningText": {"text": "", **thought}})
-
-    def _read_stop_reason(self, fields: Mapping[str, Any]) -> None:
-        self._reason = fields.get("stopReason") or ""
 
     def _read_usage(self, fields: Mapping[str, Any]) -> None:
         used = fields.get("usage") or {}

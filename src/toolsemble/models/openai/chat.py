@@ -38,11 +38,6 @@ _REASONS: dict[str, StopReason] = {
 _REASONING = ("reasoning_content", "reasoning_details")
 
 
-def get_endpoint(client: Any) -> Any:
-    """Return the method of an SDK's client that creates a completion."""
-    return client.chat.completions.create
-
-
 def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:
     """Return the parameters of a request, without the model and the user's settings.
 

@@ -21,7 +21,6 @@ class Server:
     """
 
     name: str
-    """Its name."""
     default: str
     """Its base URL, unless the host variable is set."""
     key_variable: str

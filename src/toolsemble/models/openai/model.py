@@ -124,7 +124,8 @@ class OpenAIModel:
 
     async def _send(self, request: ChatRequest, *, streamed: bool) -> Any:
         """Send a request; return the SDK's response or stream."""
-        ask = self._wire.get_endpoint(self._given or await self._clients.get())
+        client: Any = self._given or await self._clients.get()
+        ask = client.chat.completions.create if self.api == "chat" else client.responses.create
         own = self._wire.write_parameters(request, self._origin, streamed=streamed)
         sent = _merge({"model": self.name, **own}, request.settings, _parameter_names(ask.__func__))
         return await ask(**sent, stream=streamed)

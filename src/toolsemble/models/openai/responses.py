@@ -29,11 +29,6 @@ _REBUILT = {"message", "function_call"}
 _REASONS: dict[str, StopReason] = {"stop": "stop", "max_output_tokens": "length", "content_filter": "refusal"}
 
 
-def get_endpoint(client: Any) -> Any:
-    """Return the method of an SDK's client that creates a response."""
-    return client.responses.create
-
-
 def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as in chat
     """Return the parameters of a request, without the model and the user's settings.
 
@@ -131,7 +126,9 @@ class ReplyReader:
                 self._refused = True
                 yield from self._read_text(field(event, "delta"))
             case "response.function_call_arguments.delta":
-                yield from self._read_arguments(self._call_index(field(event, "item_id")), field(event, "delta"))
+                # An unknown item is that of the last call; -1 if there is none.
+                index = self._calls.get(str(field(event, "item_id")), len(self._calls) - 1)
+                yield from self._read_arguments(index, field(event, "delta"))
             case "response.output_item.added":
                 yield from self._read_start(field(event, "item"), field(event, "output_index"))
             case "response.output_item.done":
@@ -184,10 +181,6 @@ class ReplyReader:
         if isinstance(text, str) and text and index >= 0:
             self._with_arguments.add(index)
             yield ArgumentsDelta(index, text)
-
-    def _call_index(self, key: object) -> int:
-        """Return the index of the call of an item; by default the last one; -1 if there is none."""
-        return self._calls.get(str(key), len(self._calls) - 1)
 
     def _check(self, items: Sequence[Any]) -> None:
         status, error = field(self._response, "status"), field(self._response, "error")
