@@ -194,7 +194,7 @@ def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def shop(tmp_path):
-    """Return the folder of whoever follows the quickstart, and the sessions that it shows: words and what is written."""
+    """Return the folder of the quickstart, and its sessions: the input and the output."""
     page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     (tmp_path / "shop.py").write_text(re.search(r"^```python\n(.+?)^```", page, re.DOTALL | re.MULTILINE)[1])
     shown = "".join(re.findall(r"^```console\n(.+?)^```", page, re.DOTALL | re.MULTILINE))

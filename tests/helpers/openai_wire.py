@@ -44,7 +44,7 @@ def in_turn(*answers):
 
 
 def streamed(*events, done=True, cut=False):
-    """Return an answer of server-sent events: dicts, or lines as they are; cut off, the connection breaks at the end."""
+    """Return an answer of server-sent events: dicts, or lines; with ``cut`` the connection breaks at the end."""
 
     def answer(handler):
         begin(handler)
