@@ -18,7 +18,7 @@ from pydantic import Field
 from helpers.sample_tools import Reviewer
 from helpers.wait import ignored_signals
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import ProcessTool, child, process
+from toolsemble.builtin import ProcessTool, child_process, process
 
 pytestmark = pytest.mark.slow
 
@@ -450,7 +450,7 @@ class TestSurroundings:
         assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
 
     def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path, clock):
-        monkeypatch.setattr(child, "SUPERVISED", False)
+        monkeypatch.setattr(child_process, "SUPERVISED", False)
         assert python("print('done')").execute("").output == "done"
         assert python("print('done')", max_cpu=60).execute("").output == "done"
         message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=1), tmp_path / "pids", clock)
