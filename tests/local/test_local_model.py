@@ -30,7 +30,7 @@ from toolsemble import (
     ToolSpecification,
     tool,
 )
-from toolsemble.local import prefix
+from toolsemble.local import prefix_cache
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -122,6 +122,18 @@ async def test_a_tool_is_called_and_then_the_question_answered(tiny):
 def test_runs_in_one_event_loop_after_the_other_share_what_is_loaded(tiny):
     agent = Agent(LocalModel(tiny, threads=1), [about])
     assert [agent.run_sync("hello").text for _ in range(3)] == ["ab"] * 3
+
+
+async def test_a_run_that_waits_for_the_model_looks_for_closed_event_loops(tiny, monkeypatch):
+    monkeypatch.setattr("toolsemble.local.engine._SWEEP_INTERVAL", 0.001)
+    swept, model = asyncio.Event(), LocalModel(tiny, threads=1)
+    monkeypatch.setattr("toolsemble.locks.table.Table.release_closed_loops", lambda _: swept.set())
+    stream = model.stream(asked("hello", WEATHER))
+    await anext(stream)
+    waiting = asyncio.create_task(model.reply(asked()))
+    await swept.wait()
+    await stream.aclose()
+    assert (await waiting).text == "hi"
 
 
 async def test_a_stream_tells_calls_and_text_as_they_are_written(tiny):
@@ -290,7 +302,7 @@ async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cach
     (cache / "prefixes" / name).write_bytes(content[: len(content) // 2])
     assert await fresh() == computed
     assert kept() == {name: content}
-    monkeypatch.setattr(prefix, "_MAX_BYTES", 1)
+    monkeypatch.setattr(prefix_cache, "_MAX_BYTES", 1)
     (cache / "prefixes" / name).rename(cache / "prefixes" / "another.kv")
     assert await fresh() == computed
     assert kept() == {name: content}
