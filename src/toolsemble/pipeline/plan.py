@@ -119,8 +119,7 @@ class _Graph:
     """A Mermaid graph under construction."""
 
     lines: list[str] = field(default_factory=lambda: ["flowchart LR"])
-    count: int = 0
-    """The number of its nodes."""
+    count: int = 0  # of its nodes
 
     def draw(self, definition: ToolDefinition) -> tuple[str, list[str]]:
         """Draw a tool and its parts; return its first node and its last nodes."""

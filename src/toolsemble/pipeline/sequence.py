@@ -30,7 +30,6 @@ class StepSequence:
     how: ClassVar[str] = "one after the other"
     """How the steps are run, for the description of a plan."""
     steps: tuple[Part, ...]
-    """The steps, in order."""
     dry: bool = False
     """Whether this is a dry run: only the first step's input is known."""
     always_gated: tuple[ToolDefinition, ...] = field(init=False)

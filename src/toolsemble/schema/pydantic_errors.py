@@ -107,7 +107,10 @@ def _phrase(error: ErrorDetails) -> str:
 
 
 def _family_phrase(kind: str) -> str:
-    return next((words for family, words in _FAMILIES.items() if kind.startswith(family)), "")
+    for family, words in _FAMILIES.items():
+        if kind.startswith(family):
+            return words
+    return ""
 
 
 def _choices_phrase(error: ErrorDetails, context: Mapping[str, Any]) -> str:
