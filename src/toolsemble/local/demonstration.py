@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import NextStep, PromptMessage, Turn, make_call_turn
+from toolsemble.local.history import PromptMessage, Turn, format_next_step, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
@@ -98,7 +98,7 @@ class Demonstrations:
         turns: list[Turn] = [(PromptMessage("user", question),)]
         for index, step in enumerate(steps):
             begin = format_opening(names[index], None if index else [*names, self._final], step.note)
-            following = NextStep(question, names[index + 1 :])
+            following = format_next_step(question, names[index + 1 :])
             turns.append(make_call_turn(f"{begin}{dump_json(step.arguments)}}}", names[index], step.result, following))
         begin = format_opening(self._final, None if steps else [self._final])
         return [*turns, (PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),)]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toolsemble.schema.pointer import find_ref_target
 from toolsemble.testing.samples import FORMATS, HOSTILE, INTEGERS, NUMBERS, ODD, PATTERNED, WORDS
 
 _MAX_DEPTH = 5  # maximum depth of values of recursive schemas
@@ -92,8 +93,7 @@ class Values:
         found = dict(schema) if isinstance(schema, Mapping) else {}
         for _ in range(_TRIES):
             if "$ref" in found:
-                target = self._look_up(found.pop("$ref"))
-                found = _merge(found, target)
+                found = _merge(found, find_ref_target(self._schema, found.pop("$ref")))
             elif "allOf" in found:
                 parts = found.pop("allOf")
                 for part in parts:
@@ -101,12 +101,6 @@ class Values:
             else:
                 break
         return found
-
-    def _look_up(self, reference: str) -> Mapping[str, Any]:
-        found: Any = self._schema
-        for key in reference.lstrip("#/").split("/") if reference != "#" else ():
-            found = found.get(key.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, Mapping) else {}
-        return found if isinstance(found, Mapping) else {}
 
     def _choose_type(self, schema: Mapping[str, Any]) -> str:
         said = schema.get("type")
