@@ -369,14 +369,14 @@ def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
 def test_the_log_about_the_chosen_model_is_shown(started, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
-    from toolsemble.cli import model  # noqa: PLC0415 - as above
+    from toolsemble.cli import model_option  # noqa: PLC0415 - as above
     from toolsemble.testing import ScriptedModel  # noqa: PLC0415 - as above
 
     def chosen(_):
         logging.getLogger("toolsemble.models.environment").info("Taking local, as there is no key")
         return ScriptedModel(["Hello."])
 
-    monkeypatch.setattr(model, "model_of", chosen)
+    monkeypatch.setattr(model_option, "model_of", chosen)
     code, out, err = started("ask", "hi")
     assert (code, out, err) == (0, "Hello.\n", "Taking local, as there is no key\nN s\n")
 

@@ -123,7 +123,7 @@ def test_a_model_is_served_until_ctrl_c(weights, stand_in, monkeypatch, capsys, 
         yield SimpleNamespace(base_url=f"http://{host}:{port}/v1", api_key=api_key or "s3cret")
         served.append("closed")
 
-    stand_in(stand_in(toolsemble, "local"), "serve", serve=serve)
+    stand_in(stand_in(toolsemble, "local"), "api_server", serve=serve)
     weights.append(Path("/cache/tiny.gguf"))
     monkeypatch.setattr("threading.Event.wait", lambda *_: signal.raise_signal(signal.SIGINT))
     assert main(["models", "serve", "tiny", "--port", "9", *words]) == 0

@@ -30,7 +30,7 @@ from toolsemble import (
     ToolSpecification,
     tool,
 )
-from toolsemble.local import prefix
+from toolsemble.local import prefix_cache
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -290,7 +290,7 @@ async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cach
     (cache / "prefixes" / name).write_bytes(content[: len(content) // 2])
     assert await fresh() == computed
     assert kept() == {name: content}
-    monkeypatch.setattr(prefix, "_MAX_BYTES", 1)
+    monkeypatch.setattr(prefix_cache, "_MAX_BYTES", 1)
     (cache / "prefixes" / name).rename(cache / "prefixes" / "another.kv")
     assert await fresh() == computed
     assert kept() == {name: content}
