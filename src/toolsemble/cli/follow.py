@@ -43,22 +43,13 @@ class Outcome:
 
 def run_agent(agent: Agent, question: str, listener: Listener) -> Outcome:
     """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised."""
-    partial: AgentResult | None = None
-
-    async def run() -> AgentResult:
-        nonlocal partial
-        try:
-            return await _consume_events(agent, question, listener)
-        except asyncio.CancelledError as error:
-            partial = getattr(error, "partial", None)
-            raise
-
+    run = _Run(agent, question, listener)
     try:
         # With a factory, the runner does not change the thread's event loop policy.
         with redirect_prints(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            result = runner.run(run())
+            result = runner.run(run.run())
     except KeyboardInterrupt:
-        return Outcome(Exit.INTERRUPTED, partial, listener.end(None, partial or AgentResult()))
+        return Outcome(Exit.INTERRUPTED, run.partial, listener.end(None, run.partial or AgentResult()))
     except BaseException as error:
         listener.end(error, getattr(error, "partial", None) or AgentResult())
         raise
@@ -75,22 +66,34 @@ def save_interrupted(memory: ConversationMemory, outcome: Outcome) -> None:
     memory.extend(MEMORY_ID, None, after, len(after) - kept)
 
 
-async def _consume_events(agent: Agent, question: str, listener: Listener) -> AgentResult:
-    clock = asyncio.create_task(_tick_regularly(listener))
-    event: Any = None
-    try:
-        async with aclosing(agent.stream(question)) as events:
-            async for event in events:
-                listener.take(event)
-    finally:
-        clock.cancel()
-        with suppress(asyncio.CancelledError):
-            await clock
-    assert isinstance(event, Final)  # noqa: S101 - always the last one
-    return event.result
+class _Run:
+    """A run whose events are passed to a listener."""
 
+    def __init__(self, agent: Agent, question: str, listener: Listener) -> None:
+        self._agent = agent
+        self._question = question
+        self._listener = listener
+        self.partial: AgentResult | None = None
 
-async def _tick_regularly(listener: Listener) -> None:
-    while True:
-        listener.tick()
-        await asyncio.sleep(_TICK_SECONDS)
+    async def run(self) -> AgentResult:
+        """Run to the end and return the result."""
+        clock = asyncio.create_task(self._tick_regularly())
+        event: Any = None
+        try:
+            async with aclosing(self._agent.stream(self._question)) as events:
+                async for event in events:
+                    self._listener.take(event)
+        except asyncio.CancelledError as error:
+            self.partial = getattr(error, "partial", None)
+            raise
+        finally:
+            clock.cancel()
+            with suppress(asyncio.CancelledError):
+                await clock
+        assert isinstance(event, Final)  # noqa: S101 - always the last one
+        return event.result
+
+    async def _tick_regularly(self) -> None:
+        while True:
+            self._listener.tick()
+            await asyncio.sleep(_TICK_SECONDS)

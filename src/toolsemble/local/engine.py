@@ -50,7 +50,7 @@ class Engine:
         self._turns = Table()
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
         version = f"{_file_version(setup.path)} {library.__version__}"
-        self._prefixes = PrefixCache.open(setup.cache, f"{setup.path} {version}")
+        self._prefixes = PrefixCache(setup.cache, f"{setup.path} {version}")
         key = secrets.token_urlsafe(32)
         settings = {
             "n_ctx": setup.context,
