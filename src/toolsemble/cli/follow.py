@@ -34,7 +34,6 @@ class Outcome:
     """
 
     code: Exit
-    """The exit code."""
     partial: AgentResult | None = None
     """The result until the person interrupted the run; None if it was not interrupted."""
     unfinished: str = ""

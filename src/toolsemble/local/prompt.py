@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.local.demonstration import Demonstrations
+from toolsemble.local.demonstration import make_demonstrations
 from toolsemble.local.grammar import dump_json, forbid_same_start, holds_json, step_grammar
 from toolsemble.local.history import History, PromptMessage, Turn, parse_json
 from toolsemble.local.reply_reader import PlainReader, StepReader
@@ -100,7 +100,7 @@ class LocalRequest:
         if self.is_chat:
             return [(PromptMessage("system", own or "You are a helpful assistant."),)]
         needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications}
-        return [(PromptMessage("system", self._system(own)),), *Demonstrations(needed, self.final).turns()]
+        return [(PromptMessage("system", self._system(own)),), *make_demonstrations(needed, self.final)]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
