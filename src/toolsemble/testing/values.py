@@ -166,7 +166,9 @@ class Values:
             return first
         more = max(0, self._rng.randint(least, max(least, most)) - len(first))
         found = [*first, *(self.generate(items, depth + 1) for _ in range(more))]
-        return _remove_duplicates(found) if schema.get("uniqueItems") else found
+        if schema.get("uniqueItems"):
+            return list({json.dumps(each, sort_keys=True): each for each in found}.values())
+        return found
 
     def _generate_object(self, schema: Mapping[str, Any], depth: int, optional: float) -> dict[str, Any]:
         required = schema.get("required", ())
@@ -198,7 +200,3 @@ def _read_bounds(schema: Mapping[str, Any]) -> tuple[float, float]:
     if (below := schema.get("exclusiveMaximum")) is not None:
         high = min(high, below - 1 if whole else math.nextafter(below, -math.inf))
     return low, high
-
-
-def _remove_duplicates(items: list[Any]) -> list[Any]:
-    return list({json.dumps(each, sort_keys=True): each for each in items}.values())

@@ -177,12 +177,8 @@ def _factorial(value: Number) -> Number:
     return limit_digits(Fraction(factorial(size)))
 
 
-def _sum(*values: Number) -> Number:
-    return reduce(_add, values)
-
-
 def _mean(*values: Number) -> Number:
-    return divide(_sum(*values), Fraction(len(values)))
+    return divide(reduce(_add, values), Fraction(len(values)))
 
 
 def _tangent(angle: Number) -> Number:
@@ -261,7 +257,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         # Fractions and decimals cannot be compared with each other.
         "min": Function(lambda *values: min(values, key=Fraction), inf),
         "max": Function(lambda *values: max(values, key=Fraction), inf),
-        "sum": Function(_sum, inf),
+        "sum": Function(lambda *values: reduce(_add, values), inf),
         "mean": Function(_mean, inf),
         "average": Function(_mean, inf),
         "avg": Function(_mean, inf),
