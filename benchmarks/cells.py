@@ -17,36 +17,36 @@ ALIGNED = {"l": "---", "r": "---:"}
 
 
 def seconds(taken: float) -> str:
-    """Give a time with three digits, in the unit that suits it."""
+    """Return a time with three digits, in the unit that suits it."""
     unit = next(reversed([name for name, size in UNITS.items() if taken >= size * 0.9995]), "ns")
     return f"{_digits(taken / UNITS[unit])} {unit}"
 
 
 def memory(taken: float) -> str:
-    """Give an amount of memory in megabytes."""
+    """Return an amount of memory in megabytes."""
     return f"{_digits(taken / 1e6)} MB"
 
 
 def amounts_of(row: Row) -> str:
-    """Give the times, or the memory, of both halves of a comparison."""
+    """Return the times, or the memory, of both halves of a comparison."""
     write = seconds if row["unit"] == "s" else memory
     return f"{write(row['ours'])} / {write(row['other'])}"
 
 
 def times(ratio: float) -> str:
-    """Give a ratio as it is spoken, such as "2.5 times"."""
+    """Return a ratio as it is spoken, such as "2.5 times"."""
     return f"{ratio:,.0f} times" if ratio >= 9.95 else f"{ratio:.1f} times" if ratio >= 2 else f"{ratio:.2f} times"  # noqa: PLR2004 - more digits would be noise
 
 
 def spread_of(found: Row | Figure) -> str:
-    """Give, in brackets, what the middle of the ratios spans unless they are all the same, and that pairs are few."""
+    """Return, in brackets, what the middle of the ratios spans unless they are all the same, and that pairs are few."""
     low, high = f"{found['low']:.2f}", f"{found['high']:.2f}"
     said = [f"{low} to {high}" if low != high else "", FEW.get(found.get("pairs", 0), "")]
     return f"({', '.join(filter(None, said))})" if any(said) else ""
 
 
 def aim_of(row: Row) -> str:
-    """Give the aim of a comparison, and whether it was met; nothing where it has none."""
+    """Return the aim of a comparison, and whether it was met; nothing where it has none."""
     return f"{row['aim']}, {'met' if is_met(row) else '**missed**'}" if row["aim"] else ""
 
 
@@ -62,18 +62,18 @@ def is_met(row: Row) -> bool:
 
 
 def setting_of(found: Setting) -> str:
-    """Give the circumstances of a measurement as a sentence."""
+    """Return the circumstances of a measurement as a sentence."""
     return f"toolsemble {found['toolsemble']}, Python {found['python']}, {found['machine']}, {found['date']}."
 
 
 def table(headings: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) -> str:
-    """Give a table; `aligned` has a letter for each column, "l" or "r"."""
+    """Return a table; `aligned` has a letter for each column, "l" or "r"."""
     lines = [headings, [ALIGNED[letter] for letter in aligned], *rows]
     return "".join(f"| {' | '.join(cell.strip() for cell in line)} |\n" for line in lines)
 
 
 def picture(title: str, path: str) -> str:
-    """Give a picture with its title."""
+    """Return a picture with its title."""
     return f"![{title}]({path})\n"
 
 

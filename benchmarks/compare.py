@@ -23,7 +23,7 @@ from findings import HERE, Peers, known
 
 
 def participants(only: list[str]) -> list[Participant]:
-    """Give toolsemble, the floor, and the peers whose environments exist."""
+    """Return toolsemble, the floor, and the peers whose environments exist."""
     ours = [Participant(module, sys.executable) for module in ("toolsemble", "floor")]
     asked = [peer for peer in known() if peer in (only or known())]
     homes = {peer: HERE / ".envs" / peer for peer in asked}

@@ -132,12 +132,12 @@ class Peers(Setting):
 
 
 def known() -> list[str]:
-    """Give the names of the libraries that can be compared with."""
+    """Return the names of the libraries that can be compared with."""
     return sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 
 
 def read(path: Path) -> Any:
-    """Give what a file of results holds; None when there is none."""
+    """Return what a file of results holds; None when there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
@@ -148,7 +148,7 @@ def write(path: Path, found: Own | Peers) -> None:
 
 
 def setting() -> Setting:
-    """Give the circumstances of what is measured now."""
+    """Return the circumstances of what is measured now."""
     return Setting(
         toolsemble=version("toolsemble"),
         python=platform.python_version(),

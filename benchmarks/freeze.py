@@ -16,7 +16,7 @@ COMMENT = "# First what is compared, then all that it was installed with; writte
 
 
 def frozen(text: str, found: Iterable[Distribution]) -> str:
-    """Give a file of requirements with the versions that were found; what stood first in it stays first."""
+    """Return a file of requirements with the versions that were found; what stood first in it stays first."""
     first = next(line for line in text.splitlines() if not line.startswith("#")).partition("==")[0]
     lines = sorted({f"{each.name}=={each.version}" for each in found}, key=str.lower)
     lines.sort(key=lambda line: line.partition("==")[0] != first)
@@ -24,7 +24,7 @@ def frozen(text: str, found: Iterable[Distribution]) -> str:
 
 
 def site(environment: Path) -> Path | None:
-    """Give where an environment keeps its packages; None where it was not installed."""
+    """Return where an environment keeps its packages; None where it was not installed."""
     return (
         next(environment.glob("lib/python3.*/site-packages"), None) if (environment / ".installed").exists() else None
     )

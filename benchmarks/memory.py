@@ -26,7 +26,7 @@ def weighed(make: Callable[[int], Made], count: int, clock: Clock) -> tuple[Made
 
 
 def resident() -> int:
-    """Give this process's resident bytes: what is allocated outside Python counts too."""
+    """Return this process's resident bytes: what is allocated outside Python counts too."""
     statistics = Path("/proc/self/statm")
     if statistics.exists():
         return int(statistics.read_text(encoding="utf-8").split()[1]) * resource.getpagesize()

@@ -82,7 +82,7 @@ PLOTS = {
 
 
 def bars(own: Own, peers: Peers | None, figure: str) -> list[Bar]:
-    """Give the libraries' bars, the shortest first; only ours and the floor's where no library was compared."""
+    """Return the libraries' bars, the shortest first; only ours and the floor's where no library was compared."""
     if peers is not None:
         found = [(each["name"], each["figures"].get(figure)) for each in peers["libraries"]]
         made = [Bar(name, each["seconds"], each["ratio"]) for name, each in found if each]
@@ -163,7 +163,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _finished(drawing: str) -> str:
-    """Give the drawing with the fonts of its readers, and without blanks at the ends of lines."""
+    """Return the drawing with the fonts of its readers, and without blanks at the ends of lines."""
     named = drawing.replace("'DejaVu Sans'", FONTS)
     return "\n".join(line.rstrip() for line in named.splitlines()) + "\n"
 

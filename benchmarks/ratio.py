@@ -11,7 +11,7 @@ Pair = tuple[float, float]
 
 
 def compared(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Give the median ratio of the first to the second, its spread, and the number of pairs.
+    """Return the median ratio of the first to the second, its spread, and the number of pairs.
 
     >>> compared([(2.0, 1.0), (4.0, 1.0), (6.0, 2.0)])
     {'ratio': 3.0, 'low': 2.0, 'high': 4.0, 'pairs': 3}
@@ -23,12 +23,12 @@ def compared(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Give the values that the lowest and the highest tenth lie beyond."""
+    """Return the values that the lowest and the highest tenth lie beyond."""
     ordered = sorted(values)
     tenth = len(ordered) // 10
     return ordered[tenth], ordered[-1 - tenth]
 
 
 def rounded(number: float) -> float:
-    """Give four digits of a number: the others are noise."""
+    """Return four digits of a number: the others are noise."""
     return round(number, 3 - math.floor(math.log10(abs(number)))) if number else 0.0

@@ -78,7 +78,7 @@ LINEAR = 1.5
 
 
 def page(own: Own, peers: Peers | None) -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     parts = [INTRODUCTION, *_floor(own), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
     return "\n".join(parts)
 
@@ -127,7 +127,7 @@ def _plots(peers: Peers | None) -> Iterable[str]:
 
 
 def _missed(own: Own, peers: Peers | None) -> Iterable[str]:
-    """Give what toolsemble is not ahead in, in one place."""
+    """Return what toolsemble is not ahead in, in one place."""
     rows = [
         f"{row['what']} / {row['against']}: {times(row['ratio'])}, {amounts_of(row)}; {_wanted(row)}"
         for row in own["rows"]

@@ -22,7 +22,7 @@ _CHECKED = {"yes": "types and bounds", "types only": "some types", "no": "nothin
 
 
 def placed(text: str, peers: Peers | None) -> str:
-    """Give a page with the figures between its marks; without figures, as it was."""
+    """Return a page with the figures between its marks; without figures, as it was."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if peers is None or not (begin and end):

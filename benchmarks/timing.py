@@ -40,7 +40,7 @@ class Repeated:
         self._number = 0
 
     def __call__(self) -> float:
-        """Give the seconds of one part, on average; the first time, find out how many make a batch."""
+        """Return the seconds of one part, on average; the first time, find out how many make a batch."""
         if not self._number:
             self._calibrate()
         return self._timed() / self._number / self._parts

@@ -97,7 +97,7 @@ AIMS = (
 
 
 def part(peers: Peers | None) -> Iterator[str]:
-    """Give the part of the page."""
+    """Return the part of the page."""
     yield "## Against other libraries\n"
     if peers is None:
         yield "Not measured here yet: `make bench-peers` installs the other libraries and compares with them.\n"
@@ -123,14 +123,14 @@ def part(peers: Peers | None) -> Iterator[str]:
 
 
 def ordered(libraries: Sequence[Library]) -> list[Library]:
-    """Give the libraries by the time of a call, the fastest first; those without come last."""
+    """Return the libraries by the time of a call, the fastest first; those without come last."""
     return sorted(
         libraries, key=lambda each: each["figures"]["call"]["seconds"] if "call" in each["figures"] else math.inf
     )
 
 
 def behind(peers: Peers | None) -> Iterator[str]:
-    """Give what another library is faster at or takes less for, and the aims that were missed."""
+    """Return what another library is faster at or takes less for, and the aims that were missed."""
     for each in _others(peers):
         for key, title in LABELS.items():
             if key in each["figures"] and each["figures"][key]["ratio"] < 1:
@@ -146,7 +146,7 @@ def behind(peers: Peers | None) -> Iterator[str]:
 
 
 def verdicts(peers: Peers | None) -> Iterator[Verdict]:
-    """Give what became of each aim; nothing of those that no library was measured for."""
+    """Return what became of each aim; nothing of those that no library was measured for."""
     for aim in AIMS:
         rivals = [each for each in _others(peers) if aim.figure in each["figures"] and aim.concerns(each)]
         reached = {each["name"]: each["figures"][aim.figure]["ratio"] for each in rivals}
@@ -156,7 +156,7 @@ def verdicts(peers: Peers | None) -> Iterator[Verdict]:
 
 
 def _lighter(peers: Peers | None) -> Iterator[str]:
-    """Give what another library takes less memory, disk or distributions for."""
+    """Return what another library takes less memory, disk or distributions for."""
     ours = next((each for each in peers["libraries"] if each["name"] == OURS), None) if peers else None
     for what, weigh, write in WEIGHTS:
         for each in _others(peers) if ours else ():
@@ -166,7 +166,7 @@ def _lighter(peers: Peers | None) -> Iterator[str]:
 
 
 def _table(title: str, columns: dict[str, str], libraries: Sequence[Library]) -> Iterator[str]:
-    """Give a table of the figures that were measured; nothing where none of them was."""
+    """Return a table of the figures that were measured; nothing where none of them was."""
     found = [key for key in columns if any(key in each["figures"] for each in libraries)]
     if found:
         yield f"### {title}\n"
@@ -175,7 +175,7 @@ def _table(title: str, columns: dict[str, str], libraries: Sequence[Library]) ->
 
 
 def _others(peers: Peers | None) -> list[Library]:
-    """Give the libraries that are neither toolsemble nor the floor."""
+    """Return the libraries that are neither toolsemble nor the floor."""
     return [each for each in peers["libraries"] if not each["name"].startswith((OURS, FLOOR))] if peers else []
 
 

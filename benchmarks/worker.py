@@ -29,7 +29,7 @@ class Worker:
         self._work: Repeated | None = None
 
     def introduce(self) -> dict[str, object]:
-        """Give what the table says beside the figures."""
+        """Return what the table says beside the figures."""
         peer = self._participant
         if FOUND not in (reply := self._reply(ARGUMENTS)):
             raise AssertionError(f"A valid call is answered {reply!r}")
@@ -42,7 +42,7 @@ class Worker:
         return {"name": peer.NAME, "version": version(peer.DISTRIBUTION), "validates": validates, "import": peer.IMPORT}
 
     def weigh(self) -> dict[str, object]:
-        """Give the bytes and the number of what is installed for the participant."""
+        """Return the bytes and the number of what is installed for the participant."""
         alone = Path(sys.prefix).parent.name == ".envs"
         return weight.of_environment() if alone else weight.of_distribution(self._participant.DISTRIBUTION)
 
@@ -69,7 +69,7 @@ class Worker:
         return facts
 
     def _reply(self, arguments: str) -> str:
-        """Give what such a call is answered."""
+        """Return what such a call is answered."""
         return str(Repeated(self._participant.make_call(arguments), runner=self._runner).once())
 
     def _refuses(self, arguments: str) -> bool:
@@ -81,7 +81,7 @@ class Worker:
 
 
 def _protocol() -> TextIO:
-    """Give the pipe to the driver, and send what libraries print elsewhere."""
+    """Return the pipe to the driver, and send what libraries print elsewhere."""
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return pipe

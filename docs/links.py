@@ -33,7 +33,7 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """Give a line for each link that leads nowhere, and for each thing that would be loaded from elsewhere."""
+    """Return a line for each link that leads nowhere, and for each thing that would be loaded from elsewhere."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     found = []
     for path, page in pages.items():

@@ -62,7 +62,7 @@ class Pages:
         self._pages = [SearchHit(**page) for page in json.loads((HERE / "pages.json").read_text())]
 
     def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """Give the pages that fit best."""
+        """Return the pages that fit best."""
         words = set(re.findall(r"\w{3,}", query.lower()))
 
         def common(hit: SearchHit) -> int:
@@ -72,7 +72,7 @@ class Pages:
 
 
 def tools(folder: Path) -> list[AgentTool]:
-    """Give the tools that every task is offered."""
+    """Return the tools that every task is offered."""
     return [
         CalculatorTool(),
         DateTimeTool(lambda: NOW),
@@ -84,7 +84,7 @@ def tools(folder: Path) -> list[AgentTool]:
 
 
 def problems(task: dict[str, Any], result: AgentResult, folder: Path) -> Iterator[str]:
-    """Give everything that is wrong about a result."""
+    """Return everything that is wrong about a result."""
     succeeded = {record.call.name for record in result.tool_calls if not record.reply.is_error}
     wanted = set(task.get("tools", ()))
     if not wanted and result.tool_calls:
@@ -126,7 +126,7 @@ async def outcome(model: LocalModel, kind: str, task: dict[str, Any], *, told: b
 
 
 async def measured(model: LocalModel, half: str, kinds: list[str], only: str, *, told: bool) -> list[Outcome]:
-    """Give the outcomes of one half."""
+    """Return the outcomes of one half."""
     tasks = json.loads((HERE / f"{half}.json").read_text())
     return [
         await outcome(model, kind, task, told=told)
@@ -137,7 +137,7 @@ async def measured(model: LocalModel, half: str, kinds: list[str], only: str, *,
 
 
 def row(name: str, half: str, outcomes: list[Outcome]) -> str:
-    """Give a line of the table."""
+    """Return a line of the table."""
     right = Counter(each.kind for each in outcomes if not each.problem)
     every = Counter(each.kind for each in outcomes)
     scores = " | ".join(f"{right[kind]} of {every[kind]}" for kind in KINDS)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "toolsemble"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "toolsemble"
 MODULES = sorted(SOURCE.rglob("*.py"))
+OTHERS = [path for part in ("benchmarks", "docs", "evals", "examples", "tests") for path in (ROOT / part).rglob("*.py")]
 
 NO_FIRST_WORD = {"Give", "Gives", "Giving"}
 NO_FIRST_WORD_OF_A_CLASS = {"What", "Who", "Whoever", "Where", "Those", "How"}
@@ -23,12 +25,12 @@ NO_WORD = {
 PUBLIC = {"found", "kept"}  # fixed by the contract
 
 
-def definitions():
-    """Yield every function and class of the package, with its module."""
-    for path in MODULES:
+def definitions(paths=MODULES):
+    """Yield every function and class, with its module."""
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield path.relative_to(SOURCE), node
+                yield path.relative_to(ROOT), node
 
 
 def first_word(node):
@@ -59,6 +61,11 @@ def test_docstrings_begin_with_a_verb_or_a_noun(kinds, words):
         if isinstance(node, kinds) and first_word(node) in words
     ]
     assert wrong == []
+
+
+def test_no_docstring_beside_the_package_begins_with_give():
+    paths = [path for path in OTHERS if ".envs" not in path.parts]
+    assert [f"{path}:{node.lineno}" for path, node in definitions(paths) if first_word(node) == "Give"] == []
 
 
 def test_functions_are_named_by_verbs():

@@ -31,7 +31,7 @@ LEAST = 5
 
 
 def number(what: str, rounds: int) -> int:
-    """Give how many pairs of a figure there are in that many rounds.
+    """Return how many pairs of a figure there are in that many rounds.
 
     >>> [number(what, 40) for what in ("call", "import", "ten_thousand")]
     [40, 5, 1]
@@ -40,7 +40,7 @@ def number(what: str, rounds: int) -> int:
 
 
 def figure(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Give the participant's median duration, and what its pairs with the reference say.
+    """Return the participant's median duration, and what its pairs with the reference say.
 
     >>> figure([(2.0, 1.0), (4.0, 1.0), (6.0, 2.0)])
     {'seconds': 4.0, 'ratio': 3.0, 'low': 2.0, 'high': 4.0, 'pairs': 3}

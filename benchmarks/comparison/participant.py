@@ -87,7 +87,7 @@ class Participant:
         return self.worker.ask("time")["seconds"]
 
     def row(self) -> dict[str, object]:
-        """Give what is written about it."""
+        """Return what is written about it."""
         figures = {what: figure(pairs) for what, pairs in self.pairs.items()}
         for what in figures.keys() & self.memory.keys():
             figures[what]["bytes"] = self.memory[what]

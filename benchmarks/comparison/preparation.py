@@ -156,7 +156,7 @@ class Meeting:
 
 
 def _told(call: Call) -> Call:
-    """Give a call whose error, if it raises one, is its reply."""
+    """Return a call whose error, if it raises one, is its reply."""
 
     def called() -> object:
         try:
@@ -174,7 +174,7 @@ def _told(call: Call) -> Call:
 
 
 def _proved(work: Repeated, proof: bool, seen: str) -> Repeated:  # noqa: FBT001 - what was found out is handed over
-    """Give the work, or refuse it."""
+    """Return the work, or refuse it."""
     if not proof:
         raise AssertionError(f"it gives {seen!r:.200}")
     return work

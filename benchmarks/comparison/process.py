@@ -43,7 +43,7 @@ class Worker:
         )
 
     def ask(self, *question: object) -> dict[str, object]:
-        """Give the answer, or refuse with `WorkerError`."""
+        """Return the answer, or refuse with `WorkerError`."""
         patience = threading.Timer(PATIENCE, self._process.kill)
         patience.start()
         try:
@@ -60,7 +60,7 @@ class Worker:
         return self._process.poll() is None
 
     def _said(self, question: tuple[object, ...]) -> str:
-        """Give the line that comes back, empty from a process that is gone."""
+        """Return the line that comes back, empty from a process that is gone."""
         with contextlib.suppress(BrokenPipeError):  # it may have said why before it ended
             print(json.dumps(question), file=self._process.stdin, flush=True)
         return self._process.stdout.readline()
@@ -77,7 +77,7 @@ class Worker:
 
 
 def imported(python: str, statements: str) -> float:
-    """Give the seconds of imports, and what else there is to run, in a fresh process."""
+    """Return the seconds of imports, and what else there is to run, in a fresh process."""
     code = f"import time; t = time.perf_counter()\n{statements}\nprint(time.perf_counter() - t)"
     run = subprocess.run(  # noqa: S603 - our own code
         [python, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=PATIENCE

@@ -17,6 +17,6 @@ def write(rows: list[findings.Library], file: Path | None = None) -> findings.Pe
 
 
 def _rank(row: findings.Library) -> tuple[bool, float]:
-    """Give what rows are sorted by: toolsemble first, then the fastest call."""
+    """Return what rows are sorted by: toolsemble first, then the fastest call."""
     call = row["figures"].get("call")
     return row["name"] != "toolsemble", call["ratio"] if call else float("inf")

@@ -16,7 +16,7 @@ def of_environment() -> dict[str, int]:
 
 
 def installed(place: Path) -> list[Distribution]:
-    """Give what is installed at a place, without what brought it there."""
+    """Return what is installed at a place, without what brought it there."""
     return [each for each in distributions(path=[str(place)]) if each.name not in INSTALLERS]
 
 
@@ -46,13 +46,13 @@ def _weight(found: list[Distribution]) -> dict[str, int]:
 
 
 def _bytes(found: Distribution) -> int:
-    """Give the bytes of its files; compiled bytecode comes and goes, and does not count."""
+    """Return the bytes of its files; compiled bytecode comes and goes, and does not count."""
     files = {Path(found.locate_file(file)) for file in found.files or []} | _linked(found)
     return sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
 
 
 def _linked(found: Distribution) -> set[Path]:
-    """Give the files of a package that is installed as a link to its source."""
+    """Return the files of a package that is installed as a link to its source."""
     editable = any(file.suffix == ".pth" for file in found.files or [])
     package = find_spec(found.name) if editable else None
     return (

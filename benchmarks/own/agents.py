@@ -15,7 +15,7 @@ from toolsemble.models import AssistantMessage, ChatRequest, Message, ScriptedMo
 
 
 def comparisons(turns: int = 20, many: int = 200, conversation: tuple[int, int] = (1000, 100)) -> Iterator[Comparison]:
-    """Give the comparisons of agents."""
+    """Return the comparisons of agents."""
     with asyncio.Runner() as runner:
         yield _run(runner, turns)
         yield _turn(runner, turns * 5)
@@ -24,7 +24,7 @@ def comparisons(turns: int = 20, many: int = 200, conversation: tuple[int, int] 
 
 
 def sums(count: int) -> list[ToolCall]:
-    """Give calls that differ: an agent stops a model that makes the same one again and again."""
+    """Return calls that differ: an agent stops a model that makes the same one again and again."""
     return [ToolCall("add", {"a": number, "b": 2}, id=f"call_{number}") for number in range(count)]
 
 

@@ -16,14 +16,14 @@ from toolsemble import Toolbox, ToolCall, tool
 
 
 def toolbox(count: int) -> Toolbox:
-    """Give a toolbox of that many tools, with their specifications."""
+    """Return a toolbox of that many tools, with their specifications."""
     box = Toolbox([tool(new_search(f"search_{number}")) for number in range(count)])
     _ = box.specifications
     return box
 
 
 def bare(count: int) -> dict[str, object]:
-    """Give pydantic's validators and JSON schemas of that many functions by name."""
+    """Return pydantic's validators and JSON schemas of that many functions by name."""
     adapters = {f"search_{number}": adapter(new_search(f"search_{number}")) for number in range(count)}
     return {name: (adapter.validator, adapter.json_schema()) for name, adapter in adapters.items()}
 
@@ -32,7 +32,7 @@ MAKERS: dict[str, Callable[[int], object]] = {"toolsemble": toolbox, "bare": bar
 
 
 def built(kind: str, count: int) -> dict[str, object]:
-    """Give the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
+    """Return the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
     made, facts = weighed(MAKERS[kind], count, PROCESSOR)
     return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
 

@@ -17,7 +17,7 @@ FLOOR = "pydantic-core's `validate_json` and the function"
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Give the comparisons of single calls."""
+    """Return the comparisons of single calls."""
     yield _typed("a valid call", ARGUMENTS, FLOOR, aim="< 4", figure="call")
     yield _typed("a repaired call: a number as text", COERCED, f"{FLOOR}, lax")
     yield _typed("a repaired call: a code block with single quotes", FENCED, f"{FLOOR}, of valid JSON", bare=ARGUMENTS)

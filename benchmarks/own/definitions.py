@@ -15,7 +15,7 @@ from toolsemble import Toolbox, ToolCall, tool
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Give the comparisons of definitions."""
+    """Return the comparisons of definitions."""
     what = "a tool from a function, and its specification"
     model = "a pydantic model of the same fields, and its JSON schema"
     yield Comparison(Subject("define", what, model), Repeated(_tool), Repeated(_model))
@@ -39,7 +39,7 @@ def _tool_called() -> object:
 
 
 def _arguments() -> type[BaseModel]:
-    """Give a model that pydantic has not seen."""
+    """Return a model that pydantic has not seen."""
 
     class Arguments(BaseModel):
         """Search the documents."""

@@ -31,7 +31,7 @@ def growths(sizes: Sequence[int] = SIZES, seconds: float = 0.05) -> list[Growth]
 
 
 def by_turns(goes: dict[int, Go], seconds: float) -> list[list[float]]:
-    """Give the sizes with their medians over some rounds, in each of which every size has its turn."""
+    """Return the sizes with their medians over some rounds, in each of which every size has its turn."""
     rounds = [{size: settled(go, seconds) for size, go in goes.items()} for _ in range(ROUNDS)]
     return [[size, rounded(statistics.median(taken[size] for taken in rounds))] for size in goes]
 

@@ -26,20 +26,20 @@ str(TypeAdapter(add).validate_json('{"a": 1, "b": 2}'))
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Give the comparisons of fresh processes."""
+    """Yield the comparisons of fresh processes."""
     bare = "`import pydantic`"
     yield Comparison(
         Subject("import", "`import toolsemble`", bare, "< 0.2", "import"),
         fresh("import toolsemble"),
         fresh("import pydantic"),
     )
-    yield Comparison(Subject("import", f"`{NEEDED}`", bare, "< 0.25"), fresh(NEEDED), fresh("import pydantic"))
+    yield Comparison(Subject("import", f"`{NEEDED}`", bare, "< 1.5"), fresh(NEEDED), fresh("import pydantic"))
     first = Subject("import", "import, define a tool, and call it once", "the same with pydantic's `TypeAdapter`")
     yield Comparison(first, fresh(FIRST_REPLY), fresh(FIRST_VALUE))
 
 
 def fresh(statements: str) -> Go:
-    """Give one go of statements in a process that has done nothing before."""
+    """Return a function that runs statements in a process that has done nothing before."""
     go = partial(imported, sys.executable, statements)
     go()  # which writes the bytecode
     return go

@@ -27,7 +27,7 @@ class Echo(Tool):
     description = "Repeats its input"
 
     def run(self, input: str) -> str:
-        """Give the input back."""
+        """Return the input back."""
         return input
 
 
@@ -62,10 +62,10 @@ async def add(a: int, b: int) -> int:
 
 
 def bare_search() -> Callable[[str], str]:
-    """Give the floor of a call: pydantic-core reads and checks the JSON text in one go and calls the function."""
+    """Return the floor of a call: pydantic-core reads and checks the JSON text in one go and calls the function."""
     return adapter(new_search()).validator.validate_json
 
 
 def adapter(search: Callable[..., object]) -> TypeAdapter[Any]:
-    """Give pydantic's own way to call a function with checked arguments."""
+    """Return pydantic's own way to call a function with checked arguments."""
     return TypeAdapter(cast("Any", search))  # it takes functions as well as types, and says so nowhere

@@ -41,7 +41,7 @@ class Subject:
     """What is counted: seconds or bytes."""
 
     def row(self, pairs: Sequence[Pair]) -> Row:
-        """Give what the pairs say."""
+        """Return what the pairs say."""
         return Row(
             group=self.group,
             what=self.what,
@@ -76,7 +76,7 @@ class Comparison:
 
 
 def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> Go:
-    """Give one go of work in an event loop that waits."""
+    """Return one go of work in an event loop that waits."""
 
     async def timed() -> float:
         started = WALL()
@@ -87,7 +87,7 @@ def awaited(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> Go
 
 
 def computed(runner: asyncio.Runner, work: Callable[[], Awaitable[object]], units: int) -> Go:
-    """Give one go of work in an event loop that only computes: the seconds of each of its units."""
+    """Return one go of work in an event loop that only computes: the seconds of each of its units."""
 
     async def timed() -> float:
         started = PROCESSOR()
@@ -98,7 +98,7 @@ def computed(runner: asyncio.Runner, work: Callable[[], Awaitable[object]], unit
 
 
 def once(work: Callable[[], object]) -> Go:
-    """Give one go of work that waits."""
+    """Return one go of work that waits."""
 
     def timed() -> float:
         started = WALL()
@@ -109,7 +109,7 @@ def once(work: Callable[[], object]) -> Go:
 
 
 def pairs(ours: Go, other: Go, seconds: float, least: int) -> list[Pair]:
-    """Give what one and the other took, by turns, until the time is over, but at least some pairs."""
+    """Return what one and the other took, by turns, until the time is over, but at least some pairs."""
     end = WALL() + seconds
     found: list[Pair] = []
     while len(found) < least or WALL() < end:
@@ -118,7 +118,7 @@ def pairs(ours: Go, other: Go, seconds: float, least: int) -> list[Pair]:
 
 
 def settled(go: Go, seconds: float) -> float:
-    """Give the median of as many goes as the time lasts for, at least one."""
+    """Return the median of as many goes as the time lasts for, at least one."""
     end = WALL() + seconds
     found = [go()]
     while WALL() < end:

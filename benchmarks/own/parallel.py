@@ -18,7 +18,7 @@ collector lets it be."""
 
 
 def comparisons(waiting: Sequence[int] = (200, 1000, 2000), blocking: int = 200) -> Iterator[Comparison]:
-    """Give the comparisons of calls that wait, and of calls that block."""
+    """Return the comparisons of calls that wait, and of calls that block."""
     with asyncio.Runner() as runner, ThreadPoolExecutor(blocking) as pool:
         for count in waiting:
             yield _waiting(runner, count)
@@ -28,7 +28,7 @@ def comparisons(waiting: Sequence[int] = (200, 1000, 2000), blocking: int = 200)
 
 
 def calls_of(name: str, count: int) -> list[ToolCall]:
-    """Give the calls of one turn."""
+    """Return the calls of one turn."""
     return [ToolCall(name, TEXT, id=f"call_{number}") for number in range(count)]
 
 

@@ -13,7 +13,7 @@ from toolsemble import Toolbox, ToolCall, ToolPipeline, map_over
 
 
 def comparisons(items: int = 1000, places: int = 100) -> Iterator[Comparison]:
-    """Give the comparisons of pipelines."""
+    """Return the comparisons of pipelines."""
     what = "a pipeline of three string tools"
     box = Toolbox([Echo(), ToolPipeline("three", "Repeats its input three times over", [Echo(), Echo(), Echo()])])
     one, three = (ToolCall(name, TEXT, id="call_1") for name in ("echo", "three"))

@@ -50,7 +50,7 @@ class Scale:
         self._ours[self._most] = [build("toolsemble", self._most)]
 
     def rows(self) -> list[Row]:
-        """Give the comparisons of time, memory and look-up."""
+        """Return the comparisons of time, memory and look-up."""
         thousand, most = f"{self._thousand:,} tools in a toolbox", f"{self._most:,} tools in a toolbox"
         bare = "as many pydantic `TypeAdapter`s of the functions, and their JSON schemas"
         each = f"as many times one out of {self._thousand:,}"
@@ -72,7 +72,7 @@ class Scale:
         ]
 
     def growth(self) -> list[Growth]:
-        """Give what one tool takes among many, and what an unknown name takes for each that it is compared with."""
+        """Return what one tool takes among many, and what an unknown name takes for each that it is compared with."""
         return [
             Growth(what="tools in a toolbox", points=self._points("seconds")),
             Growth(what="names that an unknown one is compared with", points=self._points("unknown")),
@@ -85,7 +85,7 @@ class Scale:
         return [[size, rounded(self._median(fact, size) / size)] for size in self._ours]
 
     def _expected(self, fact: Fact) -> float:
-        """Give what the most would take if each of them took what one out of a thousand takes."""
+        """Return what the most would take if each of them took what one out of a thousand takes."""
         return self._median(fact, self._thousand) / self._thousand * self._most
 
     def _median(self, fact: Fact, size: int) -> float:

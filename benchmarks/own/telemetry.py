@@ -31,7 +31,7 @@ class Unsent(SpanExporter):
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Give the comparisons of traced calls."""
+    """Return the comparisons of traced calls."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(Unsent()))
     tracer = provider.get_tracer("bench")

@@ -73,13 +73,13 @@ class Scripted(Model):
         self.lines = script(turns)
 
     def invoke(self, *_: object, **__: object) -> ModelResponse:
-        """Give the next reply."""
+        """Return the next reply."""
         turn = next(self.lines)
         calls = [asked.to_openai() for asked in turn]
         return ModelResponse(role="assistant", content=None if turn else ANSWER, tool_calls=calls)
 
     async def ainvoke(self, *_: object, **__: object) -> ModelResponse:
-        """Give the next reply."""
+        """Return the next reply."""
         return self.invoke()
 
     def invoke_stream(self, *_: object, **__: object) -> Iterator[ModelResponse]:

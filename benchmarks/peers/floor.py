@@ -57,7 +57,7 @@ def make_parallel(search: AsyncSearch, count: int) -> Call:
 
 
 def make_blocking(search: Search, count: int) -> Call:
-    """Give each call a thread."""
+    """Return each call a thread."""
     validate = _validator(search).validate_json
     threads = ThreadPoolExecutor(count)
     return lambda: list(threads.map(validate, [ARGUMENTS] * count))

@@ -36,7 +36,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 
 def many(count: int) -> tuple[object, list[object]]:
-    """Give the tools to an agent."""
+    """Return the tools to an agent."""
     tools = [FunctionTool(new_async_search(name)) for name in numbered(count)]
     agent = LlmAgent(name="searcher", tools=tools)
     return agent, [each._get_declaration() for each in tools]  # noqa: SLF001 - no public method gives it

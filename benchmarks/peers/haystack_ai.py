@@ -84,14 +84,14 @@ class Scripted:
 
     @component.output_types(replies=list[ChatMessage])
     def run(self, messages: list[ChatMessage], tools: object = None) -> dict[str, list[ChatMessage]]:
-        """Give the next reply."""
+        """Return the next reply."""
         _ = messages, tools
         calls = [ToolCall("search", json.loads(asked.arguments), asked.id) for asked in next(self._lines)]
         return {"replies": [ChatMessage.from_assistant(None if calls else ANSWER, tool_calls=calls)]}
 
     @component.output_types(replies=list[ChatMessage])
     async def run_async(self, messages: list[ChatMessage], tools: object = None) -> dict[str, list[ChatMessage]]:
-        """Give the next reply."""
+        """Return the next reply."""
         return self.run(messages, tools)
 
 

@@ -90,7 +90,7 @@ def _said(name: str, turn: Turn) -> AIMessage:
 
 
 def _node(tools: list[BaseTool], name: str, turn: Turn) -> Call:
-    """Give the replies to the calls of a message, through a graph of one node, which no node runs without."""
+    """Return the replies to the calls of a message, through a graph of one node, which no node runs without."""
     graph = StateGraph(MessagesState).add_node("tools", ToolNode(tools)).set_entry_point("tools").compile()
 
     async def run() -> list[str]:

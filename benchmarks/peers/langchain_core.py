@@ -19,7 +19,7 @@ class Kit(BaseToolkit):
     tools: list[BaseTool]
 
     def get_tools(self) -> list[BaseTool]:
-        """Give them all."""
+        """Return them all."""
         return self.tools
 
 

@@ -59,7 +59,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 
 def many(count: int) -> tuple[object, list[object]]:
-    """Give the tools to an agent."""
+    """Return the tools to an agent."""
     agent = Agent("searcher", tools=[_tool(name) for name in numbered(count)])
     return agent, [Converter.tool_to_openai(each) for each in agent.tools]
 
@@ -87,7 +87,7 @@ class Scripted(Model):
         self._lines = script(turns)
 
     async def get_response(self, *_: object, **__: object) -> ModelResponse:
-        """Give the next reply."""
+        """Return the next reply."""
         calls = [
             ResponseFunctionToolCall(arguments=arguments, call_id=id, name="search", type="function_call")
             for id, arguments in next(self._lines)  # noqa: A001 - the name of the field

@@ -68,7 +68,7 @@ def many(count: int) -> tuple[object, list[object]]:
 
 
 def make_refusal() -> Call:
-    """Give the retry that the manager asks for."""
+    """Return the retry that the manager asks for."""
     manager = _manager()
 
     async def call() -> str:

@@ -38,7 +38,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 
 def many(count: int) -> tuple[object, list[object]]:
-    """Give the tools to an agent; it adds one of its own, which is left out."""
+    """Return the tools to an agent; it adds one of its own, which is left out."""
     agent = _agent(numbered(count))
     return agent, [get_tool_json_schema(each) for each in agent.tools.values() if each.name != "final_answer"]
 
@@ -68,7 +68,7 @@ class Scripted(Model):
         self._lines = script(turns)
 
     def generate(self, *_: object, **__: object) -> ChatMessage:
-        """Give the next reply; an answer is a call, too."""
+        """Return the next reply; an answer is a call, too."""
         calls = [_asked("search", asked.id, asked.arguments) for asked in next(self._lines)]
         final = _asked("final_answer", "call_0", f'{{"answer": "{ANSWER}"}}')
         return ChatMessage(MessageRole.ASSISTANT, tool_calls=calls or [final])

@@ -77,7 +77,7 @@ class Scripted(Model):
         """Take no settings."""
 
     def get_config(self) -> dict[str, object]:
-        """Give no settings."""
+        """Return no settings."""
         return {}
 
     def structured_output(self, *_: object, **__: object) -> AsyncIterator[object]:
@@ -85,7 +85,7 @@ class Scripted(Model):
         raise NotImplementedError
 
     async def stream(self, *_: object, **__: object) -> AsyncIterator[StreamEvent]:
-        """Give the next reply, each part in one piece."""
+        """Return the next reply, each part in one piece."""
         turn = next(self._lines)
         yield {"messageStart": {"role": "assistant"}}
         for asked in turn:

@@ -56,7 +56,7 @@ class Asked(NamedTuple):
     """The JSON text."""
 
     def to_openai(self) -> dict[str, object]:
-        """Give it as OpenAI's interface has it, which some libraries took over."""
+        """Return it as OpenAI's interface has it, which some libraries took over."""
         return {"id": self.id, "type": "function", "function": {"name": "search", "arguments": self.arguments}}
 
 
@@ -80,32 +80,32 @@ class Participant(Protocol):
         """Define the tool, and give its specification as it is sent to a model."""
 
     def make_call(self, arguments: str = ARGUMENTS) -> Call:
-        """Give a function from the arguments' JSON text to the reply text, through the library's own execution."""
+        """Return a function from the arguments' JSON text to the reply text, through the library's own execution."""
 
     def many(self, count: int) -> tuple[object, list[object]]:
-        """Give one container of that many tools, and their specifications as they are sent to a model."""
+        """Return one container of that many tools, and their specifications as they are sent to a model."""
 
     def make_refusal(self) -> Call:
-        """Give what makes the text that the model gets for a wrong type, where that is not the raised error's own."""
+        """Return what makes the text that the model gets for a wrong type, where that is not the raised error's own."""
 
     def make_look_up(self, count: int) -> Call:
-        """Give what `make_call` gives, for the last of that many tools in the library's container, found by name."""
+        """Return what `make_call` gives, for the last of that many tools in the library's container, found by name."""
 
     def make_pipeline(self) -> Call:
-        """Give a function from the JSON text of a pipeline's arguments to its reply text: three steps in a row."""
+        """Return a function from the JSON text of a pipeline's arguments to its reply text: three steps in a row."""
 
     def make_agent(self, turns: Sequence[Turn]) -> Call:
-        """Give a run of an agent, whose model asks for the calls of each turn, to its final text."""
+        """Return a run of an agent, whose model asks for the calls of each turn, to its final text."""
 
     def make_parallel(self, search: AsyncSearch, count: int) -> Call:
-        """Give a turn of that many calls of an async tool, through what the library has for that."""
+        """Return a turn of that many calls of an async tool, through what the library has for that."""
 
     def make_blocking(self, search: Search, count: int) -> Call:
-        """Give a turn of that many calls of a blocking tool, where the library runs them in threads."""
+        """Return a turn of that many calls of a blocking tool, where the library runs them in threads."""
 
 
 def new_search(name: str = "search", pause: Callable[[], None] | None = None) -> Search:
-    """Give a function that no library has seen, so that none answers from a cache."""
+    """Return a function that no library has seen, so that none answers from a cache."""
 
     def search(query: str, limit: int, min_score: Score, tags: list[str], order: Order = "desc") -> str:
         """Search the documents.
@@ -128,7 +128,7 @@ def new_search(name: str = "search", pause: Callable[[], None] | None = None) ->
 
 
 def new_async_search(name: str = "search", pause: Callable[[], Awaitable[None]] | None = None) -> AsyncSearch:
-    """Give the same as a coroutine function, which spares some libraries a hop to a thread."""
+    """Return the same as a coroutine function, which spares some libraries a hop to a thread."""
 
     async def search(query: str, limit: int, min_score: Score, tags: list[str], order: Order = "desc") -> str:
         """Search the documents.
@@ -151,7 +151,7 @@ def new_async_search(name: str = "search", pause: Callable[[], Awaitable[None]] 
 
 
 def numbered(count: int) -> list[str]:
-    """Give the names of that many tools."""
+    """Return the names of that many tools."""
     return [f"search_{number}" for number in range(count)]
 
 
@@ -169,7 +169,7 @@ def described(search: AnySearch) -> AnySearch:
 
 
 def new_step(name: str) -> Callable[[str], str]:
-    """Give a step of a pipeline, which adds its name to the text."""
+    """Return a step of a pipeline, which adds its name to the text."""
 
     def step(text: str) -> str:
         """Add a word.
@@ -185,22 +185,22 @@ def new_step(name: str) -> Callable[[str], str]:
 
 
 def one_by_one(number: int = TURNS) -> list[Turn]:
-    """Give turns of one call each, every one with another limit: who repeats himself goes in circles."""
+    """Return turns of one call each, every one with another limit: who repeats himself goes in circles."""
     return [[Asked(f"call_{limit}", ARGUMENTS.replace("5,", f"{limit},", 1))] for limit in range(1, number + 1)]
 
 
 def all_at_once(count: int) -> list[Turn]:
-    """Give one turn of that many calls."""
+    """Return one turn of that many calls."""
     return [[Asked(f"call_{number}", ARGUMENTS) for number in range(count)]]
 
 
 def script(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """Give the turns of a model that is asked over and over; a turn without calls is the end of a run."""
+    """Return the turns of a model that is asked over and over; a turn without calls is the end of a run."""
     return cycle([*turns, []])
 
 
 def by_agent(run: Callable[[Search | AsyncSearch, Sequence[Turn]], Call]) -> tuple[Callable[..., Call], ...]:
-    """Give `make_agent`, `make_parallel` and `make_blocking` where agents make all calls of a turn at once.
+    """Return `make_agent`, `make_parallel` and `make_blocking` where agents make all calls of a turn at once.
 
     What is handed over runs an agent with one tool, whose model asks for the calls of some turns.
     """
@@ -215,7 +215,7 @@ def by_agent(run: Callable[[Search | AsyncSearch, Sequence[Turn]], Call]) -> tup
 
 
 def gathered(call: Callable[[], Coroutine[None, None, object]], count: int) -> Call:
-    """Give that many calls side by side, for libraries that leave this to their users."""
+    """Return that many calls side by side, for libraries that leave this to their users."""
 
     async def turn() -> list[object]:
         return await asyncio.gather(*(call() for _ in range(count)))

@@ -33,7 +33,7 @@ def _included(app: Sphinx, path: Path, page: str, source: list[str]) -> None:
 
 
 def _moved(text: str, written: Path, shown: Path, docs: Path) -> str:
-    """Give a text that was written in one folder with links that work in another one."""
+    """Return a text that was written in one folder with links that work in another one."""
 
     def link(found: re.Match[str]) -> str:
         target = Path(os.path.normpath(written / found[2]))

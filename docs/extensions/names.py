@@ -45,7 +45,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _complete(_app: Sphinx) -> None:
-    """Give the modules of public names what they import for type checkers alone: annotations mention it."""
+    """Return the modules of public names what they import for type checkers alone: annotations mention it."""
     _entries()  # loads them
     for name in [each for each in sys.modules if each.partition(".")[0] == "toolsemble"]:
         _import_for_types(sys.modules[name])
@@ -59,7 +59,7 @@ def _import_for_types(module: ModuleType) -> None:
 
 
 def _described(_app: Sphinx, what: str, path: str, value: object, _options: object, lines: list[str]) -> None:
-    """Give a constant what stands below its definition, wherever that is, and a union its links."""
+    """Return a constant what stands below its definition, wherever that is, and a union its links."""
     if what != "data":
         return
     package, _, name = path.rpartition(".")
@@ -79,14 +79,14 @@ def _below(package: str, name: str, value: object) -> list[str]:
 def _written(
     _app: Sphinx, _what: str, _name: str, value: object, _options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Give a signature that is Python: functions and classes by their names, three dots for what has no literal."""
+    """Return a signature that is Python: functions and classes by their names, three dots for what has no literal."""
     if getattr(value, "_is_protocol", False):
         return None, None  # nobody makes one
     return signature and _MADE.sub("...", _NAMED.sub(r"\1", signature)), returned
 
 
 def _resolved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: TextElement) -> Element | None:
-    """Give the link to the entry of a name, or its plain text when it has none; None for names that are not there."""
+    """Return the link to the entry of a name, or its plain text when it has none; None for names that are not there."""
     if node.get("refdomain") != "py":
         return None
     target, entries = node["reftarget"], _entries()
@@ -100,7 +100,7 @@ def _resolved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: T
 
 @cache
 def _entries() -> dict[str, str]:
-    """Give the entry of each public name: by the module that defines it, by those that offer it, and by itself."""
+    """Return the entry of each public name: by the module that defines it, by those that offer it, and by itself."""
     entries: dict[str, str] = {}
     for package in PUBLIC:
         module = importlib.import_module(package)

@@ -20,8 +20,8 @@ _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",
 
 
 _ids: deque[str] = deque()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ids.clear)  # the parent will use them
+# The parent will use them.
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_ids.clear)
 
 
 def new_id() -> str:

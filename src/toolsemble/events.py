@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
@@ -29,40 +29,6 @@ __all__ = [
     "ReviewDecided",
     "ReviewRequested",
 ]
-
-
-class CallIds(Protocol):
-    """The ids of a call, as its context has them."""
-
-    @property
-    def tool_name(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def call_id(self) -> str:
-        """The id of the call."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run that the call belongs to."""
-        ...
-
-    @property
-    def parent_id(self) -> str:
-        """The id of the call around this one."""
-        ...
-
-    @property
-    def agent_role(self) -> str:
-        """The role of the agent that calls."""
-        ...
-
-    @property
-    def memory_id(self) -> str:
-        """The conversation or user that the call belongs to."""
-        ...
 
 
 # Without slots, as ToolContext: every observed call creates events, and setting one dict is faster than each field.
@@ -92,8 +58,8 @@ class CallEvent:
     kind: ClassVar[str]
 
     @classmethod
-    def of(cls, context: CallIds, **facts: Any) -> Self:
-        """Return the event for the call of a context, with the call's secrets masked in texts."""
+    def of(cls, context: Any, **facts: Any) -> Self:
+        """Return the event for the call of a :class:`~toolsemble.ToolContext`, with its secrets masked in texts."""
         if secrets():
             facts = {name: mask_text(each) if isinstance(each, str) else each for name, each in facts.items()}
         event = _blank(cls)

@@ -576,7 +576,7 @@ TREES = st.recursive(
 
 
 def _applied(sign, left, right):
-    """Give what Python's fractions make of it; None when something was divided by zero."""
+    """Return what Python's fractions make of it; None when something was divided by zero."""
     if left is None or right is None or (sign in {"/", "//", "%"} and not right):
         return None
     if sign == "%":
@@ -585,7 +585,7 @@ def _applied(sign, left, right):
 
 
 def shown(value):
-    """Give a fraction as the calculator should show it."""
+    """Return a fraction as the calculator should show it."""
     if value.denominator == 1:
         return str(value.numerator)
     number = decimal.Context(prec=15).divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()

@@ -27,7 +27,7 @@ OUT_OF_RANGE = "The result is outside the years 1 to 9999"
 
 
 def table(text):
-    """Give the rows of a table of questions and answers."""
+    """Return the rows of a table of questions and answers."""
     return [tuple(part.strip() for part in line.split("=>")) for line in text.strip().splitlines()]
 
 

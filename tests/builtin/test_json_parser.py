@@ -33,13 +33,13 @@ BOX = Toolbox([JsonParserTool()])
 
 
 def parse(path, document=DOCUMENT):
-    """Give what a model is told."""
+    """Return what a model is told."""
     text = document if isinstance(document, str) else json.dumps(document)
     return BOX.execute(ToolCall("json_parser", {"json_path": path, "json": text})).text
 
 
 def select(query, document):
-    """Give the values that a query selects, or the error."""
+    """Return the values that a query selects, or the error."""
     result = BOX.execute(ToolCall("json_parser", {"json_path": query, "json": json.dumps(document)})).result
     return result.structured_output if result.is_success else result.text
 
@@ -386,7 +386,7 @@ def test_an_empty_selection_is_not_an_error():
 
 
 def nested(depth, width=1):
-    """Give arrays inside arrays."""
+    """Return arrays inside arrays."""
     value = 1
     for _ in range(depth):
         value = [value] * width

@@ -18,7 +18,7 @@ from pydantic import Field
 from helpers.sample_tools import Reviewer
 from helpers.wait import ignored_signals
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import ProcessTool, child, process
+from toolsemble.builtin import ProcessTool, child_process, process
 
 pytestmark = pytest.mark.slow
 
@@ -27,12 +27,12 @@ LONG = 1000
 
 
 def python(program, *arguments, **settings):
-    """Give a tool that runs a Python program."""
+    """Return a tool that runs a Python program."""
     return ProcessTool("worker", "Works", [sys.executable, "-c", program, *arguments], **settings)
 
 
 def answering(text, code=0):
-    """Give a tool whose program reads its input and writes a text."""
+    """Return a tool whose program reads its input and writes a text."""
     return python(f"import sys; sys.stdin.read(); sys.stdout.write({text!r}); sys.exit({code})")
 
 
@@ -49,7 +49,7 @@ def gone(pid):
 
 
 def wait_for(path):
-    """Give what a program writes into a file, once it is there."""
+    """Return what a program writes into a file, once it is there."""
     for _ in range(1500):
         if path.exists() and path.read_text().endswith("\n"):
             return path.read_text().split()
@@ -58,7 +58,7 @@ def wait_for(path):
 
 
 def late(tool, file, clock):
-    """Give what is told of a call whose time is up when its program has written a file, and what that says."""
+    """Return what is told of a call whose time is up when its program has written a file, and what that says."""
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(tool.execute, "")
         written = wait_for(file)
@@ -267,7 +267,7 @@ if os.fork() == 0:
 
 
 def family(program, folder, **settings):
-    """Give a tool whose program starts another, and writes down the numbers of both."""
+    """Return a tool whose program starts another, and writes down the numbers of both."""
     return ProcessTool("parent", "Has a child", ["sh", "-c", program], cwd=folder, **settings)
 
 
@@ -450,7 +450,7 @@ class TestSurroundings:
         assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
 
     def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path, clock):
-        monkeypatch.setattr(child, "SUPERVISED", False)
+        monkeypatch.setattr(child_process, "SUPERVISED", False)
         assert python("print('done')").execute("").output == "done"
         assert python("print('done')", max_cpu=60).execute("").output == "done"
         message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=1), tmp_path / "pids", clock)

@@ -266,7 +266,7 @@ async def test_a_page_that_takes_too_long_to_parse_fails():
 
 
 def readers():
-    """Give the processes under this one that read pages."""
+    """Return the processes under this one that read pages."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -316,7 +316,7 @@ def nested(depth):
 
 
 def deepest():
-    """Give how deep a text can be for this interpreter to read it."""
+    """Return how deep a text can be for this interpreter to read it."""
 
     def unreadable(depth):
         try:

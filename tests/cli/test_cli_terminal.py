@@ -194,7 +194,7 @@ def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def shop(tmp_path):
-    """Give the folder of whoever follows the quickstart, and the sessions that it shows: words and what is written."""
+    """Return the folder of the quickstart, and its sessions: the input and the output."""
     page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     (tmp_path / "shop.py").write_text(re.search(r"^```python\n(.+?)^```", page, re.DOTALL | re.MULTILINE)[1])
     shown = "".join(re.findall(r"^```console\n(.+?)^```", page, re.DOTALL | re.MULTILINE))
@@ -226,14 +226,14 @@ def test_the_quickstart_shows_how_a_person_is_asked(shop, person):
 
 
 def said_in(session):
-    """Give the script of a model that says what a session shows: the call of its first line, and its answer."""
+    """Return the script of a model that says what a session shows: the call of its first line, and its answer."""
     call, *_, answer, _ = session.splitlines()
     name, _, arguments = call.partition(" ")
     return f"ToolCall({name!r}, {arguments!r}), {answer!r}"
 
 
 def without_figures(text):
-    """Give a text without what differs from run to run: ids, times and tokens."""
+    """Return a text without what differs from run to run: ids, times and tokens."""
     return re.sub(r"\b(?:[0-9a-f]{16}|\d[\d,.:]*(?= s\b| tokens\b| out\b|\)))", "N", text)
 
 

@@ -29,7 +29,7 @@ def parts(page):
 
 
 def told_of_us(page):
-    """Give the code in the second column of the table of names."""
+    """Return the code in the second column of the table of names."""
     table = page.read_text("utf-8").split("## Names")[1].split("\n## ")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines() if line.startswith("| ")]
     return [code for row in rows[2:] for code in re.findall(r"`([^`]+)`", row[1])]

@@ -95,7 +95,7 @@ def started(words, **settings):
 
 
 def loaded(program):
-    """Give a program as a module of its own."""
+    """Return a program as a module of its own."""
     specification = importlib.util.spec_from_file_location(f"example_{Path(program).stem}", EXAMPLES / program)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
@@ -103,7 +103,7 @@ def loaded(program):
 
 
 def calling(name, arguments):
-    """Give the message of a model that calls a tool."""
+    """Return the message of a model that calls a tool."""
     return {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}]}
 
 
@@ -116,7 +116,7 @@ def talking(*messages):
 
 
 def files(folder):
-    """Give the paths of all files in a folder."""
+    """Return the paths of all files in a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -165,7 +165,7 @@ class TestTheFileOrganizer:
         return tmp_path
 
     def asked(self, person):
-        """Give the name of the file that the person is asked about."""
+        """Return the name of the file that the person is asked about."""
         person.until("[x] exit early")
         shown = person.seen[: person._place]
         return max(self.NAMES, key=shown.rfind)

@@ -42,7 +42,7 @@ def prose_of(page):
 
 
 def parts_of(page):
-    """Give what the headings of a page are called in links."""
+    """Return what the headings of a page are called in links."""
     headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -15,7 +15,7 @@ ENTRY = re.compile(
 
 
 def entries():
-    """Give the full name of each entry."""
+    """Return the full name of each entry."""
     for page in PAGES:
         module = ""
         for found in ENTRY.finditer(page.read_text(encoding="utf-8")):

@@ -48,7 +48,7 @@ FORMS = pytest.mark.parametrize("form", [as_it_is, later], ids=["sync", "async"]
 
 
 async def replies(box, call=CALL):
-    """Give the replies to a call on every way in which a box executes it."""
+    """Return the replies to a call on every way in which a box executes it."""
     return [
         box.execute(call),
         *box.execute_all([call]),

@@ -59,7 +59,7 @@ def sum_of(a, b, id=None):
 
 
 def told(messages):
-    """Give the texts of the tool messages."""
+    """Return the texts of the tool messages."""
     return [message.text for message in messages if isinstance(message, ToolMessage)]
 
 

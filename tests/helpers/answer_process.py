@@ -9,7 +9,7 @@ from toolsemble.review import Continue, Edit, ExitEarly, SQLiteStore
 
 
 def decided(number):
-    """Give the decision about one call, and what its reply must be."""
+    """Return the decision about one call, and what its reply must be."""
     if number % 3 == 0:
         return Continue(), f"ran {number}"
     if number % 3 == 1:

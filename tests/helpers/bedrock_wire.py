@@ -8,7 +8,7 @@ from binascii import crc32
 
 
 def frame(kind, payload, message="event"):
-    """Give a message of an event stream: lengths, their checksum, headers, payload, the checksum of it all."""
+    """Return a message of an event stream: lengths, their checksum, headers, payload, the checksum of it all."""
     named = {f":{message}-type": kind, ":content-type": "application/json", ":message-type": message}
     headers = b"".join(
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack("!H", len(value)) + value.encode()

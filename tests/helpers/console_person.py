@@ -32,7 +32,7 @@ class Person:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def until(self, text, gone=lambda: False):
-        """Give what is written up to a text; whoever has gone does not wait for it."""
+        """Return what is written up to a text; whoever has gone does not wait for it."""
         ends = monotonic() + WAIT
         while (place := self.seen.find(text, self.read)) < 0:
             assert not gone()
@@ -43,7 +43,7 @@ class Person:
         return self.seen[start : self.read]
 
     def prompt(self, gone=lambda: False):
-        """Give what is written up to the place where an answer is typed."""
+        """Return what is written up to the place where an answer is typed."""
         return self.until("[c]ontinue  [e]dit  [x] exit early", gone) + self.until("> ", gone)
 
     def types(self, text):

@@ -53,7 +53,7 @@ TEMPLATE = """\
 
 
 def weights_path():
-    """Give the file of the smallest model that this machine has; None when it has none."""
+    """Return the file of the smallest model that this machine has; None when it has none."""
     return located("small") or located()
 
 
@@ -77,7 +77,7 @@ def llama_server(seconds=120):
 
 
 def _address(child, log, seconds):
-    """Give the line that the child prints when it is ready."""
+    """Return the line that the child prints when it is ready."""
     lines = []
     reader = threading.Thread(target=lambda: lines.append(child.stdout.readline().strip()), daemon=True)
     reader.start()

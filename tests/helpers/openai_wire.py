@@ -13,27 +13,27 @@ KEY = "sk-a-very-secret-key"
 
 
 def model_at(web, api="chat", **settings):
-    """Give a model behind a server of a test's."""
+    """Return a model behind a server of a test's."""
     return OpenAIModel("gpt-test", **{"api": api, "base_url": web.url("/v1"), "api_key": KEY, **settings})
 
 
 def sent(web, place=-1):
-    """Give the body of a request that a server was sent."""
+    """Return the body of a request that a server was sent."""
     return json.loads(web.requests[place][3])
 
 
 def header(web, name, place=-1):
-    """Give a header of a request that a server was sent."""
+    """Return a header of a request that a server was sent."""
     return {key.lower(): value for key, value in web.requests[place][2].items()}.get(name)
 
 
 def whole(body, status=200, headers=()):
-    """Give an answer of one JSON value."""
+    """Return an answer of one JSON value."""
     return status, {"Content-Type": "application/json", **dict(headers)}, json.dumps(body)
 
 
 def in_turn(*answers):
-    """Give an answer that is another one each time, the last one for ever."""
+    """Return an answer that is another one each time, the last one for ever."""
     left = list(answers)
 
     def answer(handler):
@@ -44,7 +44,7 @@ def in_turn(*answers):
 
 
 def streamed(*events, done=True, cut=False):
-    """Give an answer of server-sent events: dicts, or lines as they are; cut off, the connection breaks at the end."""
+    """Return an answer of server-sent events: dicts, or lines; with ``cut`` the connection breaks at the end."""
 
     def answer(handler):
         begin(handler)
@@ -84,7 +84,7 @@ def chunk(handler, data):
 
 
 def completion(message, reason="stop", usage=(9, 2, 4), **more):
-    """Give a whole chat completion."""
+    """Return a whole chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
     return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], **counted(usage), **more}
 
@@ -104,18 +104,18 @@ def counted(usage):
 
 
 def delta(reason=None, **said):
-    """Give a piece of a chat completion."""
+    """Return a piece of a chat completion."""
     choice = {"index": 0, "delta": said, "finish_reason": reason}
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice]}
 
 
 def tokens(usage=(9, 2, 4)):
-    """Give the last piece of a chat completion, with the number of tokens."""
+    """Return the last piece of a chat completion, with the number of tokens."""
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [], **counted(usage)}
 
 
 def called(index=None, id=None, name=None, arguments=None, **more):
-    """Give a piece of a call."""
+    """Return a piece of a call."""
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
     fields = {"index": index, "id": id, "type": "function", "function": function, **more}
     return {key: value for key, value in fields.items() if value is not None}
@@ -125,7 +125,7 @@ def called(index=None, id=None, name=None, arguments=None, **more):
 
 
 def response(*output, status="completed", usage=(9, 2, 4), **more):
-    """Give a whole response."""
+    """Return a whole response."""
     into, out, cached = usage
     tokens = {
         "input_tokens": into,
@@ -139,25 +139,25 @@ def response(*output, status="completed", usage=(9, 2, 4), **more):
 
 
 def text_item(text, **more):
-    """Give an item of a response that says something."""
+    """Return an item of a response that says something."""
     part = {"type": "output_text", "text": text, "annotations": []}
     return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part], **more}
 
 
 def call_item(id, name, arguments, **more):
-    """Give an item of a response that calls a tool."""
+    """Return an item of a response that calls a tool."""
     fields = {"id": f"fc_{id}", "type": "function_call", "status": "completed"}
     return {**fields, "call_id": id, "name": name, "arguments": arguments, **more}
 
 
 def thought_item(content="gAAAA"):
-    """Give an item of a response that is the model's own."""
+    """Return an item of a response that is the model's own."""
     hidden = {"encrypted_content": content} if content else {}
     return {"id": "rs_1", "type": "reasoning", "summary": [], **hidden}
 
 
 def events_of(whole):
-    """Give the events in which a response comes."""
+    """Return the events in which a response comes."""
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     events = [{"type": "response.created", "response": begun}]
     for place, item in enumerate(whole["output"]):
@@ -184,7 +184,7 @@ def _inner_events(item):
 
 
 def halves(text):
-    """Give a text in two pieces."""
+    """Return a text in two pieces."""
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
@@ -192,12 +192,12 @@ def halves(text):
 
 
 async def chunks(model, request):
-    """Give every piece of a streamed reply."""
+    """Return every piece of a streamed reply."""
     return [chunk async for chunk in model.stream(request)]
 
 
 async def put_together(model, request):
-    """Give a streamed reply as a whole."""
+    """Return a streamed reply as a whole."""
     assembly = Assembly()
     for each in await chunks(model, request):
         assembly.add(each)

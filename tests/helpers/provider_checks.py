@@ -38,19 +38,19 @@ class Report:
 
 
 def replied(call, result="21 degrees", **given):
-    """Give the message with which a call is answered."""
+    """Return the message with which a call is answered."""
     result = ToolResult.success(result, **given) if isinstance(result, str) else result
     return ToolMessage(ToolReply(call, result))
 
 
 async def streamed(model, request=HELLO):
-    """Give the pieces of a model's reply."""
+    """Return the pieces of a model's reply."""
     async with aclosing(model.stream(request)) as chunks:
         return [chunk async for chunk in chunks]
 
 
 async def asked(model, *, streaming, request=HELLO):
-    """Give the model's reply, in one of the two ways to ask for it."""
+    """Return the model's reply, in one of the two ways to ask for it."""
     if not streaming:
         return await model.reply(request)
     assembly = Assembly()
@@ -60,14 +60,14 @@ async def asked(model, *, streaming, request=HELLO):
 
 
 async def failed(model, *, streaming=False):
-    """Give the error with which a model answers."""
+    """Return the error with which a model answers."""
     with pytest.raises(ModelError) as caught:
         await (streamed(model) if streaming else model.reply(HELLO))
     return caught.value
 
 
 def result_of(agent, prompt, way):
-    """Give the result of an agent's run, in one of three ways."""
+    """Return the result of an agent's run, in one of three ways."""
 
     async def last():
         return [event async for event in agent.stream(prompt)][-1].result

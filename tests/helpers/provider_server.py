@@ -41,7 +41,7 @@ class ProviderServer:
             handler.send(*answer)
 
     def streaming(self, *events, ends=False, then=None):
-        """Give an answer that streams: to a regular end, or to a connection that breaks; ``then`` is called before."""
+        """Return a streamed answer, to its end or until the connection breaks; ``then`` is called before."""
 
         def answer(handler):
             handler.send_response(200)

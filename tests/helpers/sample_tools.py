@@ -88,7 +88,7 @@ class Meeting:
 
 
 async def answers_of_one_turn(handler, requests):
-    """Give a handler's answers by the requests' ids, asked as the calls of one turn ask."""
+    """Return a handler's answers by the requests' ids, asked as the calls of one turn ask."""
     with batch_requests():
         answers = await asyncio.gather(*(handler.review(request) for request in requests))
     return {request.id: answer for request, answer in zip(requests, answers, strict=True)}

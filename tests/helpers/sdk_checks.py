@@ -27,7 +27,7 @@ from toolsemble.providers import (
 
 
 def read_out(value):
-    """Give a validated value with its lazy parts read, for only then they are validated."""
+    """Return a validated value with its lazy parts read, for only then they are validated."""
     if isinstance(value, Mapping):
         return {key: read_out(each) for key, each in value.items()}
     if value is None or isinstance(value, str | bytes | int | float):

@@ -31,7 +31,7 @@ SIBLINGS = (echo, shout, later, broken, where)
 
 
 def among_siblings(*calls, more=()):
-    """Give the calls of a turn, each with siblings of every kind before and behind it, and more calls at the end."""
+    """Return the calls of a turn, each with siblings of every kind before and behind it, and more calls at the end."""
     turn = []
     for made in (*calls, None):
         turn += [
@@ -47,7 +47,7 @@ def among_siblings(*calls, more=()):
 
 
 def told(replies, calls):
-    """Give what the calls in question were told; the siblings' replies are as ever."""
+    """Return what the calls in question were told; the siblings' replies are as ever."""
     assert [reply.call for reply in replies] == calls
     odd = []
     for reply in replies:

@@ -133,7 +133,7 @@ class Person:
         self.until(text)
 
     def plain(self):
-        """Give what has been written, without colors, and of each line only what was last seen of it."""
+        """Return what has been written, without colors, and of each line only what was last seen of it."""
         self._over = True
         self._reader.join(WAIT)
         lines = ANSI.sub("", self.seen.replace("\r\n", "\n").replace("\r\x1b[2K", "\0")).split("\n")

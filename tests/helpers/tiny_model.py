@@ -61,7 +61,7 @@ def write_model(
 
 
 def _letters() -> list[str]:
-    """Give the bytes as GPT-2 writes them: those that cannot be printed are moved to where they can."""
+    """Return the bytes as GPT-2 writes them: those that cannot be printed are moved to where they can."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     moved = iter(range(256, 512))
     return [chr(byte) if byte in shown else chr(next(moved)) for byte in range(256)] + MARKS

@@ -197,7 +197,7 @@ KINDS = [
 
 
 def planned(number):
-    """Give a kind of call for a number, so that each kind meets each other and every rest of its number."""
+    """Return a kind of call for a number, so that each kind meets each other and every rest of its number."""
     return KINDS[(number * 7 + number // len(KINDS)) % len(KINDS)](number)
 
 
@@ -224,7 +224,7 @@ def stage():
 
 @pytest.fixture(scope="module")
 def run(stage):
-    """Give what is left to look at when all calls have been made."""
+    """Return what is left to look at when all calls have been made."""
     inline, served, metrics = Inline(stage.over), [], InMemoryMetrics()
     with EffectLedger() as ledger:
         box = Toolbox(

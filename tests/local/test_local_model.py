@@ -124,6 +124,18 @@ def test_runs_in_one_event_loop_after_the_other_share_what_is_loaded(tiny):
     assert [agent.run_sync("hello").text for _ in range(3)] == ["ab"] * 3
 
 
+async def test_a_run_that_waits_for_the_model_looks_for_closed_event_loops(tiny, monkeypatch):
+    monkeypatch.setattr("toolsemble.local.engine._SWEEP_INTERVAL", 0.001)
+    swept, model = asyncio.Event(), LocalModel(tiny, threads=1)
+    monkeypatch.setattr("toolsemble.locks.table.Table.release_closed_loops", lambda _: swept.set())
+    stream = model.stream(asked("hello", WEATHER))
+    await anext(stream)
+    waiting = asyncio.create_task(model.reply(asked()))
+    await swept.wait()
+    await stream.aclose()
+    assert (await waiting).text == "hi"
+
+
 async def test_a_stream_tells_calls_and_text_as_they_are_written(tiny):
     model = LocalModel(tiny, threads=1)
     chunks = [chunk async for chunk in model.stream(asked("hello", WEATHER))]

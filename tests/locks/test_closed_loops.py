@@ -83,7 +83,7 @@ def closed_in_the_middle(box, bodies):
 
 
 def executed(box, **settings):
-    """Give the reply to one more call, from another thread; fail when it hangs."""
+    """Return the reply to one more call, from another thread; fail when it hangs."""
     replies = []
     thread = threading.Thread(
         target=lambda: replies.append(box.execute(call(2), run_id="run", **settings)), daemon=True

@@ -85,7 +85,7 @@ class Interrupt:
 
 
 def at_every_point(most=3000):
-    """Give interrupts at the first point, at the second, … until one is not reached any more."""
+    """Return interrupts at the first point, at the second, … until one is not reached any more."""
     for number in range(1, most):
         interrupt = Interrupt(number)
         yield interrupt

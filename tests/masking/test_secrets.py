@@ -1073,7 +1073,7 @@ WAYS = {
 
 @tool
 def reveal(password: Secret[str], way: str, place: str) -> object:
-    """Give a secret away, in some way and place."""
+    """Return a secret away, in some way and place."""
     told = WAYS[way](password.get_secret_value())
     context = toolsemble.context.current_context()
     if place == "structured":

@@ -84,7 +84,7 @@ def message(*content, stop="end_turn", usage=None, **more):
 
 
 def pieces(block):
-    """Give a block's beginning, and what it grows by."""
+    """Return a block's beginning, and what it grows by."""
     kind = block["type"]
     if kind == "text":
         half = len(block["text"]) // 2
@@ -107,7 +107,7 @@ def pieces(block):
 
 
 def events(whole):
-    """Give a message as the events in which it would come."""
+    """Return a message as the events in which it would come."""
     content, usage = whole["content"], whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     told = [{"type": "message_start", "message": start}, {"type": "ping"}]
@@ -146,7 +146,7 @@ def model_at(server, **given):
 
 
 async def sent(server, request, **given):
-    """Give the body that a request becomes."""
+    """Return the body that a request becomes."""
     await model_at(server, **given).reply(request)
     return server.bodies[-1]
 
@@ -450,7 +450,7 @@ WHOLE = [
 
 
 def read(reply):
-    """Give a reply with its calls' arguments as values: how they are laid out is the server's."""
+    """Return a reply with its calls' arguments as values: how they are laid out is the server's."""
     calls = tuple(ToolCall(call.name, json.loads(call.json), call.id) for call in reply.calls)
     return ChatReply(reply.text, calls, reply.usage, reply.stop_reason, reply.details)
 

@@ -100,7 +100,7 @@ def metadata(**usage):
 
 
 def streamed_blocks(response):
-    """Give a whole response as the frames of a stream that says the same."""
+    """Return a whole response as the frames of a stream that says the same."""
     frames = [frame("messageStart", {"role": "assistant"})]
     for index, block in enumerate(response["output"]["message"]["content"]):
         frames += _block_frames(index, block)
@@ -125,7 +125,7 @@ def _block_frames(index, block):
 
 
 def message(*content, reason="end_turn", usage=None):
-    """Give a response of Converse."""
+    """Return a response of Converse."""
     counted = {"usage": usage} if usage else {}
     return {"output": {"message": {"role": "assistant", "content": list(content)}}, "stopReason": reason, **counted}
 
@@ -873,7 +873,7 @@ async def test_without_credentials_it_says_what_to_set(bedrock, monkeypatch):
 
 
 def stopping(*frames, **headers):
-    """Give an answer that comes to a stop after these frames; after none, it never begins."""
+    """Return an answer that comes to a stop after these frames; after none, it never begins."""
 
     def start(handler):
         begin(handler, **headers)

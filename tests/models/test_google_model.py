@@ -77,7 +77,7 @@ SKIPPED = base64.urlsafe_b64encode(b"skip_thought_signature_validator").decode()
 
 
 def candidate(*parts, finish="STOP", usage=None, **more):
-    """Give a response as Gemini writes it."""
+    """Return a response as Gemini writes it."""
     ended = {"finishReason": finish} if finish else {}
     counted = {"usageMetadata": usage} if usage else {}
     return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, **ended, **more}], **counted}
@@ -130,7 +130,7 @@ def gemini(monkeypatch):
 
 
 def events(*responses, ending=b"0\r\n\r\n"):
-    """Give an answer that streams its responses; the ending tells whoever reads that it is whole."""
+    """Return an answer that streams its responses; the ending tells whoever reads that it is whole."""
 
     def answer(handler):
         begin(handler)
@@ -374,7 +374,7 @@ async def test_a_request_is_written_as_gemini_wants_it(gemini, name, request_, b
 
 
 def normal(value):
-    """Give JSON with keys in one spelling: the SDK sends some in snake case, and Google takes both."""
+    """Return JSON with keys in one spelling: the SDK sends some in snake case, and Google takes both."""
     if isinstance(value, dict):
         return {_camel(key): normal(each) for key, each in value.items() if each is not None}
     return [normal(each) for each in value] if isinstance(value, list) else value
@@ -819,7 +819,7 @@ async def test_an_invalid_request_is_a_configuration_error(gemini, name, request
 
 
 def stopping(*responses):
-    """Give an answer that comes to a stop after these responses; after none, it never begins."""
+    """Return an answer that comes to a stop after these responses; after none, it never begins."""
 
     def start(handler):
         begin(handler)

@@ -86,7 +86,7 @@ def delta(finish=None, usage=None, index=0, **said):
 
 
 def events(whole):
-    """Give a completion as the events in which it would come."""
+    """Return a completion as the events in which it would come."""
     choice = whole["choices"][0]
     content, calls = choice["message"]["content"], choice["message"]["tool_calls"] or []
     told = [delta(role="assistant", content="")]
@@ -120,7 +120,7 @@ def model_at(server, **given):
 
 
 async def sent(server, request, **given):
-    """Give the body that a request becomes."""
+    """Return the body that a request becomes."""
     await model_at(server, **given).reply(request)
     return server.bodies[-1]
 

@@ -328,7 +328,7 @@ async def test_a_schema_that_strict_mode_cannot_say_is_sent_without_it(web, api)
 
 
 def ids_sent(web, api):
-    """Give the ids of calls and of replies, in their order."""
+    """Return the ids of calls and of replies, in their order."""
     body = sent(web)
     if api == "responses":
         of = {"function_call": [], "function_call_output": []}
@@ -416,7 +416,7 @@ async def test_half_a_surrogate_pair_is_written_as_an_escape(web, api):
 
 
 def chat_forms(message, reason, pieces):
-    """Give a completion as a whole and in pieces."""
+    """Return a completion as a whole and in pieces."""
     return whole(completion(message, reason)), streamed(*pieces, delta(reason), tokens())
 
 
@@ -1146,7 +1146,7 @@ def weather(city: str) -> str:
 
 
 def turns(api):
-    """Give the two turns of a run, whole and in pieces."""
+    """Return the two turns of a run, whole and in pieces."""
     if api == "chat":
         call = called(0, "c1", "weather", '{"city": "Rome"}')
         both = [

@@ -221,7 +221,7 @@ async def _last(agent):
 
 
 def floods(provider):
-    """Give answers without an end, by the way in which they are asked for."""
+    """Return answers without an end, by the way in which they are asked for."""
     text = "a" * 10_000
     return {
         "a whole body": (False, Endless("application/json", (b'{"a": "',), text.encode())),
@@ -319,7 +319,7 @@ BODIES = {
 
 
 def chain(error):
-    """Give an exception and everything that it was made of."""
+    """Return an exception and everything that it was made of."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -353,7 +353,7 @@ def written(body):
 
 
 async def _raised(model, *, streaming):
-    """Give what a model raises; None when it makes an answer of what it was sent."""
+    """Return what a model raises; None when it makes an answer of what it was sent."""
     try:
         await asyncio.wait_for(asked(model, streaming=streaming, request=HELLO), WAIT)
     except ModelError as error:
@@ -362,7 +362,7 @@ async def _raised(model, *, streaming):
 
 
 def show(error):
-    """Give everything that somebody could see of an exception and of those that it was made of."""
+    """Return everything that somebody could see of an exception and of those that it was made of."""
     chained = " ".join(f"{each} {each!r}" for each in chain(error))
     return chained + ("" if error is None else "".join(traceback.format_exception(error)))
 

@@ -54,7 +54,7 @@ def request(arguments="old.log", **settings):
 
 @pytest.fixture
 def editor(tmp_path, monkeypatch):
-    """Give a way to set an editor that runs some Python on the file it is given."""
+    """Return a way to set an editor that runs some Python on the file it is given."""
 
     def chosen(code, variable="EDITOR"):
         script = tmp_path / "my editor.py"
@@ -246,7 +246,7 @@ def test_the_question_goes_to_the_output_that_is_a_terminal(person, monkeypatch,
 
 
 def shown(person, asked, typed="c\n"):
-    """Give what the person sees before they answer, without colors."""
+    """Return what the person sees before they answer, without colors."""
     answer = person.asked(asked)
     text = person.prompt()
     person.types(typed)

@@ -68,7 +68,7 @@ DROP = ToolCall("drop", {"table": "t"})
 
 
 def inner(*calls, tools=(delete, look, drop), name="helper", **settings):
-    """Give an agent as a tool that makes calls, and answers with what came of them."""
+    """Return an agent as a tool that makes calls, and answers with what came of them."""
 
     def say(request):
         answered = told(request.messages)

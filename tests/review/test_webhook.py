@@ -405,7 +405,7 @@ def url_of(server):
 
 @contextmanager
 def speaking(reply):
-    """Give the URL of a server that accepts one connection after another and sends the same bytes."""
+    """Return the URL of a server that accepts one connection after another and sends the same bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():

@@ -17,6 +17,11 @@ def test_a_thread_that_waits_is_woken():
     assert (woken, wakeup.wait(None), wakeup.woken) == ([True], True, True)
 
 
+def test_the_main_thread_looks_for_signals_while_it_waits(monkeypatch):
+    monkeypatch.setattr("toolsemble.runtime.wakeup._ROUND", 0.001)
+    assert not Wakeup().wait(0.003)
+
+
 async def test_a_task_that_waits_is_woken_also_twice_and_from_another_thread():
     wakeup = Wakeup()
     waiting = asyncio.create_task(wakeup.wait_async(LONG))

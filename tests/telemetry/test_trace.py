@@ -74,7 +74,7 @@ def path(tmp_path):
 
 
 def in_a_child(function, path):
-    """Give what a function in a process of its own sends."""
+    """Return what a function in a process of its own sends."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=function, args=(path, theirs))
     child.start()

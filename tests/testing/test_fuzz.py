@@ -254,7 +254,7 @@ def test_where_only_a_repair_leads_to_it_the_call_is_given_all_the_same():
 
 
 def names_of_main():
-    """Give the functions that the main thread is in."""
+    """Return the functions that the main thread is in."""
     frames = traceback.walk_stack(sys._current_frames()[threading.main_thread().ident])
     return [frame.f_code.co_name for frame, _ in frames]
 

@@ -1,4 +1,4 @@
-"""Other forms of a definition: with each part changed, or for a dry run."""
+"""Other forms of a definition: with each part changed, with a further layer, or for a dry run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.policy import Layer, Policy
 from toolsemble.result import ToolResult
 
 
@@ -67,3 +68,11 @@ def dry_result(name: str) -> ToolResult:
     True
     """
     return ToolResult.success(f"Dry run: '{name}' was not run", attributes={"dry_run": True})
+
+
+def add_layer(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
+    """Return the definition with a layer next to its body, inside of all limits; None adds nothing."""
+    if layer is None:
+        return definition
+    policy = definition.policy or Policy()
+    return replace(definition, policy=replace(policy, nearest=(*policy.nearest, layer)))

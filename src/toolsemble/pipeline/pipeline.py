@@ -151,7 +151,6 @@ class ToolPipeline(Tool):
         terms = build_gate(
             f"Pipeline '{self.name}'", requires_approval=True, timeout=wait, on_timeout=silence, role=role
         )
-        assert terms is not None  # noqa: S101 - requires_approval is true
         return require_plan_approval(made, terms)
 
     def _build_definition(self) -> ToolDefinition:

@@ -45,25 +45,23 @@ def build_gate(
     timeout: object = TIMEOUT,
     on_timeout: object = OnTimeout.EXIT_EARLY,
     role: object = None,
-) -> Gate | None:
-    """Return the gate for the settings of a tool or a toolbox, None for no gate; raise if they are not valid.
+) -> Gate:
+    """Return the gate for the settings of a tool or a toolbox that requires approval; raise if they are not valid.
 
     >>> build_gate("Tool 'delete'", requires_approval="no")
     Traceback (most recent call last):
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
     """
-    if requires_approval is False:
-        return None
     check_terms(f"{owner}: approval_", timeout, on_timeout, role)
     return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)  # type: ignore[arg-type]  # checked
 
 
-def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
-    """Return the gate for the settings of a toolbox, None for no gate; raise if they are not valid."""
+def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate:
+    """Return the gate for the settings of a toolbox; raise if they are not valid."""
     patterns = None if callable(approve) else _patterns(approve)
     gate = build_gate("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
-    return None if gate is None else OuterGate(gate, patterns)
+    return OuterGate(gate, patterns)
 
 
 def _patterns(approve: object) -> tuple[str, ...]:

@@ -44,17 +44,17 @@ class Pages:
         check_count("Pages characters", self.characters, least=1)
 
     @classmethod
-    def of(cls, setting: object) -> Pages | None:
-        """Return the settings for the ``pages`` argument of a toolbox, or None; raise if it is not valid.
+    def of(cls, setting: object) -> Pages:
+        """Return the settings for the ``pages`` argument of a toolbox; raise if it is not valid.
 
-        >>> Pages.of(True).results, Pages.of(False)
-        (100, None)
+        >>> Pages.of(True).results
+        100
         """
         if isinstance(setting, Pages):
             return setting
-        if not isinstance(setting, bool):
+        if setting is not True:
             raise ToolDefinitionError(f"Toolbox pages must be True, False or Pages(...), not {setting!r:.80}")
-        return cls() if setting else None
+        return cls()
 
 
 class Reader(NamedTuple):

@@ -15,13 +15,15 @@ from toolsemble.review.terms import check_terms
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.schema.repair import STEPS
+from toolsemble.toolbox.registry import Registered, register_tool
+from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.execution.hooks import Hooks
     from toolsemble.limits.box_limits import BoxLimits
     from toolsemble.observers.sinks import Sinks
     from toolsemble.review.gate import OuterGate
-    from toolsemble.toolbox.pages import Pages
+    from toolsemble.toolbox.pages import PageStore
 
 
 def check_counts(**counts: tuple[Any, int]) -> None:
@@ -84,13 +86,35 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
     return BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
 
 
-def pages_of(setting: object) -> Pages | None:
-    """Return the settings of paging, None for no paging; raise if the setting is not valid."""
+def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
+    """Return the context of a toolbox with its gate, which also applies to the calls inside its calls."""
+    from toolsemble.review.inherited_gates import InheritedGate  # noqa: PLC0415 - see above
+
+    return context.derive({"gates": (InheritedGate(gate, context.review),)})
+
+
+def pages_of(
+    setting: object, entries: dict[str, Registered], context: ToolContext, *, truncates: bool
+) -> PageStore | None:
+    """Add the tool for paging to the tools of a toolbox, and return what it reads from; None for no paging.
+
+    :param truncates: whether the toolbox truncates results; raise if not, or if the setting is not valid
+    """
     if setting is False:
         return None
-    from toolsemble.toolbox.pages import Pages  # noqa: PLC0415 - see above
+    from toolsemble.toolbox.pages import Pages, PageStore  # noqa: PLC0415 - see above
 
-    return Pages.of(setting)
+    pages = Pages.of(setting)
+    if not truncates:
+        raise ToolDefinitionError("Toolbox pages needs max_output: only truncated results have further pages")
+    if pages.name in entries:
+        raise ToolDefinitionError(
+            f"Toolbox pages: a tool '{pages.name}' already exists; choose another name with pages=Pages(name=...)"
+        )
+    store = PageStore(pages)
+    ((tool, definition),) = collect_tools(store.tool())
+    entries[pages.name] = register_tool(tool, definition, context, None)
+    return store
 
 
 def hooks_of(before: object, after: object) -> Hooks | None:

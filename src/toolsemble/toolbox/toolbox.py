@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
 from toolsemble.definition.definition import Names, ToolDefinition
-from toolsemble.definition.policy import Layer, Policy
-from toolsemble.definition.variants import map_definition, to_dry_run
-from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.definition.policy import Layer
+from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
+from toolsemble.errors import ToolConfigurationError
 from toolsemble.execution.call import Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import call_path
@@ -36,11 +36,11 @@ from toolsemble.toolbox.settings import (
     hooks_of,
     limits_of,
     pages_of,
+    pass_on_gate,
     repair_steps,
     sinks_of,
 )
 from toolsemble.toolbox.turn import Turn
-from toolsemble.tools.collection import collect_tools
 
 # What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from toolsemble.limits.rate import RateLimit
     from toolsemble.limits.retries import Retries
     from toolsemble.observers.sinks import Sink
-    from toolsemble.review.gate import OuterGate, Predicate
+    from toolsemble.review.gate import Predicate
     from toolsemble.review.request import ReviewHandler
-    from toolsemble.toolbox.pages import Pages, PageStore
+    from toolsemble.toolbox.pages import Pages
 else:
     hooks = LazyModule("toolsemble.execution.hooks")
 
@@ -153,12 +153,12 @@ class Toolbox(ToolSet):
         )
         gate = gate_of(approve, approval_timeout, approval_on_timeout, approval_role)
         if gate is not None:
-            self._context = _pass_on_gate(self._context, gate)
+            self._context = pass_on_gate(self._context, gate)
         limits = limits_of(timeout, retries, rate_limit, cache, ledger)
         super().__init__(register_tools(tools, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
-        self._pages = self._add_pages(pages_of(pages))
+        self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
         # Paging has to know whether the program set the run id.
         self._new_run = new_id if self._pages is None else new_unnamed_run
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
@@ -294,7 +294,7 @@ class Toolbox(ToolSet):
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
                 name: replace(
-                    entry, definition=map_definition(entry.definition, lambda part: _add_layer(part, layer(part)))
+                    entry, definition=map_definition(entry.definition, lambda part: add_layer(part, layer(part)))
                 )
                 for name, entry in self._entries.items()
             }
@@ -387,31 +387,6 @@ class Toolbox(ToolSet):
         read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
         return call_path(Call(definition, read, call.json, context, self._settings))
 
-    def _add_pages(self, pages: Pages | None) -> PageStore | None:
-        """Add the tool that returns pages; return the store that it reads from."""
-        if pages is None:
-            return None
-        if not self._cuts:
-            raise ToolDefinitionError("Toolbox pages needs max_output: only truncated results have further pages")
-        if pages.name in self._entries:
-            raise ToolDefinitionError(
-                f"Toolbox pages: a tool '{pages.name}' already exists; choose another name with pages=Pages(name=...)"
-            )
-        from toolsemble.toolbox.pages import PageStore  # noqa: PLC0415 - only with paging
-
-        store = PageStore(pages)
-        tool = store.tool()
-        ((_, definition),) = collect_tools(tool)
-        self._entries[pages.name] = register_tool(tool, definition, self._context, None)
-        return store
-
-
-def _pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
-    """Return the context of a toolbox with its gate, which also applies to the calls inside its calls."""
-    from toolsemble.review.inherited_gates import InheritedGate  # noqa: PLC0415 - only for toolboxes with a gate
-
-    return context.derive({"gates": (InheritedGate(gate, context.review),)})
-
 
 def names_inside(box: Toolbox) -> Names:
     """Return the names of the tools of a toolbox, and of the tools that they can call.
@@ -420,10 +395,3 @@ def names_inside(box: Toolbox) -> Names:
     ()
     """
     return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
-
-
-def _add_layer(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
-    if layer is None:
-        return definition
-    policy = definition.policy or Policy()
-    return replace(definition, policy=replace(policy, nearest=(*policy.nearest, layer)))
