@@ -20,7 +20,7 @@ import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
 from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
 from toolsemble.agent import ConversationMemory
-from toolsemble.cli import app, completion, main, program
+from toolsemble.cli import app, main, program
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import Screen
@@ -704,13 +704,12 @@ def test_help_version_and_completion_need_nothing_of_the_library(started):
     code, out, _ = started()
     assert code == 0
     assert out == started("--help")[1]
-    for shell in completion.SHELLS:
+    for shell in ("bash", "zsh", "fish"):
         assert "_TOOLSEMBLE_COMPLETE" in started("--show-completion", shell)[1]
 
 
 def test_constants_repeated_for_a_fast_start_are_equal():
     assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
-    assert (app.PROGRAM, app.VARIABLE) == (completion.PROGRAM, completion.VARIABLE)
 
 
 def test_completion_is_set_up_once(started, monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal, Overflow, Subnormal, localcontext
 from fractions import Fraction
 
-from toolsemble.builtin.arithmetic.number import TOO_LARGE, TOO_SMALL, Number, format_number, working_context
+from toolsemble.builtin.arithmetic.number import MAX_DIGITS, Number, format_number, working_context
 from toolsemble.builtin.arithmetic.operation import EXPENSIVE
 from toolsemble.builtin.arithmetic.parser import Operation, Step, parse
 from toolsemble.errors import ToolExecutionError
@@ -52,9 +52,11 @@ class CalculatorTool(Tool):
             try:
                 text, number = format_number(_compute(parse(input)))
             except Overflow:
-                raise ToolExecutionError(TOO_LARGE) from None
+                raise ToolExecutionError(f"The result is too large: more than {MAX_DIGITS:,} digits") from None
             except Subnormal:
-                raise ToolExecutionError(TOO_SMALL) from None
+                raise ToolExecutionError(
+                    f"The result is too small: it begins after more than {MAX_DIGITS:,} zeros"
+                ) from None
         return ToolResult.success(text, number)
 
 
@@ -63,25 +65,16 @@ def _compute(steps: list[Step]) -> Number:
     values: list[Number] = []
     work = 0
     for step in steps:
-        value = _apply_operation(step, values) if isinstance(step, Operation) else step
-        work += _size(value) ** 2 + _EXPENSIVE_WORK * _is_expensive(step, value)
+        if isinstance(step, Operation):
+            operands = values[-step.operands :]
+            del values[-step.operands :]
+            value = step.body(*operands)
+            work += _EXPENSIVE_WORK * (step.body in EXPENSIVE and isinstance(value, Decimal))
+        else:
+            value = step
+        if isinstance(value, Fraction):  # the size of decimals does not matter
+            work += (value.numerator.bit_length() + value.denominator.bit_length()) ** 2
         if work > _MAX_WORK:
             raise ToolExecutionError("The expression takes too much work; use fewer or smaller numbers")
         values.append(value)
     return values[0]
-
-
-def _apply_operation(operation: Operation, values: list[Number]) -> Number:
-    """Pop the operands from the values, and return the result."""
-    operands = values[-operation.operands :]
-    del values[-operation.operands :]
-    return operation.body(*operands)
-
-
-def _is_expensive(step: Step, value: Number) -> bool:
-    return isinstance(step, Operation) and step.body in EXPENSIVE and isinstance(value, Decimal)
-
-
-def _size(value: Number) -> int:
-    """Return the number of bits of a fraction; those of decimals do not matter."""
-    return value.numerator.bit_length() + value.denominator.bit_length() if isinstance(value, Fraction) else 0

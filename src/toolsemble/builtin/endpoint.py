@@ -122,7 +122,7 @@ class Endpoint:
         in_query = left if self.method in SAFE else {name: left.pop(name) for name in self.query if name in left}
         url = _append_query(url, self._make_pairs(url, in_query))
         body, kind = (b"", "") if self.method in SAFE else self._make_body(left)
-        typed = {"Content-Type": kind} if kind and not _has_header(headers, "content-type") else {}
+        typed = {"Content-Type": kind} if kind and "content-type" not in map(str.lower, headers) else {}
         return url, {**in_headers, **typed, **headers}, body
 
     def _fill_placeholder(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -296,10 +296,6 @@ def _check_secrets(secrets: Mapping[Any, Any]) -> dict[str, str]:
         ):
             raise ToolDefinitionError(f"secrets: {name!r:.80} must be a name, and its value a str on one line")
     return dict(secrets)
-
-
-def _has_header(headers: Mapping[str, str], name: str) -> bool:
-    return any(each.lower() == name for each in headers)
 
 
 def _append_query(url: str, pairs: list[tuple[str, str]]) -> str:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
+from http.client import responses
 from typing import Any
 from urllib.parse import urljoin
 
@@ -85,7 +85,7 @@ class Response:
 
     def failure(self, text: str = "") -> str:
         """Return an error message: the status with the beginning of the body's text, or else with its phrase."""
-        return f"HTTP {self.status}: {text[:_MAX_SHOWN] or _phrase(self.status)}"
+        return f"HTTP {self.status}: {text[:_MAX_SHOWN] or responses.get(self.status, 'unknown status')}"
 
 
 class Fetcher:
@@ -289,13 +289,6 @@ def _make_decoder(encoding: str) -> _IdentityDecoder:
     if name not in {"gzip", "x-gzip"}:
         raise FetchError(f"The response has the unsupported content encoding {name[:40]!r}")
     return _GzipDecoder()
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"
 
 
 def _decode_header(value: bytes) -> str:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
-from toolsemble.builtin.openapi_servers import Servers
+from toolsemble.builtin.openapi_servers import find_url
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.pointer import follow_ref
 
@@ -81,7 +81,7 @@ def read_operations(
     """
     parsed = _parse_document(document)
     try:
-        return _find_operations(_Reader(parsed, Servers(parsed, base_url, guarded=guarded), configured), only)
+        return _find_operations(_Reader(parsed, base_url, configured, guarded=guarded), only)
     except ToolDefinitionError:
         raise
     except Exception as problem:
@@ -170,9 +170,12 @@ class _Names:
 class _Reader:
     """A reader of one document; it follows references inside the document only."""
 
-    def __init__(self, document: Mapping[str, Any], servers: Servers, configured: Collection[str]) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], base_url: str | None, configured: Collection[str], *, guarded: bool
+    ) -> None:
         self.document = document
-        self._servers = servers
+        self._base_url = base_url
+        self._guarded = guarded
         self._excluded_headers = {*_EXCLUDED_HEADERS, *configured}
         self._schemas_left = _MAX_SCHEMAS
 
@@ -212,8 +215,9 @@ class _Reader:
         builder = _ArgumentsBuilder(self)
         clean = {(each["in"], each["name"]): builder.add(each) for each in self._parameters(item, operation)}
         template = re.sub(r"\{([^{}]+)\}", lambda found: f"{{{clean.get(('path', found[1]), found[1])}}}", path)
+        base = self._base_url or find_url(name, operation, item, self.document, guarded=self._guarded)
         # Not with urljoin: a colon in the path would be read as the end of a scheme.
-        url = f"{self._servers.find_url(name, operation, item).rstrip('/')}/{template.lstrip('/')}"
+        url = f"{base.rstrip('/')}/{template.lstrip('/')}"
         if "requestBody" in operation:
             builder.add_body(self.resolve(operation["requestBody"]))
         texts = filter(None, (operation.get("summary"), operation.get("description")))

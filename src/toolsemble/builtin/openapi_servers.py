@@ -12,48 +12,38 @@ _ORIGIN = re.compile(r"(https?)://([^/?#\\{}@\s]+)", re.IGNORECASE)
 _PORTS = {"http": ":80", "https": ":443"}
 
 
-class Servers:
-    """The servers of one document.
+def find_url(name: str, *levels: Mapping[str, Any], guarded: bool) -> str:
+    """Return the URL of an operation's server: the first of its own servers, its path's, or the document's.
 
-    :param base_url: the URL of all operations; overrides the document
+    :param levels: the operation, its path and the document
     :param guarded: whether requests carry credentials, which must not be sent to another origin
-    """
 
-    def __init__(self, document: Mapping[str, Any], base_url: str | None, *, guarded: bool) -> None:
-        self._document = document
-        self._base = base_url
-        self._guarded = guarded
-
-    def find_url(self, name: str, *levels: Mapping[str, Any]) -> str:
-        """Return the URL of an operation's server: the first of its own servers, its path's, or the document's.
-
-        >>> document = {"servers": [{"url": "https://api.example.com/v1"}]}
-        >>> Servers(document, None, guarded=True).find_url("add", {"servers": [{"url": "https://evil.example"}]})
-        Traceback (most recent call last):
-        ...
-        toolsemble.errors.ToolDefinitionError: OpenAPI: 'add' would send credentials to https://evil.example, which is \
+    >>> document = {"servers": [{"url": "https://api.example.com/v1"}]}
+    >>> find_url("add", {"servers": [{"url": "https://evil.example"}]}, document, guarded=True)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: OpenAPI: 'add' would send credentials to https://evil.example, which is \
 not https://api.example.com, the document's own server; set the URL of all operations with base_url='https://…'
-        """
-        if self._base:
-            return self._base
-        url = _first_url(name, *levels, self._document)
-        if not re.match(r"https?://", url, re.IGNORECASE):
-            raise ToolDefinitionError(
-                f"OpenAPI: the server of {name!r} is {url!r:.80}, which is not an absolute URL; "
-                "set the URL of the service with base_url='https://…'"
-            )
-        if self._guarded:
-            self._check_origin(name, url)
-        return url
+    """
+    url = _first_url(name, *levels)
+    if not re.match(r"https?://", url, re.IGNORECASE):
+        raise ToolDefinitionError(
+            f"OpenAPI: the server of {name!r} is {url!r:.80}, which is not an absolute URL; "
+            "set the URL of the service with base_url='https://…'"
+        )
+    if guarded:
+        _check_origin(name, url, _origin(_first_url(name, levels[-1])))
+    return url
 
-    def _check_origin(self, name: str, url: str) -> None:
-        wanted, asked = _origin(_first_url(name, self._document)), _origin(url)
-        if not wanted or wanted != asked:
-            own = f"which is not {wanted}, the document's own server" if wanted else "and the document has no server"
-            raise ToolDefinitionError(
-                f"OpenAPI: {name!r} would send credentials to {asked or repr(url[:80])}, {own}; "
-                "set the URL of all operations with base_url='https://…'"
-            )
+
+def _check_origin(name: str, url: str, wanted: str) -> None:
+    asked = _origin(url)
+    if not wanted or wanted != asked:
+        own = f"which is not {wanted}, the document's own server" if wanted else "and the document has no server"
+        raise ToolDefinitionError(
+            f"OpenAPI: {name!r} would send credentials to {asked or repr(url[:80])}, {own}; "
+            "set the URL of all operations with base_url='https://…'"
+        )
 
 
 def _first_url(name: str, *levels: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from ssl import SSLContext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -59,6 +60,8 @@ class _Service:
     """The base class of providers: sends requests to one endpoint, and keeps the key out of errors."""
 
     label = ""
+    variables: tuple[str, ...] = ()
+    """The environment variables that may have the key or the URL, if one is needed."""
 
     def __init__(self, endpoint: Endpoint, timeout: float, tls: SSLContext | None) -> None:
         fetch = import_extra("toolsemble.builtin.fetch", extra="web", user=type(self).__name__)
@@ -98,31 +101,46 @@ class _Service:
         return [SearchHit(*(self._redact(str(each.get(name) or "")) for name in names)) for each in known]
 
 
-class TavilySearch(_Service):
+class _KeyedService(_Service):
+    """The base class of providers with a key."""
+
+    url = ""
+    method = "GET"
+    path = ""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        *,
+        base_url: str | None = None,
+        timeout: float = 15,
+        tls: SSLContext | None = None,
+    ) -> None:
+        key = api_key or next(filter(None, map(os.environ.get, self.variables)), None)
+        if not key:
+            raise ToolDefinitionError(f"{type(self).__name__} needs a key: pass api_key, or set {self.variables[0]}")
+        url = (self.url if base_url is None else base_url).rstrip("/") + self.path
+        endpoint = make_endpoint(self.method, url, headers=self.headers, auth=None, secrets={"KEY": key})
+        super().__init__(endpoint, timeout, tls)
+
+
+class TavilySearch(_KeyedService):
     """A provider that searches with Tavily.
 
     :param api_key: the key; the default is the environment variable ``TAVILY_API_KEY``
+    :param base_url: the URL of the service; the default is https://api.tavily.com
 
     >>> TavilySearch("tvly-key").label
     'Tavily'
     """
 
     label = "Tavily"
-
-    def __init__(
-        self,
-        api_key: str | None = None,
-        *,
-        base_url: str = "https://api.tavily.com",
-        timeout: float = 15,
-        tls: SSLContext | None = None,
-    ) -> None:
-        key = _find_key("TavilySearch", api_key, "TAVILY_API_KEY")
-        super().__init__(
-            _make_endpoint("POST", f"{base_url.rstrip('/')}/search", {"Authorization": "Bearer {KEY}"}, key),
-            timeout,
-            tls,
-        )
+    variables = ("TAVILY_API_KEY",)
+    url = "https://api.tavily.com"
+    method = "POST"
+    path = "/search"
+    headers = MappingProxyType({"Authorization": "Bearer {KEY}"})
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the hits, best first."""
@@ -130,28 +148,21 @@ class TavilySearch(_Service):
         return self._parse_hits(answer.get("results"), "title", "url", "content")
 
 
-class BraveSearch(_Service):
+class BraveSearch(_KeyedService):
     """A provider that searches with Brave.
 
     :param api_key: the key; the default is the environment variable ``BRAVE_API_KEY`` or ``BRAVE_SEARCH_API_KEY``
+    :param base_url: the URL of the service; the default is https://api.search.brave.com
 
     >>> BraveSearch("key").label
     'Brave'
     """
 
     label = "Brave"
-
-    def __init__(
-        self,
-        api_key: str | None = None,
-        *,
-        base_url: str = "https://api.search.brave.com",
-        timeout: float = 15,
-        tls: SSLContext | None = None,
-    ) -> None:
-        key = _find_key("BraveSearch", api_key, "BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")
-        headers = {"X-Subscription-Token": "{KEY}", "Accept": "application/json"}
-        super().__init__(_make_endpoint("GET", f"{base_url.rstrip('/')}/res/v1/web/search", headers, key), timeout, tls)
+    variables = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")
+    url = "https://api.search.brave.com"
+    path = "/res/v1/web/search"
+    headers = MappingProxyType({"X-Subscription-Token": "{KEY}", "Accept": "application/json"})
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the hits, best first."""
@@ -160,32 +171,20 @@ class BraveSearch(_Service):
         return self._parse_hits(web.get("results") if isinstance(web, Mapping) else None, "title", "url", "description")
 
 
-class SerpApiSearch(_Service):
+class SerpApiSearch(_KeyedService):
     """A provider that searches Google with SerpAPI.
 
     :param api_key: the key; the default is the environment variable ``SERPAPI_API_KEY`` or ``SERPAPI_KEY``
+    :param base_url: the URL of the service; the default is https://serpapi.com
 
     >>> SerpApiSearch("key").label
     'SerpAPI'
     """
 
     label = "SerpAPI"
-
-    def __init__(
-        self,
-        api_key: str | None = None,
-        *,
-        base_url: str = "https://serpapi.com",
-        timeout: float = 15,
-        tls: SSLContext | None = None,
-    ) -> None:
-        key = _find_key("SerpApiSearch", api_key, "SERPAPI_API_KEY", "SERPAPI_KEY")
-        # The service accepts its key in the URL only; it is inserted when a request is sent.
-        super().__init__(
-            _make_endpoint("GET", f"{base_url.rstrip('/')}/search.json?engine=google&api_key={{KEY}}", {}, key),
-            timeout,
-            tls,
-        )
+    variables = ("SERPAPI_API_KEY", "SERPAPI_KEY")
+    url = "https://serpapi.com"
+    path = "/search.json?engine=google&api_key={KEY}"  # the service accepts its key in the URL only
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the hits, best first."""
@@ -206,12 +205,14 @@ class SearxngSearch(_Service):
     """
 
     label = "SearXNG"
+    variables = ("SEARXNG_URL",)
 
     def __init__(self, base_url: str | None = None, *, timeout: float = 15, tls: SSLContext | None = None) -> None:
         url = base_url or os.environ.get("SEARXNG_URL")
         if not url:
             raise ToolDefinitionError("SearxngSearch needs a URL: pass base_url, or set SEARXNG_URL")
-        super().__init__(_make_endpoint("GET", f"{url.rstrip('/')}/search?format=json", {}, ""), timeout, tls)
+        url = f"{url.rstrip('/')}/search?format=json"
+        super().__init__(make_endpoint("GET", url, headers=None, auth=None, secrets=None), timeout, tls)
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - not supported
         """Return the hits, best first."""
@@ -289,14 +290,3 @@ def _target_url(link: str) -> str:
     if parts.hostname is None or not f".{parts.hostname}".endswith(".duckduckgo.com"):
         return whole
     return parse_qs(parts.query).get("uddg", [""])[0]
-
-
-def _find_key(owner: str, api_key: str | None, *variables: str) -> str:
-    key = api_key or next(filter(None, map(os.environ.get, variables)), "")
-    if not key:
-        raise ToolDefinitionError(f"{owner} needs a key: pass api_key, or set {variables[0]}")
-    return key
-
-
-def _make_endpoint(method: str, url: str, headers: Mapping[str, str], key: str) -> Endpoint:
-    return make_endpoint(method, url, headers=headers, auth=None, secrets={"KEY": key})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -25,12 +25,12 @@ from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.tools.typed import TypedTool
 
-_PROVIDERS: dict[str, tuple[Callable[[], SearchProvider], tuple[str, ...]]] = {
-    "tavily": (TavilySearch, ("TAVILY_API_KEY",)),
-    "brave": (BraveSearch, ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY")),
-    "serpapi": (SerpApiSearch, ("SERPAPI_API_KEY", "SERPAPI_KEY")),
-    "searxng": (SearxngSearch, ("SEARXNG_URL",)),
-    "duckduckgo": (DuckDuckGoSearch, ()),
+_PROVIDERS: dict[str, Any] = {
+    "tavily": TavilySearch,
+    "brave": BraveSearch,
+    "serpapi": SerpApiSearch,
+    "searxng": SearxngSearch,
+    "duckduckgo": DuckDuckGoSearch,
 }
 _MAX_RESULTS = 20
 _MAX_QUERY = 1000
@@ -89,16 +89,16 @@ class WebSearchTool(TypedTool[WebSearchInput]):
 
 def _choose_provider(provider: Any) -> SearchProvider:
     if provider is None:
-        provider = next(name for name, (_, keys) in _PROVIDERS.items() if not keys or any(map(os.environ.get, keys)))
+        kinds = ((name, kind.variables) for name, kind in _PROVIDERS.items())
+        provider = next(name for name, keys in kinds if not keys or any(map(os.environ.get, keys)))
     if isinstance(provider, str) and provider in _PROVIDERS:
-        return _PROVIDERS[provider][0]()
+        provider = _PROVIDERS[provider]()
     if isinstance(provider, type) or not callable(getattr(provider, "search", None)):
         raise ToolDefinitionError(
             f"provider must have a method search(query, max_results), or be one of {', '.join(_PROVIDERS)}; "
             f"it is {provider!r:.80}"
         )
-    found: SearchProvider = provider
-    return found
+    return cast("SearchProvider", provider)
 
 
 async def _await_result(found: Awaitable[Any], max_results: int) -> ToolResult:

@@ -222,7 +222,7 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
     from toolsemble.cli import completion
 
     if show_completion is not None:
-        ctx.exit(completion.show(app, completion.find_shell(show_completion)))
+        ctx.exit(completion.show(app, completion.find_shell(show_completion), PROGRAM, VARIABLE))
     if install_completion is not None:
         ctx.exit(completion.install(completion.find_shell(install_completion)))
     if ctx.invoked_subcommand is None:

@@ -20,7 +20,6 @@ class BuiltIn:
     """
 
     name: str
-    """The name of the tool."""
     make: Callable[[str], Any]
     """Creates the tool from a setting, which may be empty."""
     setting: str = ""

@@ -11,13 +11,6 @@ from click.shell_completion import get_completion_class
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.errors import ToolConfigurationError
 
-PROGRAM = "toolsemble"
-"""The name of the program."""
-VARIABLE = "_TOOLSEMBLE_COMPLETE"
-"""The environment variable with which a shell requests completions."""
-SHELLS = ("bash", "zsh", "fish")
-"""The supported shells."""
-
 _STARTUP = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
 _HOOK = {
     "bash": 'eval "$(toolsemble --show-completion bash)"',
@@ -33,16 +26,16 @@ def find_shell(name: str | None) -> str:
     'zsh'
     """
     shell = Path(os.environ.get("SHELL", "")).name if name in {None, "auto"} else str(name)
-    if shell not in SHELLS:
-        raise ToolConfigurationError(f"Completion does not support the shell {shell!r}; use one of {', '.join(SHELLS)}")
+    if shell not in _HOOK:
+        raise ToolConfigurationError(f"Completion does not support the shell {shell!r}; use one of {', '.join(_HOOK)}")
     return shell
 
 
-def show(app: click.Command, shell: str) -> Exit:
-    """Print the completion script."""
+def show(app: click.Command, shell: str, program: str, variable: str) -> Exit:
+    """Print the completion script; the shell requests completions with an environment variable."""
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - find_shell checked it
-    click.echo(kind(app, {}, PROGRAM, VARIABLE).source())
+    click.echo(kind(app, {}, program, variable).source())
     return Exit.DONE
 
 

@@ -34,7 +34,6 @@ class Outcome:
     """
 
     code: Exit
-    """The exit code."""
     partial: AgentResult | None = None
     """The result until the person interrupted the run; None if it was not interrupted."""
     unfinished: str = ""
@@ -78,8 +77,11 @@ class _Run:
     async def run(self) -> AgentResult:
         """Run to the end and return the result."""
         clock = asyncio.create_task(self._tick_regularly())
+        event: Any = None
         try:
-            return await self._consume_events()
+            async with aclosing(self._agent.stream(self._question)) as events:
+                async for event in events:
+                    self._listener.take(event)
         except asyncio.CancelledError as error:
             self.partial = getattr(error, "partial", None)
             raise
@@ -87,12 +89,6 @@ class _Run:
             clock.cancel()
             with suppress(asyncio.CancelledError):
                 await clock
-
-    async def _consume_events(self) -> AgentResult:
-        event: Any = None
-        async with aclosing(self._agent.stream(self._question)) as events:
-            async for event in events:
-                self._listener.take(event)
         assert isinstance(event, Final)  # noqa: S101 - always the last one
         return event.result
 

@@ -5,11 +5,11 @@ An example uses the name of an offered tool if its parameters are known; other t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import NextStep, PromptMessage, Turn, make_call_turn
+from toolsemble.local.history import PromptMessage, Turn, format_next_step, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
@@ -24,10 +24,61 @@ class _Step(NamedTuple):
     note: str | None = None
 
 
-class Demonstrations:
-    """The example dialogues of a prompt.
+# Two dialogues without a tool, one with one, one without, four with two dependent calls: when all dialogues without a
+# tool came first, the model used tools for general knowledge.
+_DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
+    ("Hello!", (), "Hello! How can I help you?"),
+    ("Name two birds that cannot fly.", (), "The ostrich and the penguin."),
+    (
+        "On which day of the week was 2023-08-06?",
+        (_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday"),),
+        "2023-08-06 was a Sunday.",
+    ),
+    ("Which ocean is the largest?", (), "The Pacific is the largest ocean."),
+    (
+        "Mail Tom which date is 10 days after today.",
+        (
+            _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
+            _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
+        ),
+        "I mailed Tom that it is 2023-08-19.",
+    ),
+    (
+        "How many days lie between the start and the end in fair.txt?",
+        (
+            _Step("open_file", {"path": "fair.txt"}, _FAIR),
+            _Step(
+                "calendar",
+                {"input": "days between 2023-09-01 and 2023-09-17"},
+                "16 days",
+                "The start is 2023-09-01, the end is 2023-09-17.",
+            ),
+        ),
+        "16 days lie between the start and the end.",
+    ),
+    (
+        "Mail Ida the name of the host in party.txt.",
+        (
+            _Step("open_file", {"path": "party.txt"}, _PARTY),
+            _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "The host is Otto Lind."),
+        ),
+        "I mailed Ida that the host is Otto Lind.",
+    ),
+    (
+        "What do one S and two L of the lamps in lamps.json cost?",
+        (
+            _Step("open_file", {"path": "lamps.json"}, _LAMPS),
+            _Step("compute", {"input": "19.90 + 2 * 24.50"}, "68.9", "One S is 19.90, one L is 24.50."),
+        ),
+        "One S and two L cost 68.90.",
+    ),
+)
 
-    >>> for turn in Demonstrations({}, "answer").turns()[2:4]:
+
+def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> list[Turn]:
+    """Return the example dialogues of a prompt.
+
+    >>> for turn in make_demonstrations({}, "answer")[2:4]:
     ...     print(turn[0].text)
     Name two birds that cannot fly.
     {"plan": ["answer"], "name": "answer", "arguments": {"text": "The ostrich and the penguin."}}
@@ -35,74 +86,19 @@ class Demonstrations:
     :param offered: for each offered tool, the names of its required arguments
     :param final: the name of the call that answers
     """
-
-    def __init__(self, offered: Mapping[str, Collection[str]], final: str) -> None:
-        self._offered = offered
-        self._final = final
-
-    def turns(self) -> list[Turn]:
-        """Return eight dialogues: two without a tool, one with one, one without, four with two dependent calls.
-
-        When all dialogues without a tool came first, the model used tools for general knowledge.
-        """
-        return [
-            *self._make_dialogue("Hello!", [], "Hello! How can I help you?"),
-            *self._make_dialogue("Name two birds that cannot fly.", [], "The ostrich and the penguin."),
-            *self._make_dialogue(
-                "On which day of the week was 2023-08-06?",
-                [_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday")],
-                "2023-08-06 was a Sunday.",
-            ),
-            *self._make_dialogue("Which ocean is the largest?", [], "The Pacific is the largest ocean."),
-            *self._make_dialogue(
-                "Mail Tom which date is 10 days after today.",
-                [
-                    _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
-                    _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
-                ],
-                "I mailed Tom that it is 2023-08-19.",
-            ),
-            *self._make_dialogue(
-                "How many days lie between the start and the end in fair.txt?",
-                [
-                    _Step("open_file", {"path": "fair.txt"}, _FAIR),
-                    _Step(
-                        "calendar",
-                        {"input": "days between 2023-09-01 and 2023-09-17"},
-                        "16 days",
-                        "The start is 2023-09-01, the end is 2023-09-17.",
-                    ),
-                ],
-                "16 days lie between the start and the end.",
-            ),
-            *self._make_dialogue(
-                "Mail Ida the name of the host in party.txt.",
-                [
-                    _Step("open_file", {"path": "party.txt"}, _PARTY),
-                    _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "The host is Otto Lind."),
-                ],
-                "I mailed Ida that the host is Otto Lind.",
-            ),
-            *self._make_dialogue(
-                "What do one S and two L of the lamps in lamps.json cost?",
-                [
-                    _Step("open_file", {"path": "lamps.json"}, _LAMPS),
-                    _Step("compute", {"input": "19.90 + 2 * 24.50"}, "68.9", "One S is 19.90, one L is 24.50."),
-                ],
-                "One S and two L cost 68.90.",
-            ),
-        ]
-
-    def _make_dialogue(self, question: str, steps: Sequence[_Step], answer: str) -> list[Turn]:
-        names = [self._choose_name(step.name) for step in steps]
-        turns: list[Turn] = [(PromptMessage("user", question),)]
+    turns: list[Turn] = []
+    for question, steps, answer in _DIALOGUES:
+        names = [_choose_name(step.name, offered) for step in steps]
+        turns.append((PromptMessage("user", question),))
         for index, step in enumerate(steps):
-            begin = format_opening(names[index], None if index else [*names, self._final], step.note)
-            following = NextStep(question, names[index + 1 :])
+            begin = format_opening(names[index], None if index else [*names, final], step.note)
+            following = format_next_step(question, names[index + 1 :])
             turns.append(make_call_turn(f"{begin}{dump_json(step.arguments)}}}", names[index], step.result, following))
-        begin = format_opening(self._final, None if steps else [self._final])
-        return [*turns, (PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),)]
+        begin = format_opening(final, None if steps else [final])
+        turns.append((PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
+    return turns
 
-    def _choose_name(self, made_up: str) -> str:
-        name, argument = _BUILTIN.get(made_up, ("", ""))
-        return name if list(self._offered.get(name, ())) == [argument] else made_up
+
+def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
+    name, argument = _BUILTIN.get(made_up, ("", ""))
+    return name if list(offered.get(name, ())) == [argument] else made_up

@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -42,16 +42,6 @@ class Setup:
     """The directory of cached prompt prefixes; None: no cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of generate text."""
-
-    text: str
-    """The text; empty at the end."""
-    end: dict[str, Any] | None = None
-    """llama.cpp's summary, in the last piece only."""
-
-
 class Engine:
     """A loaded model; it generates one text at a time, and other requests wait."""
 
@@ -60,7 +50,7 @@ class Engine:
         self._turns = Table()
         self._tokens: OrderedDict[tuple[str, bool, bool], tuple[int, ...]] = OrderedDict()
         version = f"{_file_version(setup.path)} {library.__version__}"
-        self._prefixes = PrefixCache.open(setup.cache, f"{setup.path} {version}")
+        self._prefixes = PrefixCache(setup.cache, f"{setup.path} {version}")
         key = secrets.token_urlsafe(32)
         settings = {
             "n_ctx": setup.context,
@@ -134,16 +124,14 @@ class Engine:
         """
         await self._prefixes.prepare(self._client, prefix)
 
-    async def generate(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        """Yield the text that follows a prompt, in pieces; closing the generator stops the computation.
+    def generate(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Return llama.cpp's events with the text that follows a prompt; closing the generator stops the computation.
 
         Only call this inside :meth:`turn`.
         """
         # Progress is sent while a long prompt is processed, so that llama.cpp notices a closed connection.
         body = {"prompt": list(prompt), "cache_prompt": True, "stream": True, "return_progress": True, **settings}
-        async with aclosing(self._client.stream("/completion", body)) as events:
-            async for event in events:
-                yield Piece(event["content"], event if event["stop"] else None)
+        return self._client.stream("/completion", body)
 
 
 _engines: WeakValueDictionary[tuple[Setup, int], Engine] = WeakValueDictionary()

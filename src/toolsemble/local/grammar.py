@@ -127,13 +127,14 @@ def step_grammar(
     :param thought: what comes before a call: a plan, which lists this tool first and then all others, or a note with
         the values from the results that the call needs
     """
-    grammar = _Grammar(MAX_LENGTH // max(1, len(arguments)))
+    rules: dict[str, str] = {}
+    room = MAX_LENGTH // max(1, len(arguments))
     tools = [_literal(dump_json(name)) for name in arguments if name != final]
     if thought == "plan" and tools:
-        grammar.add("tool", " | ".join(tools))
+        rules["tool"] = " | ".join(tools)
     if thought == "note":
         # No "=": a note copies values, and a small model calculates wrongly.
-        grammar.add("note", f'[^"=\\\\\\x00-\\x1F\\x7F]{{1,{_MAX_NOTE}}}')
+        rules["note"] = f'[^"=\\\\\\x00-\\x1F\\x7F]{{1,{_MAX_NOTE}}}'
 
     def begin(name: str) -> str:
         if thought is None or name == final:
@@ -144,37 +145,25 @@ def step_grammar(
         head, tail = f'{{"plan": [{dump_json(name)}', f", {dump_json(final)}], {rest}"
         return f'{_literal(head)} (", " tool){{0,{_MAX_PLANNED - 1}}} {_literal(tail)}'
 
-    heads = [f'{begin(name)} {grammar.arguments(schema)} "}}"' for name, schema in arguments.items()]
-    return grammar.text(" | ".join(heads))
+    heads = [f'{begin(name)} {_arguments_expression(schema, rules, room)} "}}"' for name, schema in arguments.items()]
+    return "\n".join(f"{name} ::= {body}" for name, body in {"root": " | ".join(heads), **_ANY, **rules}.items())
 
 
 _NOTE, _AFTER_NOTE = '{"note": "', '", '
 
 
-class _Grammar:
-    """A collection of rules, in addition to those of JSON."""
-
-    def __init__(self, room: int) -> None:
-        self._rules: dict[str, str] = {}
-        self._room = room
-
-    def text(self, root: str) -> str:
-        return "\n".join(f"{name} ::= {body}" for name, body in {"root": root, **_ANY, **self._rules}.items())
-
-    def add(self, name: str, body: str) -> None:
-        self._rules[name] = body
-
-    def arguments(self, schema: Schema | None) -> str:
-        """Return the expression for the arguments of one tool."""
-        if schema is None:
-            return '"{}"'
-        before = dict(self._rules)
-        try:
-            return _Rules(schema, self._rules, self._room).expression(schema)
-        except (_NotExpressibleError, TypeError, ValueError, AttributeError, RecursionError):
-            # The call path validates the arguments in any case.
-            self._rules = before
-            return "object"
+def _arguments_expression(schema: Schema | None, rules: dict[str, str], room: int) -> str:
+    """Return the expression for the arguments of one tool, and add the rules that it needs."""
+    if schema is None:
+        return '"{}"'
+    extended = dict(rules)
+    try:
+        expression = _Rules(schema, extended, room).expression(schema)
+    except (_NotExpressibleError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        # The call path validates the arguments in any case.
+        return "object"
+    rules.update(extended)
+    return expression
 
 
 class _Rules:
@@ -259,15 +248,9 @@ class _Rules:
             # Named before it is built, because a type may contain itself.
             name = self._rule_names[reference] = self._new_name()
             self._unfinished.add(reference)
-            self._add_rule(name, self.expression(self._resolve(reference)))
+            self._add_rule(name, self.expression(follow_ref(self._root, reference)))
             self._unfinished.discard(reference)
         return name
-
-    def _resolve(self, reference: str) -> Schema:
-        try:
-            return follow_ref(self._root, reference)  # type: ignore[no-any-return]  # if it is not a schema, it is not expressible
-        except LookupError:
-            raise _NotExpressibleError from None
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         properties: Mapping[str, Schema] = schema.get("properties") or {}

@@ -29,7 +29,6 @@ class PromptMessage:
     role: str
     """The role: system, user or assistant."""
     text: str
-    """The text."""
     is_result: bool = False
     """Whether it is the result of a tool."""
 
@@ -105,7 +104,7 @@ class History:
         self._update_plan(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])
-        following = NextStep(self._question, tuple(self.left), message.reply.is_error)
+        following = format_next_step(self._question, self.left, is_error=message.reply.is_error)
         self.turns[-1] += make_call_turn(step, call.name, result, following)
 
     def _update_plan(self, call: ToolCall, *, is_error: bool) -> None:
@@ -115,28 +114,18 @@ class History:
             self.left.remove(call.name)
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """The instruction after the result of a call."""
-
-    question: str
-    """The user's question."""
-    left: Sequence[str]
-    """The tools of the plan that were not used yet."""
-    is_error: bool = False
-    """Whether the call failed."""
-
-    def __str__(self) -> str:
-        """Return the instruction; a short question is repeated, because a small model forgets it in a long prompt."""
-        task = f"Task: {self.question} " if len(self.question) <= _MAX_REPEATED else ""
-        if self.is_error:
-            return f"({task}Call the tool again with values in place of names, or go on with another tool.)"
-        if self.left:
-            return f"({task}Next: {', '.join(self.left)}.)"
-        return f"({task}If nothing is left to do, call final_answer with what the results say.)"
+def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False) -> str:
+    """Return the instruction after the result of a call, with the tools of the plan that were not used yet."""
+    # A short question is repeated, because a small model forgets it in a long prompt.
+    task = f"Task: {question} " if len(question) <= _MAX_REPEATED else ""
+    if is_error:
+        return f"({task}Call the tool again with values in place of names, or go on with another tool.)"
+    if left:
+        return f"({task}Next: {', '.join(left)}.)"
+    return f"({task}If nothing is left to do, call final_answer with what the results say.)"
 
 
-def make_call_turn(step: str, name: str, result: str, following: NextStep) -> Turn:
+def make_call_turn(step: str, name: str, result: str, following: str) -> Turn:
     """Return a call with its result and the next instruction."""
     text = f"Result of {name}: {result}\n{following}"
     return PromptMessage("assistant", step), PromptMessage("user", text, is_result=True)

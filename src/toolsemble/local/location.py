@@ -30,10 +30,6 @@ def find_weights(name: str = "") -> Path:
             f"downloads {known.size / 1e9:.1f} GB; the model takes about {known.memory / 1e9:.1f} GB of memory. "
             "Or pass a file: 'local:/path/to/x.gguf'"
         )
-    return _check_format(path)
-
-
-def _check_format(path: Path) -> Path:
     with path.open("rb") as file:
         begin = file.read(len(_MAGIC))
     if begin != _MAGIC:

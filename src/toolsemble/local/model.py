@@ -122,12 +122,12 @@ def model_from_name(_provider: str, rest: str) -> ChatModel:
 async def _generate(
     engine: Engine, prompt: Prompt, settings: dict[str, Any], reader: PlainReader | StepReader, spent: int
 ) -> AsyncGenerator[Chunk, None]:
-    async with aclosing(engine.generate(prompt.tokens, settings)) as pieces:
-        async for piece in pieces:
-            for chunk in reader.add(piece.text):
+    async with aclosing(engine.generate(prompt.tokens, settings)) as events:
+        async for event in events:
+            for chunk in reader.add(event["content"]):
                 yield chunk
-            if piece.end is not None:
-                for chunk in _end_chunks(reader, piece.end, spent):
+            if event["stop"]:
+                for chunk in _end_chunks(reader, event, spent):
                     yield chunk
 
 

@@ -25,22 +25,17 @@ _SUFFIX = ".kv"
 
 
 class PrefixCache:
-    """The cached prefixes of one model."""
+    """The cached prefixes of one model, in a folder that is created; nothing is cached if that fails."""
 
     def __init__(self, folder: Path | None, model: str) -> None:
         self._folder = folder
         self._model = model
         self._seen: set[str] = set()
-
-    @classmethod
-    def open(cls, folder: Path | None, model: str) -> PrefixCache:
-        """Return the cache in a folder, which is created; without a cache if that fails."""
         try:
             if folder is not None:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
-            folder = None
-        return cls(folder, model)
+            self._folder = None
 
     @property
     def folder(self) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.local.demonstration import Demonstrations
+from toolsemble.local.demonstration import make_demonstrations
 from toolsemble.local.grammar import dump_json, forbid_same_start, holds_json, step_grammar
 from toolsemble.local.history import History, PromptMessage, Turn, parse_json
 from toolsemble.local.reply_reader import PlainReader, StepReader
@@ -56,16 +56,6 @@ class LocalRequest:
         """Whether the model may answer without a call."""
         return self._request.tool_choice != "required" or not self._specifications
 
-    @property
-    def begins_with_plan(self) -> bool:
-        """Whether the next step begins with a plan."""
-        return self.history.is_new and not self.is_chat
-
-    @property
-    def may_answer(self) -> bool:
-        """Whether the next step may be the answer: not before all planned tools were used."""
-        return self.can_answer and not set(self.history.left).intersection(self.names)
-
     def attempts(self) -> list[Attempt]:
         """Return the attempts for the next step; each is used if the one before repeated an earlier call.
 
@@ -99,9 +89,10 @@ class LocalRequest:
         failed = self.history.failed
         if attempt == "other start" and failed is not None and failed.name in arguments:
             arguments[failed.name] = forbid_same_start(arguments[failed.name], parse_json(failed.json))
-        if attempt == "answer" or self.may_answer:
+        # The model may not answer before all planned tools were used.
+        if attempt == "answer" or (self.can_answer and not set(self.history.left).intersection(self.names)):
             arguments[self.final] = self._answer_schema
-        return step_grammar(arguments, self.final, "plan" if self.begins_with_plan else "note")
+        return step_grammar(arguments, self.final, "plan" if self.history.is_new else "note")
 
     def opening_turns(self) -> list[Turn]:
         """Return the turns before the conversation: the system message and the examples."""
@@ -109,7 +100,7 @@ class LocalRequest:
         if self.is_chat:
             return [(PromptMessage("system", own or "You are a helpful assistant."),)]
         needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications}
-        return [(PromptMessage("system", self._system(own)),), *Demonstrations(needed, self.final).turns()]
+        return [(PromptMessage("system", self._system(own)),), *make_demonstrations(needed, self.final)]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:

@@ -26,7 +26,6 @@ class Prompt:
     """The tokens of a prompt."""
 
     tokens: tuple[int, ...]
-    """All tokens."""
     prefix: int
     """The number of tokens before the conversation."""
 

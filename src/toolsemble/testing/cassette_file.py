@@ -31,7 +31,6 @@ class RecordedCall:
     """
 
     tool: str
-    """The name of the tool."""
     arguments: Any
     """Its arguments, with secrets masked; a str if they were not a JSON object."""
     result: ToolResult

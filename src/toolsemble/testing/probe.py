@@ -61,15 +61,12 @@ class Finding:
     """A crash in a single call."""
 
     kind: Kind
-    """The kind of crash."""
     error: str
-    """The error message."""
     error_type: str = ""
     """The class of the exception; empty for none."""
     place: str = ""
     """The line that raised it."""
     traceback: str = ""
-    """The traceback."""
 
     @property
     def key(self) -> tuple[str, ...]:

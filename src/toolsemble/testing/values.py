@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toolsemble.schema.pointer import find_ref_target
 from toolsemble.testing.samples import FORMATS, HOSTILE, INTEGERS, NUMBERS, ODD, PATTERNED, WORDS
 
 _MAX_DEPTH = 5  # maximum depth of values of recursive schemas
@@ -92,8 +93,7 @@ class Values:
         found = dict(schema) if isinstance(schema, Mapping) else {}
         for _ in range(_TRIES):
             if "$ref" in found:
-                target = self._look_up(found.pop("$ref"))
-                found = _merge(found, target)
+                found = _merge(found, find_ref_target(self._schema, found.pop("$ref")))
             elif "allOf" in found:
                 parts = found.pop("allOf")
                 for part in parts:
@@ -101,12 +101,6 @@ class Values:
             else:
                 break
         return found
-
-    def _look_up(self, reference: str) -> Mapping[str, Any]:
-        found: Any = self._schema
-        for key in reference.lstrip("#/").split("/") if reference != "#" else ():
-            found = found.get(key.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, Mapping) else {}
-        return found if isinstance(found, Mapping) else {}
 
     def _choose_type(self, schema: Mapping[str, Any]) -> str:
         said = schema.get("type")
@@ -172,7 +166,9 @@ class Values:
             return first
         more = max(0, self._rng.randint(least, max(least, most)) - len(first))
         found = [*first, *(self.generate(items, depth + 1) for _ in range(more))]
-        return _remove_duplicates(found) if schema.get("uniqueItems") else found
+        if schema.get("uniqueItems"):
+            return list({json.dumps(each, sort_keys=True): each for each in found}.values())
+        return found
 
     def _generate_object(self, schema: Mapping[str, Any], depth: int, optional: float) -> dict[str, Any]:
         required = schema.get("required", ())
@@ -204,7 +200,3 @@ def _read_bounds(schema: Mapping[str, Any]) -> tuple[float, float]:
     if (below := schema.get("exclusiveMaximum")) is not None:
         high = min(high, below - 1 if whole else math.nextafter(below, -math.inf))
     return low, high
-
-
-def _remove_duplicates(items: list[Any]) -> list[Any]:
-    return list({json.dumps(each, sort_keys=True): each for each in items}.values())

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from whenever import Date, ItemizedDateDelta
 
-from toolsemble.builtin.dates.span import SECONDS, count_business_days, to_midnight
-from toolsemble.builtin.dates.zone import Aware, Moment
+from toolsemble.builtin.dates.span import SECONDS, count_business_days, to_time
+from toolsemble.builtin.dates.zone import Moment
 
 _NANOSECONDS = 10**9
 
@@ -19,7 +19,7 @@ def format_difference(start: Moment, end: Moment, unit: str | None = None) -> tu
     >>> format_difference(Date(2024, 3, 1), Date(2024, 3, 15))
     ('14 days', datetime.timedelta(days=14))
     """
-    first, last = _to_aware(start), _to_aware(end)
+    first, last = to_time(start), to_time(end)
     if unit == "business day":
         count = count_business_days(first.date(), last.date())
         text = _format_parts([(count, unit)], unit)
@@ -33,10 +33,6 @@ def format_difference(start: Moment, end: Moment, unit: str | None = None) -> tu
         calendar = _format_calendar_units(start, end, "year")
         return text if start == end or calendar == text else f"{text} ({calendar})", value
     return text, value
-
-
-def _to_aware(moment: Moment) -> Aware:
-    return to_midnight(moment) if isinstance(moment, Date) else moment
 
 
 def _format_calendar_units(start: Date, end: Date, unit: str) -> str:

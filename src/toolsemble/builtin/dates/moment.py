@@ -65,18 +65,6 @@ class Reader:
 _Match: TypeAlias = re.Match[str]
 
 
-def _read_now(reader: Reader, _: _Match) -> Moment:
-    return reader.present
-
-
-def _read_today(reader: Reader, _: _Match) -> Moment:
-    return reader.present.date()
-
-
-def _read_near(reader: Reader, found: _Match) -> Moment:
-    return reader.present.date().add(days=_NEAR[found[1].lower()])
-
-
 def _read_iso(reader: Reader, found: _Match) -> Moment:
     date = _parse_date("-".join(part.zfill(2) for part in re.split("[-/]", found["date"])))
     name = found["bracket"] or found["zone"]
@@ -108,12 +96,11 @@ def _read_shifts(reader: Reader, found: _Match) -> Moment:
     return moment
 
 
-def _read_ahead(reader: Reader, found: _Match) -> Moment:
-    return _shift_now(reader, parse_amounts(found["span"] or found["later"], 1))
-
-
-def _read_ago(reader: Reader, found: _Match) -> Moment:
-    return _shift_now(reader, parse_amounts(found["span"], -1))
+def _read_distance(reader: Reader, found: _Match) -> Moment:
+    """Return today plus or minus the amounts, or now plus or minus them if one is in hours or less."""
+    spans = parse_amounts(found["ahead"] or found["later"] or found["ago"], -1 if found["ago"] else 1)
+    exact = any(span.unit in {"second", "minute", "hour"} for span in spans)
+    return _shift_all(reader.present if exact else reader.present.date(), spans)
 
 
 def _read_relative(reader: Reader, found: _Match) -> Moment:
@@ -152,12 +139,6 @@ def _reject_count(_: Reader, found: _Match) -> Moment:
     )
 
 
-def _shift_now(reader: Reader, spans: list[Amount]) -> Moment:
-    """Return today plus the amounts, or now plus them if one is in hours or less."""
-    exact = any(span.unit in {"second", "minute", "hour"} for span in spans)
-    return _shift_all(reader.present if exact else reader.present.date(), spans)
-
-
 def _shift_all(moment: Moment, spans: list[Amount]) -> Moment:
     for span in spans:
         moment = shift(moment, span)
@@ -186,15 +167,17 @@ _ZONE = r"(?: ?\[(?P<bracket>[^\]]+)\]| (?P<zone>[a-z][\w+/-]*))?"
 _PATTERNS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Moment]]] = [
     (re.compile(pattern, re.IGNORECASE | re.ASCII), read)
     for pattern, read in [
-        (NOW, _read_now),
-        (_TODAY, _read_today),
-        (rf"(?:the )?({'|'.join(_NEAR)})", _read_near),
+        (NOW, lambda reader, _: reader.present),
+        (_TODAY, lambda reader, _: reader.present.date()),
+        (
+            rf"(?:the )?({'|'.join(_NEAR)})",
+            lambda reader, found: reader.present.date().add(days=_NEAR[found[1].lower()]),
+        ),
         (rf"{_DATE}(?:(?:T| ){_TIME}{_ZONE})?", _read_iso),
         (rf"{_DAY} {_MONTH},? (?P<year>\d{{4}})", _read_named_month),
         (rf"{_MONTH} {_DAY},? (?P<year>\d{{4}})", _read_named_month),
         (r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}", _reject_ambiguous),
-        (rf"in (?P<span>{AMOUNTS})|(?P<later>{AMOUNTS}) from (?:now|today)", _read_ahead),
-        (rf"(?P<span>{AMOUNTS}) ago", _read_ago),
+        (rf"in (?P<ahead>{AMOUNTS})|(?P<later>{AMOUNTS}) from (?:now|today)|(?P<ago>{AMOUNTS}) ago", _read_distance),
         (rf"(?P<span>{AMOUNTS}) (?P<side>after|before|from) (?P<base>.+)", _read_relative),
         (rf"(?P<base>.+?) ?(?P<shifts>(?:[+-] ?-?{AMOUNTS} ?)+)", _read_shifts),
         (rf"(?:(?P<which>next|last|previous|this|coming) )?(?P<day>{'|'.join(_WEEKDAYS)})", _read_weekday),

@@ -13,7 +13,7 @@ from whenever import Date, Instant
 
 from toolsemble.builtin.dates.difference import format_difference
 from toolsemble.builtin.dates.moment import NOW, Reader, UnknownMomentError
-from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, normalize_unit, to_midnight
+from toolsemble.builtin.dates.span import AMOUNT, OUT_OF_RANGE, UNIT, normalize_unit, to_time
 from toolsemble.builtin.dates.zone import UTC, Moment, find_zone, format_moment, parse_offset, to_zone
 from toolsemble.errors import ToolExecutionError
 
@@ -61,10 +61,6 @@ def _answer_moment(moment: Moment) -> Answer:
     return Answer(format_moment(moment), moment.to_stdlib())
 
 
-def _answer_now(reader: Reader, _: _Match) -> Answer:
-    return _answer_moment(replace(reader, zone="UTC").present)
-
-
 def _answer_conversion(reader: Reader, found: _Match) -> Answer:
     source = find_zone(found["source"]) if found["source"] else None
     target = find_zone(found["target"])
@@ -91,9 +87,7 @@ def _answer_week(reader: Reader, found: _Match) -> Answer:
 
 
 def _answer_epoch(reader: Reader, found: _Match) -> Answer:
-    moment = reader.read(found["moment"])
-    exact = to_midnight(moment) if isinstance(moment, Date) else moment
-    seconds = exact.to_instant().timestamp()
+    seconds = to_time(reader.read(found["moment"])).to_instant().timestamp()
     return Answer(str(seconds), seconds)
 
 
@@ -131,7 +125,7 @@ _INSIDE = rf"(?: in (?P<inside>{UNIT}))"
 _QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Answer]]] = [
     (re.compile(pattern, re.IGNORECASE | re.ASCII), respond)
     for pattern, respond in [
-        (NOW, _answer_now),
+        (NOW, lambda reader, _: _answer_moment(replace(reader, zone="UTC").present)),
         (rf"(?:from )?{_EPOCH} {_COUNT}(?: in (?P<zone>.+))?", _answer_from_epoch),
         (r"(?P<count>\d{9,13})(?P<milli>ms)?(?P<second>s)?(?: in (?P<zone>.+))?", _answer_from_epoch),
         (rf"{_EPOCH}(?: of| for)? (?P<moment>.+)", _answer_epoch),

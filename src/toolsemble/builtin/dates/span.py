@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from whenever import Date, OffsetDateTime, Time, TimeDelta
 
-from toolsemble.builtin.dates.zone import Moment, resolve
+from toolsemble.builtin.dates.zone import Aware, Moment, resolve
 from toolsemble.errors import ToolExecutionError
 
 OUT_OF_RANGE = "The result is outside the years 1 to 9999"
@@ -76,7 +76,7 @@ def shift(moment: Moment, amount: Amount) -> Moment:
     """
     if amount.unit in {"second", "minute", "hour"}:
         span = TimeDelta(nanoseconds=int(amount.number * SECONDS[amount.unit] * 10**9))
-        exact = to_midnight(moment) if isinstance(moment, Date) else moment
+        exact = to_time(moment)
         return exact.add(span, stale_offset_ok=True) if isinstance(exact, OffsetDateTime) else exact.add(span)
     if amount.number.denominator != 1:
         raise ToolExecutionError(f"Only whole {amount.unit}s can be added, not {float(amount.number):g}")
@@ -86,9 +86,9 @@ def shift(moment: Moment, amount: Amount) -> Moment:
     return resolve(plain, moment.offset if isinstance(moment, OffsetDateTime) else str(moment.tz_id))
 
 
-def to_midnight(date: Date) -> OffsetDateTime:
-    """Return the moment at which a date begins in UTC."""
-    return date.at(Time()).assume_utc().to_fixed_offset()
+def to_time(moment: Moment) -> Aware:
+    """Return a moment with a time: for a date, the one at which it begins in UTC."""
+    return moment.at(Time()).assume_utc().to_fixed_offset() if isinstance(moment, Date) else moment
 
 
 def count_business_days(start: Date, end: Date) -> int:
@@ -107,16 +107,7 @@ def _business_index(date: Date) -> int:
 
 
 def _add_to_date(date: Date, count: int, unit: str) -> Date:
-    match unit:
-        case "business day":
-            return _add_business_days(date, count)
-        case "day":
-            return date.add(days=count)
-        case "week":
-            return date.add(weeks=count)
-        case "month":
-            return date.add(months=count)
-    return date.add(years=count)
+    return _add_business_days(date, count) if unit == "business day" else date.add(**{f"{unit}s": count})
 
 
 def _add_business_days(date: Date, count: int) -> Date:

@@ -9,8 +9,6 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.local.weights.catalogue import Weights, entry
 from toolsemble.runtime.extras import import_extra
 
-_SUFFIX = ".gguf"
-
 
 def cache_directory() -> Path:
     """Return the directory of downloaded files: ``TOOLSEMBLE_CACHE``, or the user's cache directory.
@@ -73,15 +71,13 @@ def located(
     chosen = os.environ.get("TOOLSEMBLE_MODEL") if name is None else None
     if chosen:
         return _check_path(Path(chosen), "TOOLSEMBLE_MODEL: ")
-    if isinstance(name, os.PathLike) or (isinstance(name, str) and _is_path(name)):
+    if isinstance(name, str) and (name.lower().endswith(".gguf") or os.sep in name or "/" in name):
+        name = Path(name)
+    if isinstance(name, os.PathLike):
         return _check_path(Path(name), "")
     weights = entry(name)
     place = cache_path(weights, cache)
     return place if is_complete(weights, place) else None
-
-
-def _is_path(name: str) -> bool:
-    return name.lower().endswith(_SUFFIX) or os.sep in name or "/" in name
 
 
 def _check_path(path: Path, origin: str) -> Path:

@@ -61,7 +61,7 @@ def pull(
     if found is not None:
         return found
     weights = entry(name)  # type: ignore[arg-type]  # a path has returned or raised above
-    report = progress or _ignore_progress
+    report = progress or (lambda _: None)
     place = cache_path(weights, cache)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -73,10 +73,6 @@ def pull(
             f"{weights.file!r} cannot be stored in '{place.parent}': {error}; "
             "set TOOLSEMBLE_CACHE to use another directory"
         ) from error
-
-
-def _ignore_progress(_: PullProgress) -> None:
-    """Ignore the progress."""
 
 
 def _choose_sources(sources: Sequence[Source | str] | None) -> list[Source]:
@@ -135,7 +131,8 @@ def _download(weights: Weights, place: Path, sources: Sequence[Source], report: 
             reasons.append(f"{source.name}: {reason}")
             _remove_empty(target, work)
         else:
-            _sync(target)
+            with target.open("rb+") as file:
+                os.fsync(file.fileno())  # else the file could exist with missing bytes after a power loss
             target.replace(place)
             shutil.rmtree(work, ignore_errors=True)
             return place
@@ -190,12 +187,6 @@ def _remove_empty(target: Path, work: Path) -> None:
         shutil.rmtree(target.parent, ignore_errors=True)
     with suppress(OSError):  # another source may have left data to resume
         work.rmdir()
-
-
-def _sync(target: Path) -> None:
-    # Otherwise the file could exist with missing bytes after a power loss.
-    with target.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _megabytes(count: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from concurrent.futures import Future
+from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,12 @@ class HubSource:
             raise _InterruptedError(f"the response ended after {offset:,} of {weights.size:,} bytes")
 
     def _send(self, weights: Weights, offset: int) -> Any:
-        pending = _PendingRequest()
+        # The client has no overall timeout for name resolution and for trying several addresses.
+        job = ThreadPerJob(daemon=True).submit(_request, weights, offset, self._endpoint, self._patience)
         try:
-            # The client has no overall timeout for name resolution and for trying several addresses.
-            job = ThreadPerJob(daemon=True).submit(pending.send, weights, offset, self._endpoint, self._patience)
             response = job.result(self._patience)
         except BaseException as error:
-            pending.cancel()
+            job.add_done_callback(_close_late)
             if isinstance(error, OSError):
                 raise _InterruptedError(_reason(error, self._patience)) from None
             raise
@@ -103,23 +102,10 @@ class HubSource:
         return response
 
 
-class _PendingRequest:
-    """A request that may be cancelled; a response that comes later is closed."""
-
-    def __init__(self) -> None:
-        self._cancelled = threading.Event()
-        self._response = ExitStack()
-
-    def send(self, weights: Weights, offset: int, endpoint: str | None, patience: float) -> Any:
-        response = _request(weights, offset, endpoint, patience)
-        self._response.callback(response.close)
-        if self._cancelled.is_set():
-            self._response.close()
-        return response
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-        self._response.close()
+def _close_late(job: Future[Any]) -> None:
+    """Close the response of a request that nobody waits for any more."""
+    if job.exception() is None:
+        job.result().close()
 
 
 def _request(weights: Weights, offset: int, endpoint: str | None, patience: float) -> Any:

