@@ -31,7 +31,8 @@ def json_type(value: object) -> str:
     >>> [json_type(value) for value in ("a", True, 1, 1.5, None, [], {})]
     ['string', 'boolean', 'integer', 'number', 'null', 'array', 'object']
     """
-    return "null" if value is None else next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "object")
+    found = _JSON_TYPES.get(type(value))
+    return found or next((name for kind, name in _JSON_TYPES.items() if isinstance(value, kind)), "object")
 
 
 def write_result(result: ToolResult) -> str:
@@ -140,7 +141,9 @@ def _is_plain(value: Any) -> bool:
 
 
 # bool is a subclass of int, so it comes first.
-_JSON_TYPES = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
+_JSON_TYPES: dict[type, str] = {
+    type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
 _OF_ONE_CALL = {"retries"}
 _SCALARS = (str, int, float, bool, type(None))
 _TYPES: dict[str, Any] = {"text": TextContent, "image": ImageContent, "audio": AudioContent, "file": FileContent}
