@@ -57,7 +57,7 @@ docstrings = Sybil(
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
 
-# A call waits a quarter of a second for its sinks, which on a busy machine need not have been told by then.
+# A call waits a quarter of a second for its sinks, which on a busy machine may not have received the events by then.
 sinks.PATIENCE = 60.0
 
 # What is started in the background ignores Ctrl-C, and so do its children; some tests press it.

@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows, as constraints for pip: ``lowest.py http json``."""
+"""Print the lowest versions that pyproject.toml allows, as constraints for pip: ``lowest_versions.py http json``."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Flow(Protocol):
     """The work of a tool that consists of other tools: a generator that runs their call paths."""
 
     def __call__(self, value: Any, context: ToolContext, settings: Any, report: Any, /) -> Generator[Any, Any, Any]:
-        """Run the parts with an input, in the walk and trace of the call; return what a body would return."""
+        """Run the parts with the settings and the report of the call; return what a body would return."""
         ...
 
     def map(self, change: Callable[[ToolDefinition], ToolDefinition], /) -> Flow:

@@ -96,7 +96,7 @@ def _adapt_special_form(kind: Any, scope: Scope) -> Any:
         bound = scope.variables.get(kind) or kind.__bound__ or getattr(kind, "__default__", None)
         options = kind.__constraints__
         known = bound is not None and "NoDefault" not in repr(bound)
-        return adapt_type(bound, scope) if known else adapt_type(Union[options], scope) if options else Any  # noqa: UP007
+        return adapt_type(bound, scope) if known else adapt_type(Union[options], scope) if options else Any  # noqa: UP007 - a union of a tuple
     if isinstance(kind, NewType):
         return adapt_type(kind.__supertype__, scope)
     if isinstance(kind, (str, ForwardRef)):

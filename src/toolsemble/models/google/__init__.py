@@ -1,1 +1,11 @@
 """The models of Google."""
+
+from __future__ import annotations
+
+from toolsemble.runtime.lazy import export_lazily
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from toolsemble.models.google.model import GoogleModel as GoogleModel
+
+__getattr__, __dir__, __all__ = export_lazily(globals(), {"model": ("GoogleModel",)})

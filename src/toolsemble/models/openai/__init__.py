@@ -1,1 +1,11 @@
 """Models of OpenAI, and of servers that speak its API."""
+
+from __future__ import annotations
+
+from toolsemble.runtime.lazy import export_lazily
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from toolsemble.models.openai.model import OpenAIModel as OpenAIModel
+
+__getattr__, __dir__, __all__ = export_lazily(globals(), {"model": ("OpenAIModel",)})
