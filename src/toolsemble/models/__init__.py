@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         chunks_of as chunks_of,
     )
     from toolsemble.models.environment import offers as offers
+    from toolsemble.models.fallback import FallbackModel as FallbackModel
     from toolsemble.models.function import FunctionModel as FunctionModel
     from toolsemble.models.google.model import GoogleModel as GoogleModel
     from toolsemble.models.message import (
@@ -68,6 +69,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "chunks_of",
         ),
         "environment": ("offers",),
+        "fallback": ("FallbackModel",),
         "function": ("FunctionModel",),
         "google.model": ("GoogleModel",),
         ".local.model": ("LocalModel",),
