@@ -81,11 +81,12 @@ class FallbackModel:
                     async for chunk in chunks:
                         started = True
                         yield chunk
-                return
             except Exception as error:
                 if started:
                     raise
                 self._note(model, error, errors)
+            else:
+                return
         raise self._all_failed(errors)
 
     def _note(self, model: ChatModel, error: Exception, errors: list[Exception]) -> None:
