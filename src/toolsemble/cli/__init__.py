@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -40,6 +41,8 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # an invalid byte must not end a chat
+    # There is no line of a program to show it at; `toolsemble tools` shows which tools have none.
+    warnings.filterwarnings("ignore", r"Tool '.*' has no description")
     try:
         code = main()
     except KeyboardInterrupt:  # before the command could handle it

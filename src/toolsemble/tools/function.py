@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from toolsemble.definition.build import check_name, typed_definition
+from toolsemble.definition.build import check_description, check_name, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.settings import PolicyCache
@@ -54,6 +54,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._known: dict[type | None, Parameters] = {}  # shared by the bound forms of one tool
         self._by_name = False  # whether all parameters are known to be set by the model, by name
         self._limits = PolicyCache()  # shared as well
+        self._original: FunctionTool[..., Any] | None = None  # the tool that was renamed
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
@@ -97,8 +98,18 @@ class FunctionTool(Tool, Generic[P, R]):
     def bound_to(self, first: Any) -> FunctionTool[..., R]:
         """Return the tool with its first parameter, self or cls, bound."""
         bound: FunctionTool[..., R] = object.__new__(FunctionTool)
-        bound.__dict__.update(self.__dict__, _bound=(first,))
+        original = None if self._original is None else self._original.bound_to(first)
+        bound.__dict__.update(self.__dict__, _bound=(first,), _original=original)
         return bound
+
+    def renamed(self, name: str, description: str | None = None) -> FunctionTool[P, R]:
+        """Return the same tool under another name: see :meth:`Tool.renamed`; it can be called as the function, too."""
+        made: FunctionTool[P, R] = object.__new__(FunctionTool)
+        # The parameters are read anew, because their errors name the tool; the state of its limits is shared.
+        made.__dict__.update(self.__dict__, name=check_name(name), _known={}, _original=self)
+        if description is not None:
+            made.description = check_description(name, description)
+        return made
 
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
@@ -139,6 +150,8 @@ class FunctionTool(Tool, Generic[P, R]):
         return first if first is None or isinstance(first, type) else type(first)
 
     def __reduce__(self) -> Any:
+        if self._original is not None:
+            return FunctionTool.renamed, (self._original, self.name, self.description)
         # Pickled by name, as a function is.
         if self._bound:
             return getattr, (self._bound[0], self.__name__)
