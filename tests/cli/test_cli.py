@@ -24,6 +24,7 @@ from toolsemble.cli import app, main, program
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import Screen
+from toolsemble.runtime.extras import install_command
 from toolsemble.runtime.terminal import OutputStream
 from toolsemble.runtime.text import escape_line, escape_prose
 
@@ -559,9 +560,7 @@ def test_the_built_in_tools_are_listed_with_their_settings(started):
 def test_a_built_in_tool_whose_packages_are_missing_says_what_to_install(started, monkeypatch):
     monkeypatch.setitem(sys.modules, "whenever", None)
     _, out, _ = started("tools")
-    assert (
-        "datetime\tnot available: DateTimeTool needs the package 'whenever': pip install 'toolsemble[datetime]'" in out
-    )
+    assert f"datetime\tnot available: DateTimeTool needs the package 'whenever': {install_command('datetime')}" in out
     assert "datetime" not in started("tools", "--json")[1]
 
 
@@ -741,7 +740,7 @@ def test_without_the_extra_the_program_says_what_to_install(monkeypatch, started
     for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
-    told = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    told = f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n"
     assert started("version") == (2, "", told)
 
 
@@ -754,7 +753,7 @@ def test_an_installation_that_is_broken_otherwise_is_not_hushed_up(monkeypatch):
 def test_a_table_without_rich_says_what_to_install(person, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert person.runs(["tools"]) == 2
-    assert "A table needs the package 'rich.console': pip install 'toolsemble[cli]'" in person.plain()
+    assert f"A table needs the package 'rich.console': {install_command('cli')}" in person.plain()
 
 
 def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):

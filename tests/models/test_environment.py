@@ -14,6 +14,7 @@ from toolsemble import Agent, ToolConfigurationError
 from toolsemble.models import Offer, OpenAIModel, found, model_of, offers, probe, registry
 from toolsemble.models.openai.compatible import SERVERS
 from toolsemble.providers import PROVIDERS
+from toolsemble.runtime.extras import install_command
 
 NOWHERE = "127.0.0.1:9"
 LOCAL = ["ollama", "lmstudio", "llamacpp", "vllm"]
@@ -139,7 +140,7 @@ def test_a_key_without_its_package_says_what_to_install(monkeypatch, variable, p
     monkeypatch.setitem(sys.modules, absent, None)
     offer = offers()[place]
     why = "AWS credentials and a region are" if extra == "bedrock" else f"{variable} is"
-    problem = f"{why} set, but the package '{package}' is not installed: pip install 'toolsemble[{extra}]'"
+    problem = f"{why} set, but the package '{package}' is not installed: {install_command(extra)}"
     assert offer == missing(NOTHING[place].name, problem)
 
 
@@ -147,7 +148,7 @@ def test_the_embedded_model_is_available_with_its_program_and_its_weights(monkey
     weights(monkeypatch, Path("small.gguf"))
     assert offers()[-1] == there("local", "its weights are at small.gguf")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    assert offers()[-1] == missing("local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
+    assert offers()[-1] == missing("local", f"the package 'xllamacpp' is not installed: {install_command('local')}")
 
 
 def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monkeypatch):
@@ -181,7 +182,7 @@ def test_a_server_without_the_package_for_it_says_what_to_install(monkeypatch):
         web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}]})
         monkeypatch.setitem(sys.modules, "openai", None)
         why = f"it is served at {web.url('/v1')}, but the package 'openai' is not installed"
-        why += ": pip install 'toolsemble[openai]'"
+        why += f": {install_command('openai')}"
         assert offers()[5] == missing("ollama:qwen3:8b", why)
 
 

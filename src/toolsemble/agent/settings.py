@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
-from toolsemble.agent.checks import check_types
+from toolsemble.agent.checks import check_order, check_types
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
@@ -121,6 +121,7 @@ def build_config(
     :param limits: the fields of :class:`Limits`
     :param settings: the other fields of :class:`AgentConfig`
     """
+    check_order(model, tools)
     checked = Limits(*limits)
     check_types(goal=goal, background=background, **settings)
     if checked.max_cost is not None and settings["prices"] is None:

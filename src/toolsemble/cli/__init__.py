@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ModuleNotFoundError as problem:
             if problem.name != "click":
                 raise
-            sys.stderr.write("toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n")
+            from toolsemble.runtime.extras import install_command  # noqa: PLC0415 - only for this error
+
+            sys.stderr.write(f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n")
             return _USAGE_ERROR
         return run(sys.argv[1:] if argv is None else list(argv))
 

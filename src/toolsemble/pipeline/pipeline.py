@@ -111,6 +111,10 @@ class ToolPipeline(Tool):
         """What to do when a step fails that has no ``on_error``."""
         return self._error_strategy
 
+    def __repr__(self) -> str:
+        steps = " -> ".join(part.definition.name for part in self._sequence.steps)
+        return f"{type(self).__name__}({self.name!r}: {steps})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_sequence"}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from toolsemble.note import Note
-from toolsemble.schema.phrases import describe_constraint, format_choices, format_value, has_json_type
+from toolsemble.schema.phrases import MEMBER_NAMES, describe_constraint, format_choices, format_value, has_json_type
 from toolsemble.schema.pointer import find_ref_target
 from toolsemble.serialization import json_type
 
@@ -26,7 +26,7 @@ _KEPT = ("type", "description", "enum", "properties", "required", "items", "anyO
 _MOVED = (
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
     "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "contentEncoding",
-    "contentMediaType", "examples",
+    "contentMediaType", "examples", MEMBER_NAMES,
 )  # fmt: skip
 _STRUCTURE = {
     "$ref", "$defs", "definitions", "title", "$schema", "$id", "$comment", "const", "oneOf", "allOf", "prefixItems",

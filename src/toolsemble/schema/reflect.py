@@ -174,7 +174,11 @@ def _check_known_class(kind: type, scope: Scope) -> Any:
     try:
         TypeAdapter(kind)
     except PydanticSchemaGenerationError:
-        scope.refuse(kind, "use a dataclass, a pydantic model or another type with typed fields")
+        scope.refuse(
+            kind,
+            "use a dataclass, a pydantic model or another type with typed fields. What the program provides, such as "
+            "a connection, is a value in InvocationParameters, or an attribute of an object with @tool methods",
+        )
     return kind
 
 

@@ -217,6 +217,13 @@ class Tool(ABC):
 
         return RenamedTool(self, name, description)
 
+    def __repr__(self) -> str:
+        try:
+            name = getattr(self, "name", None)
+        except Exception:  # noqa: BLE001 - a property can raise anything, and a repr is shown in errors
+            name = None
+        return f"{type(self).__name__}({name!r:.80})"
+
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared.
 
