@@ -359,7 +359,5 @@ def test_the_process_that_reads_pages_knows_no_secrets(monkeypatch):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(
-        ToolDefinitionError, match=r"WebScraperTool needs the package 'trafilatura': .*toolsemble\[web\]"
-    ):
+    with pytest.raises(ToolDefinitionError, match=r"WebScraperTool needs the package 'trafilatura': .*\[web\]"):
         WebScraperTool()

@@ -516,7 +516,7 @@ def test_a_span_that_is_not_sampled_shows_nothing():
 def test_without_the_package_its_extra_is_named(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install '\[otel\]'"):
         make()
 
 

@@ -224,5 +224,5 @@ def test_it_fits_the_protocol(registry):
 
 def test_without_the_package_its_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install '\[prometheus\]'"):
         PrometheusMetrics()
