@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
 from http.client import responses
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Unpack
@@ -176,7 +175,7 @@ be reached, pass allow_hosts=['10.0.0.7']
         """
         guarded = carries_credentials(headers, settings.get("auth"), settings.get("secrets"))
         configured = {str(name).lower() for name in headers or ()}
-        parsed, source = load_document(document, partial(_fetch_document, timeout=timeout, settings=settings))
+        parsed, source = load_document(document, lambda url: finish(_fetch_document(url, timeout, settings)))
         found = read_operations(parsed, base_url, only, configured, rename=rename, source=source, guarded=guarded)
         shared: dict[str, Any] = {"headers": headers, "timeout": timeout, **settings}
         return [
@@ -263,12 +262,12 @@ def _allow(host: str) -> str:
     return f"allow_hosts=[{host!r:.200}]"
 
 
-def _fetch_document(url: str, *, timeout: float, settings: HttpSettings) -> str:
-    """Return the text at a URL, fetched without credentials."""
+async def _fetch_document(url: str, seconds: float, settings: HttpSettings) -> str:
+    """Return the text at a URL, fetched without credentials; raise ToolDefinitionError if there is none."""
     fetch = import_extra("toolsemble.builtin.fetch", extra="http", user="HttpTool.from_openapi")
-    fetcher = fetch.Fetcher(_make_guard(settings), timeout=timeout, limit=_MAX_DOCUMENT, tls=settings.get("tls"))
+    fetcher = fetch.Fetcher(_make_guard(settings), timeout=seconds, limit=_MAX_DOCUMENT, tls=settings.get("tls"))
     try:
-        response: Response = finish(fetcher.fetch(fetch.Request("GET", url, {"Accept": _DOCUMENT_TYPES})))
+        response: Response = await fetcher.fetch(fetch.Request("GET", url, {"Accept": _DOCUMENT_TYPES}))
     except ToolExecutionError as problem:
         refused = isinstance(problem, UrlRefusedError) and "public address" in str(problem)
         advice = f"; if it may be reached, pass {_allow(host_of(url))}" if refused else ""
