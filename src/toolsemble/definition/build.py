@@ -167,6 +167,8 @@ def check_name(name: object) -> str:
         raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
     if isinstance(name, str) and not name.strip():
         raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
+    if name == "<lambda>":
+        raise ToolDefinitionError("A lambda has no name; pass one: tool('name', 'what it does')(lambda ...)")
     raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
 
 

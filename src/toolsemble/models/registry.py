@@ -80,9 +80,10 @@ def _create(name: str) -> ChatModel:
     module = find_module(prefix)
     if module is None:
         known = sorted(dict(_iterate_modules()))
+        suggestion = _suggest(name, known)
+        start = f"{suggestion} Known" if suggestion else "; known"
         raise ToolConfigurationError(
-            f"Unknown model {name!r:.80}{_suggest(name, known)}; known providers: {', '.join(known)}; "
-            "or pass a ChatModel"
+            f"Unknown model {name!r:.80}{start} providers: {', '.join(known)}; or pass a ChatModel"
         )
     model: ChatModel = import_module(module).model_from_name(prefix, rest)
     return model

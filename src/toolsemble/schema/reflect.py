@@ -177,7 +177,8 @@ def _check_known_class(kind: type, scope: Scope) -> Any:
         scope.refuse(
             kind,
             "use a dataclass, a pydantic model or another type with typed fields. What the program provides, such as "
-            "a connection, is a value in InvocationParameters, or an attribute of an object with @tool methods",
+            "a connection, comes from a parameter of type InvocationParameters or ToolContext, or from the object of a "
+            "@tool method",
         )
     return kind
 

@@ -340,7 +340,10 @@ class Toolbox(ToolSet):
 
     def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
-            raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
+            raise ToolConfigurationError(
+                f"A toolbox executes ToolCall objects, not {type(call).__name__}; pass ToolCall(name, arguments), or "
+                "ToolCall.from_openai(call) for a provider's call"
+            )
         entry = self._entries.get(call.name)
         if entry is None:
             return self._unknown_path(call, run)

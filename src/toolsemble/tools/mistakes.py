@@ -72,8 +72,8 @@ def _explain_text(source: object) -> str:
 
 def _explain_langchain(source: Any) -> str:
     return (
-        f"'{source.name}' is a LangChain tool; pass SchemaTool(its.name, its.description, its.invoke, "
-        "its.get_input_jsonschema())"
+        f"'{source.name!s:.60}' is a tool of LangChain; for such a tool t, pass "
+        "SchemaTool(t.name, t.description, t.invoke, t.get_input_jsonschema())"
     )
 
 
@@ -123,6 +123,6 @@ _MISTAKES: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
     ),
     (
         lambda source: isinstance(source, Iterable),
-        lambda source: f"a {type(source).__name__} is not a list of tools; unpack it: [*tools]",
+        lambda source: f"a {type(source).__name__} object is not a tool, but has items; if they are tools: [*tools]",
     ),
 )
