@@ -377,24 +377,40 @@ class TestAgents:
 
     def test_the_sinks_of_an_agent_are_told_of_its_calls(self, told):
         result = self.agent([Echo()], sinks=[told]).run_sync("go")
-        assert kinds(told) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert kinds(told) == [
+            ("run_started", ""),
+            ("model_replied", ""),
+            ("call_started", "echo"),
+            ("call_finished", "echo"),
+            ("model_replied", ""),
+            ("run_finished", ""),
+        ]
         assert {event.run_id for event in told.events} == {result.run_id}
 
     def test_an_agent_with_a_toolbox_tells_the_sinks_of_both_once(self, told):
         other = Told()
         model = ScriptedModel([ToolCall("echo", {"input": "x"}, "c1"), "done"])
         Agent(model, Toolbox([Echo()], sinks=[other, told]), sinks=[told]).run_sync("go")
-        assert kinds(told) == kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert [kind for kind in kinds(told) if kind[1]] == kinds(other)
 
     def test_calls_of_an_agent_inside_another_one_have_the_outer_call_as_parent(self, told):
         inner = self.agent([Echo()]).as_tool("inner", "Does it")
         model = ScriptedModel([ToolCall("inner", {"input": "x"}, "c0"), "done"])
         Agent(model, [inner], sinks=[told]).run_sync("go")
-        assert [(event.tool_name, event.parent_id) for event in told.events] == [
-            ("inner", ""),
-            ("echo", "c0"),
-            ("echo", "c0"),
-            ("inner", ""),
+        assert [(event.kind, event.tool_name, event.parent_id) for event in told.events] == [
+            ("run_started", "", ""),
+            ("model_replied", "", ""),
+            ("call_started", "inner", ""),
+            ("run_started", "", "c0"),
+            ("model_replied", "", "c0"),
+            ("call_started", "echo", "c0"),
+            ("call_finished", "echo", "c0"),
+            ("model_replied", "", "c0"),
+            ("run_finished", "", "c0"),
+            ("call_finished", "inner", ""),
+            ("model_replied", "", ""),
+            ("run_finished", "", ""),
         ]
 
     async def test_a_stream_has_the_calls_inside_of_calls_and_does_not_double_the_others(self):
@@ -417,7 +433,7 @@ class TestAgents:
 
         with pytest.raises(ToolConfigurationError):
             self.agent([Function(fail)], sinks=[told]).run_sync("go")
-        assert told.events[-1].error == "no region"
+        assert [event.error for event in told.events[-2:]] == ["no region", "no region"]
 
     def test_what_is_no_sink_is_refused(self):
         with pytest.raises(ValueError, match="Agent sinks must be a list of sinks, not"):
@@ -428,7 +444,7 @@ class TestAgents:
         agent = self.agent([Echo()], sinks=[seen.append])
         agent.run_sync("go")
         assert agent.flush(30)
-        assert len(seen) == 2
+        assert len(seen) == 6
         assert self.agent([Echo()]).flush(30)
 
 
