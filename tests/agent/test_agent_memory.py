@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from helpers.agent_scripts import add, assert_valid, sum_of, told
+from helpers.agent_scripts import add, assert_valid, sum_of, tool_texts
 from helpers.full_disk import in_a_process
 from toolsemble import (
     Agent,
@@ -425,7 +425,7 @@ async def test_a_window_holds_in_the_middle_of_a_run_too():
     for messages in model.requests:
         assert_valid(messages)
         assert [message.text for message in messages[:2]] == ["You are brief.", "go"]
-    assert told(model.requests[-1]) == ["4", "5"]
+    assert tool_texts(model.requests[-1]) == ["4", "5"]
     assert memory.load("default") == result.messages[1:]
     assert len(result.messages) == 2 + 12 + 1
 

@@ -91,14 +91,14 @@ def test_the_prompt_of_a_reviewer():
         fields = dict.fromkeys(("call_id", "run_id", "agent_role", "required_role", "prompt"), HOSTILE)
         repairs = ({"step": HOSTILE, "path": HOSTILE, "from": HOSTILE, "to": HOSTILE},)
         asked = ReviewRequest(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, repairs=repairs, timeout=None, **fields)
-        answer = person.asked(asked)
+        answer = person.ask(asked)
         seen = person.prompt()
-        person.types("v\n")
+        person.type("v\n")
         seen += person.prompt()
-        person.types("c\n")
+        person.type("c\n")
         assert answer.result(WAIT) == Continue()
     finally:
-        person.leaves()
+        person.leave()
     check_shown(ANSI.sub("", seen).replace("\r\n", "\n"), new_lines=1000)
 
 
