@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from helpers.agent_scripts import TOOLS, add, assert_valid, delete, later, sum_of, tool_texts
+from helpers.agent_scripts import TOOLS, add, assert_valid, delete, later, sum_of, told
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -117,9 +117,9 @@ async def test_the_loop(way, script, text, stop_reason, replies):
     assert (result.text, result.stop_reason) == (text, stop_reason)
     assert_valid(result.messages)
     assert len(model.requests) == len(script)
-    assert [record.reply.text for record in result.tool_calls] == tool_texts(result.messages)
+    assert [record.reply.text for record in result.tool_calls] == told(result.messages)
     if replies is not None:
-        assert tool_texts(result.messages) == replies
+        assert told(result.messages) == replies
 
 
 async def test_messages_grow_as_reasoning_acting_and_observing_do():
@@ -262,7 +262,7 @@ async def test_a_blank_prompt_is_refused(prompt, history):
 async def test_a_blank_input_of_an_agent_that_is_a_tool_is_reported_to_the_model():
     poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
     result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
-    assert tool_texts(result.messages) == ["Error: The input is blank; describe the task"]
+    assert told(result.messages) == ["Error: The input is blank; describe the task"]
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
@@ -373,7 +373,7 @@ async def test_two_empty_answers_fail_the_run(way):
     assert str(caught.value) == "The model returned an empty answer twice"
     assert isinstance(caught.value.__cause__, ModelError)
     partial = caught.value.partial
-    assert (partial.stop_reason, tool_texts(partial.messages), partial.messages[-1]) == ("error", ["3"], EMPTY)
+    assert (partial.stop_reason, told(partial.messages), partial.messages[-1]) == ("error", ["3"], EMPTY)
     assert_valid(partial.messages)
     assert (await way(Agent(model, [add]), "go on", history=partial.messages)).text == "on"
 
@@ -405,7 +405,7 @@ async def test_an_immediate_result_is_whole_for_the_caller_and_cut_for_the_model
     box = Toolbox(TOOLS, max_output=3)
     result = await Agent(ScriptedModel([FINISH]), box).run("go")
     assert (result.text, result.output) == ('{"text":"b"}', {"text": "b"})
-    assert tool_texts(result.messages) == ['{"t... [truncated, full length: 12 chars]']
+    assert told(result.messages) == ['{"t... [truncated, full length: 12 chars]']
     assert (await agent_of(SHOW).run("go")).output == "shown: a"
 
 
@@ -459,7 +459,7 @@ async def test_without_parameters_each_run_has_its_own():
         return parameters["count"]
 
     agent = Agent(ScriptedModel([ToolCall("count"), ToolCall("count"), "done"] * 2), [count])
-    assert [tool_texts((await agent.run("go")).messages) for _ in range(2)] == [["1", "2"]] * 2
+    assert [told((await agent.run("go")).messages) for _ in range(2)] == [["1", "2"]] * 2
 
 
 async def test_a_run_leaves_no_context_behind():
@@ -475,16 +475,16 @@ async def test_a_run_leaves_no_context_behind():
 
 async def test_a_refusal_is_reported_to_the_model():
     result = await agent_of(ToolCall("delete", {"path": "x"}), "pity", review=AutoReject("not today")).run("go")
-    assert tool_texts(result.messages) == ["Error: Rejected by reviewer: not today"]
+    assert told(result.messages) == ["Error: Rejected by reviewer: not today"]
 
 
 async def test_a_toolbox_is_taken_as_it_is_with_the_agents_reviewer_where_it_has_none():
     box = Toolbox([delete], review=AutoReject("the box"))
     call = ToolCall("delete", {"path": "x"})
     result = await Agent(ScriptedModel([call, "x"]), box, review=AutoApprove()).run("go")
-    assert tool_texts(result.messages) == ["Error: Rejected by reviewer: the box"]
+    assert told(result.messages) == ["Error: Rejected by reviewer: the box"]
     result = await Agent(ScriptedModel([call, "x"]), Toolbox([delete]), review=AutoApprove()).run("go")
-    assert tool_texts(result.messages) == ["deleted x"]
+    assert told(result.messages) == ["deleted x"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -494,7 +494,7 @@ async def test_a_call_that_nobody_can_approve_reaches_the_caller(way):
     partial = caught.value.partial
     assert_valid(partial.messages)
     assert partial.stop_reason == "configuration_error"
-    assert tool_texts(partial.messages) == [
+    assert told(partial.messages) == [
         "3",
         "Error: The run ended before this call did: Tool 'delete' requires approval but no ReviewHandler is configured",
     ]
@@ -511,7 +511,7 @@ async def test_who_stops_the_run_reaches_the_caller(way):
         await way(Agent(model, [add, leave]), "go")
     partial = caught.value.partial
     assert (caught.value.timed_out, partial.stop_reason, len(partial.tool_calls)) == (True, "exit_early", 2)
-    assert tool_texts(partial.messages) == ["3", "Error: The run ended before this call did: enough"]
+    assert told(partial.messages) == ["3", "Error: The run ended before this call did: enough"]
     assert_valid(partial.messages)
     result = await way(Agent(model, [add]), "go on", history=partial.messages)
     assert result.text == "on"
@@ -619,7 +619,7 @@ async def test_an_invalid_usage_fails_the_run(usage):
 
 async def test_a_list_of_calls_will_do():
     reply = ChatReply("", [sum_of(1, 2)])
-    assert tool_texts((await agent_of(reply, "3").run("go")).messages) == ["3"]
+    assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]
 
 
 async def test_calls_with_duplicate_ids_get_new_ids():
@@ -628,7 +628,7 @@ async def test_calls_with_duplicate_ids_get_new_ids():
     ids = [record.call.id for record in result.tool_calls]
     assert (ids[0], ids[2:]) == ("c", ["d", None, None])
     assert ids[1] not in {"c", "d", None}
-    assert tool_texts(result.messages) == ["3", "7", "11", "15", "9"]
+    assert told(result.messages) == ["3", "7", "11", "15", "9"]
 
 
 async def test_half_a_surrogate_pair_never_gets_into_the_conversation():
@@ -651,7 +651,7 @@ async def test_a_base_exception_passes_with_the_work_so_far():
 
     with pytest.raises(KeyboardInterrupt) as caught:
         await Agent(ScriptedModel([[sum_of(1, 2), ToolCall("interrupt")]]), [add, interrupt]).run("go")
-    assert tool_texts(caught.value.partial.messages) == [
+    assert told(caught.value.partial.messages) == [
         "3",
         "Error: The run ended before this call did: KeyboardInterrupt",
     ]
@@ -682,7 +682,7 @@ async def test_tools_may_be_a_function_of_the_run():
     model = ScriptedModel([sum_of(1, 2), sum_of(1, 2), ToolCall("later", {"text": "x"}), "done"])
     result = await Agent(model, tools).run("go", memory_id="m", parameters={"user": "ada"})
     assert [[each.name for each in request.specifications] for request in model.asked] == [["add"]] + [["later"]] * 3
-    assert tool_texts(result.messages) == ["3", "Error: Unknown tool 'add'. Available tools: later", "x"]
+    assert told(result.messages) == ["3", "Error: Unknown tool 'add'. Available tools: later", "x"]
     assert seen == [(0, "m", 1, "ada", 0), (1, "m", 3, "ada", 1), (2, "m", 5, "ada", 2), (3, "m", 7, "ada", 3)]
 
 
@@ -700,7 +700,7 @@ async def test_dynamic_tools_are_reviewed_by_the_agents_reviewer():
     agent = Agent(
         ScriptedModel([ToolCall("delete", {"path": "x"}), "gone"]), lambda run: [delete], review=AutoApprove()
     )
-    assert tool_texts((await agent.run("go")).messages) == ["deleted x"]
+    assert told((await agent.run("go")).messages) == ["deleted x"]
 
 
 async def test_a_function_of_the_run_that_fails_fails_the_run():
@@ -711,7 +711,7 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
 
     with pytest.raises(AgentExecutionError, match="no tools today") as caught:
         await Agent(ScriptedModel([sum_of(1, 2)]), tools).run("go")
-    assert tool_texts(caught.value.partial.messages) == ["3"]
+    assert told(caught.value.partial.messages) == ["3"]
 
 
 @pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
@@ -729,7 +729,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
 
     tools = (lambda run: [whose]) if dynamic else [whose]
     result = await Agent(ScriptedModel([ToolCall("whose"), "done"]), tools, role=role).run("go")
-    assert tool_texts(result.messages) == [seen]
+    assert told(result.messages) == [seen]
 
 
 # --- settings
@@ -834,7 +834,7 @@ async def test_an_error_of_another_run_is_not_taken_for_the_own_one():
 
     with pytest.raises(MaxIterationsExceededError, match="another run") as caught:
         await Agent(ScriptedModel([sum_of(1, 2)]), tools).run("go")
-    assert (caught.value.partial.stop_reason, tool_texts(caught.value.partial.messages)) == ("error", ["3"])
+    assert (caught.value.partial.stop_reason, told(caught.value.partial.messages)) == ("error", ["3"])
 
 
 RELEASED = threading.Event()
@@ -871,7 +871,7 @@ def test_an_interrupt_in_sync_code_carries_the_work_so_far(tool):
     RELEASED.set()
     partial = caught.value.partial
     assert_valid(partial.messages)
-    assert (partial.stop_reason, tool_texts(partial.messages)[0]) == ("cancelled", "3")
+    assert (partial.stop_reason, told(partial.messages)[0]) == ("cancelled", "3")
     assert Agent(ScriptedModel(["on"])).run_sync("go on", history=partial.messages).text == "on"
 
 
@@ -888,7 +888,7 @@ class Unknown:
 
 async def test_a_function_without_a_signature_may_return_the_tools():
     result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
-    assert tool_texts(result.messages) == ["3"]
+    assert told(result.messages) == ["3"]
 
 
 def test_a_sync_run_does_not_format_its_result(monkeypatch):

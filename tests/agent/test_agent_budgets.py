@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, tool_texts
+from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, told
 from helpers.wait import auntil
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, ToolDefinitionError, tool
 from toolsemble.agent import ModelRetried
@@ -102,7 +102,7 @@ async def test_a_budget_ends_a_run_with_an_answer(way, settings, script, replies
     assert (result.text, result.stop_reason, result.usage.tool_calls) == ("best", reason, run)
     assert_valid(result.messages)
     if replies is not None:
-        assert tool_texts(result.messages) == replies
+        assert told(result.messages) == replies
         assert [record.reply.text for record in result.tool_calls] == replies
     if reason != "answer":
         assert [request.tool_choice for request in model.asked][-1] == "none"
@@ -123,7 +123,7 @@ async def test_the_default_is_25_calls_and_the_text_is_as_promised():
     model = ScriptedModel([*(ToolCall("count", {"number": n}) for n in range(26)), "best"])
     result = await Agent(model, [count]).run("go")
     assert ran == list(range(25))
-    assert tool_texts(result.messages)[-1] == (
+    assert told(result.messages)[-1] == (
         "STOP: Maximum tool iterations (25) reached. You must provide your best final answer now based on information "
         "gathered so far."
     )
@@ -157,7 +157,7 @@ async def test_an_empty_answer_in_the_last_turn_is_asked_for_once_more_without_t
 async def test_text_beside_calls_that_are_not_run_any_more_is_the_answer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ChatReply("best", (sum_of(5, 6),))])
     result = await the_agent(model, max_iterations=1).run("go")
-    assert (result.text, tool_texts(result.messages)) == ("best", ["3", stop(CALLS.format(1)), stop(CALLS.format(1))])
+    assert (result.text, told(result.messages)) == ("best", ["3", stop(CALLS.format(1)), stop(CALLS.format(1))])
 
 
 async def test_an_immediate_call_beyond_the_budget_is_not_run():
@@ -201,7 +201,7 @@ async def test_the_time_of_a_run_cuts_its_calls_off(clock):
     result = await Agent(model, [add, forever, blocking], max_seconds=0.5, sinks=[sink]).run("go")
     released.set()
     assert (result.text, result.stop_reason) == ("best", "max_seconds")
-    assert tool_texts(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
+    assert told(result.messages) == ["3", *[stop("Maximum time (0.5 s)")] * 2]
     assert cancelled.is_set()
     assert model.asked[-1].tool_choice == "none"
 
@@ -285,7 +285,7 @@ async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(clock,
     clock.advance(1000)
     began = clock.monotonic()
     result = [event async for event in events][-1].result
-    assert (result.stop_reason, tool_texts(result.messages)) == ("answer", ["seen"])
+    assert (result.stop_reason, told(result.messages)) == ("answer", ["seen"])
     assert seen[0] == began + 60
     assert 0 <= result.tool_calls[0].started < 60
 
@@ -337,7 +337,7 @@ async def test_an_agent_is_a_tool_with_one_input():
     assert list(specification.parameters["properties"]) == ["input"]
     assert result.text == "It is three"
     attributes = result.tool_calls[0].reply.result.attributes
-    assert (attributes["stop_reason"], tool_texts(attributes["result"].messages)) == ("answer", ["3"])
+    assert (attributes["stop_reason"], told(attributes["result"].messages)) == ("answer", ["3"])
 
 
 async def test_what_a_nested_agent_spends_counts_outside():
@@ -359,7 +359,7 @@ async def test_a_budget_holds_for_nested_agents(settings, reason):
     told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
     result = await Agent(model, [inner(told_inside)], **settings).run("go")
-    (said,) = tool_texts(result.messages)
+    (said,) = told(result.messages)
     assert said.startswith("Error: Maximum ")
     assert said.endswith(" reached in the enclosing run, so this agent's model is not called")
     assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
@@ -375,11 +375,11 @@ async def test_the_calls_of_nested_agents_count_for_the_run_outside():
     result = await Agent(outside, [worker()], max_iterations=15).run("go")
     assert (result.text, result.stop_reason, result.usage.tool_calls) == ("best outside", "max_iterations", 15)
     first, second = (record.reply.result.attributes["result"] for record in result.tool_calls[:2])
-    assert (tool_texts(first.messages), tool_texts(second.messages)) == (
+    assert (told(first.messages), told(second.messages)) == (
         ["3"] * 10 + [stop("Maximum tool iterations (10)")],
         ["3"] * 3 + [stop("Maximum tool iterations (15)")],
     )
-    assert tool_texts(result.messages) == ["best inside", "best inside", stop("Maximum tool iterations (15)")]
+    assert told(result.messages) == ["best inside", "best inside", stop("Maximum tool iterations (15)")]
 
 
 async def test_agents_side_by_side_share_the_calls_that_are_left():
@@ -387,7 +387,7 @@ async def test_agents_side_by_side_share_the_calls_that_are_left():
     agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [inner(inside)], max_iterations=10)
     result = await agent.run("go")
     assert (result.usage.tool_calls, result.stop_reason) == (10, "answer")
-    assert tool_texts(result.messages) == ["best"] * 4
+    assert told(result.messages) == ["best"] * 4
 
 
 async def test_the_time_of_a_run_holds_for_nested_agents():
@@ -456,7 +456,7 @@ async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_nested_
 async def test_a_nested_agent_that_fails_is_reported_to_the_model():
     worker = inner(ScriptedModel([ValueError("broken inside")]))
     result = await Agent(ScriptedModel([INNER, "sorry"]), [worker]).run("go")
-    assert tool_texts(result.messages) == ["Error: broken inside"]
+    assert told(result.messages) == ["Error: broken inside"]
 
 
 async def test_an_agent_that_a_blocking_tool_runs_is_inside_too():
@@ -467,7 +467,7 @@ async def test_an_agent_that_a_blocking_tool_runs_is_inside_too():
         return worker.run_sync("go").text
 
     result = await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate]).run("go")
-    assert (tool_texts(result.messages), result.usage.input_tokens) == (["done"], 100)
+    assert (told(result.messages), result.usage.input_tokens) == (["done"], 100)
 
 
 async def test_a_tool_made_of_an_agent_takes_a_tools_settings():
@@ -498,7 +498,7 @@ async def test_a_nested_agent_that_has_a_loop_of_its_own_ends_with_the_time_outs
 
     await Agent(ScriptedModel([ToolCall("delegate"), "x"]), [delegate], max_seconds=0.3).run("go")
     result = await asyncio.wait_for(ended.get(), 30)
-    assert (result.stop_reason, tool_texts(result.messages)) == ("max_seconds", [stop("Maximum time (0.3 s)")])
+    assert (result.stop_reason, told(result.messages)) == ("max_seconds", [stop("Maximum time (0.3 s)")])
 
 
 @pytest.mark.parametrize("prices", [{"input": 2, "output": 8}, 3])

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from helpers.agent_scripts import add, assert_valid, sum_of, tool_texts
-from helpers.full_disk import in_a_process
+from helpers.agent_scripts import add, assert_valid, sum_of, told
+from helpers.full_disk import run_in_process
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -286,7 +286,7 @@ HELD = """
 
 @pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
 def test_a_fork_does_not_wait_for_threads_that_it_does_not_have():
-    assert in_a_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
+    assert run_in_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
 
 
 def test_what_others_write_at_the_same_time_is_seen(tmp_path):
@@ -425,7 +425,7 @@ async def test_a_window_holds_in_the_middle_of_a_run_too():
     for messages in model.requests:
         assert_valid(messages)
         assert [message.text for message in messages[:2]] == ["You are brief.", "go"]
-    assert tool_texts(model.requests[-1]) == ["4", "5"]
+    assert told(model.requests[-1]) == ["4", "5"]
     assert memory.load("default") == result.messages[1:]
     assert len(result.messages) == 2 + 12 + 1
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from helpers.agent_scripts import TOOLS, assert_valid, sum_of, tool_texts
+from helpers.agent_scripts import TOOLS, assert_valid, sum_of, told
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, tool
 from toolsemble.agent.admission import Admission
 from toolsemble.agent.budget import Limits
@@ -89,7 +89,7 @@ async def test_two_hundred_agents_in_one_turn_spend_no_more_than_the_budget_and_
     result = await asyncio.wait_for(way(agent), WAIT)
     assert (result.text, result.stop_reason, model.asked) == ("done", reason, asked)
     assert result.usage.total_tokens == asked * 100
-    assert tool_texts(result.messages) == ["inside"] * asked + [refused(said)] * (200 - asked)
+    assert told(result.messages) == ["inside"] * asked + [refused(said)] * (200 - asked)
     assert_valid(result.messages)
 
 
@@ -113,7 +113,7 @@ async def test_agents_with_enough_left_work_side_by_side(settings):
 
     agent = Agent(around(20), [inner(FunctionModel(meet, usage=HUNDRED))], **settings)
     result = await asyncio.wait_for(agent.run("go"), WAIT)
-    assert tool_texts(result.messages) == ["inside"] * 20
+    assert told(result.messages) == ["inside"] * 20
 
 
 @pytest.mark.parametrize("setting", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
@@ -149,7 +149,7 @@ async def test_the_budget_of_each_enclosing_run_counts():
     model = Slow()
     middle = Agent(around(50), [inner(model)], max_iterations=1000, max_tokens=150).as_tool("inner", "Asks others")
     result = await asyncio.wait_for(Agent(around(3), [middle], max_iterations=1000, max_tokens=10_000).run("go"), WAIT)
-    assert (model.asked, result.stop_reason, tool_texts(result.messages)) == (6, "answer", ["done"] * 3)
+    assert (model.asked, result.stop_reason, told(result.messages)) == (6, "answer", ["done"] * 3)
 
 
 async def test_an_agent_whose_budget_is_used_up_answers_within_the_budget_of_the_enclosing_run():
@@ -157,9 +157,9 @@ async def test_an_agent_whose_budget_is_used_up_answers_within_the_budget_of_the
         return ScriptedModel([sum_of(1, 2), sum_of(3, 4), "best"], usage=HUNDRED)
 
     answered = await Agent(around(1), [inner(script(), max_tokens=150)], max_tokens=1000).run("go")
-    assert (tool_texts(answered.messages), answered.stop_reason) == (["best"], "answer")
+    assert (told(answered.messages), answered.stop_reason) == (["best"], "answer")
     failed = await Agent(around(1), [inner(script(), max_tokens=150)], max_tokens=200).run("go")
-    assert (tool_texts(failed.messages), failed.stop_reason) == ([refused("Maximum tokens (200)")], "max_tokens")
+    assert (told(failed.messages), failed.stop_reason) == ([refused("Maximum tokens (200)")], "max_tokens")
 
 
 async def test_an_agent_whose_model_is_not_called_reports_the_work_so_far():
@@ -177,9 +177,9 @@ async def test_an_agent_whose_model_is_not_called_reports_the_work_so_far():
 
     result = await Agent(around(1), [inner], max_tokens=150).run("go")
     (error,) = seen
-    assert (error.partial.stop_reason, len(tool_texts(error.partial.messages))) == ("max_tokens", 2)
-    assert tool_texts(result.messages) == [f"Error: {error}"]
-    assert tool_texts(error.partial.messages)[1].startswith("STOP: Maximum tokens (150) reached.")
+    assert (error.partial.stop_reason, len(told(error.partial.messages))) == ("max_tokens", 2)
+    assert told(result.messages) == [f"Error: {error}"]
+    assert told(error.partial.messages)[1].startswith("STOP: Maximum tokens (150) reached.")
 
 
 def test_agents_in_threads_and_loops_of_their_own_wait_for_each_other():
@@ -190,7 +190,7 @@ def test_agents_in_threads_and_loops_of_their_own_wait_for_each_other():
         return worker.run_sync(input).text
 
     result = Agent(around(50), [inner], max_iterations=1000, max_tokens=1000).run_sync("go")
-    assert sorted(tool_texts(result.messages)) == sorted([refused("Maximum tokens (1000)")] * 40 + ["inside"] * 10)
+    assert sorted(told(result.messages)) == sorted([refused("Maximum tokens (1000)")] * 40 + ["inside"] * 10)
     assert result.usage.total_tokens == 1000
 
 
@@ -212,7 +212,7 @@ async def test_an_agent_that_is_cancelled_while_it_waits_leaves_the_line():
     tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), hasty, inner(Slow(said="last"), "last")]
     asked = [ToolCall(name, {"input": "x"}) for name in ("first", "hasty", "last")]
     result = await asyncio.wait_for(Agent(ScriptedModel([asked, "done"]), tools, max_tokens=300).run("go"), WAIT)
-    assert tool_texts(result.messages) == ["first", "Error: Tool 'hasty' timed out after 0.2 s", "last"]
+    assert told(result.messages) == ["first", "Error: Tool 'hasty' timed out after 0.2 s", "last"]
     assert begun.is_set()
 
 
@@ -243,7 +243,7 @@ async def test_an_agent_whose_loop_is_closed_while_it_waits_is_passed_over():
     asked = [ToolCall("first", {"input": "x"}), ToolCall("lost", {"input": "x"})]
     script = ScriptedModel([asked, ToolCall("last", {"input": "x"}), "done"])
     result = await asyncio.wait_for(Agent(script, tools, max_tokens=300).run("go"), WAIT)
-    assert tool_texts(result.messages) == ["first", "left behind", "last"]
+    assert told(result.messages) == ["first", "left behind", "last"]
 
 
 async def test_a_model_that_is_made_of_agents_does_not_wait_for_itself():
@@ -254,7 +254,7 @@ async def test_a_model_that_is_made_of_agents_does_not_wait_for_itself():
         return votes[0].text
 
     result = await asyncio.wait_for(Agent(around(2), [inner(FunctionModel(vote))], max_tokens=700).run("go"), WAIT)
-    assert tool_texts(result.messages) == ["yes", "yes"]
+    assert told(result.messages) == ["yes", "yes"]
 
 
 def test_an_agent_in_a_thread_makes_no_request_after_the_time_of_the_enclosing_run():

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 import pydantic
 import pytest
 
-from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, tool_texts
+from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, told
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -115,7 +115,7 @@ async def test_an_answer_that_cannot_be_written_has_the_text_of_the_model():
 async def test_a_model_with_native_output_gets_the_schema():
     model = ScriptedModel([sum_of(1, 2), ADA_JSON], native_output=True)
     result = await Agent(model, [add], output_type=Person).run("go")
-    assert (result.output, tool_texts(result.messages)) == (ADA, ["3"])
+    assert (result.output, told(result.messages)) == (ADA, ["3"])
     for request in model.asked:
         assert [each.name for each in request.specifications] == ["add"]
         assert request.tool_choice == "auto"
@@ -127,7 +127,7 @@ async def test_a_model_without_native_output_gets_a_tool_for_the_answer():
     model = ScriptedModel([sum_of(1, 2), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, result.text, result.stop_reason) == (ADA, ADA_CALL.json, "answer")
-    assert (tool_texts(result.messages), [record.name for record in result.tool_calls]) == (
+    assert (told(result.messages), [record.name for record in result.tool_calls]) == (
         ["3", "The answer is taken"],
         ["add"],
     )
@@ -142,18 +142,13 @@ async def test_the_calls_beside_an_answer_run_too():
     model = ScriptedModel([[sum_of(1, 2), ADA_CALL, ToolCall("broken"), ADA_CALL]])
     result = await Agent(model, TOOLS, output_type=Person).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
-    assert tool_texts(result.messages) == [
-        "3",
-        "The answer is taken",
-        "Error: broken",
-        "Error: There is an answer already",
-    ]
+    assert told(result.messages) == ["3", "The answer is taken", "Error: broken", "Error: There is an answer already"]
 
 
 async def test_of_several_answers_the_first_that_fits_counts():
     wrong = ToolCall("final_answer", {"age": 1})
     result = await Agent(ScriptedModel([[wrong, ADA_CALL]]), output_type=Person).run("go")
-    assert (result.output, tool_texts(result.messages)) == (
+    assert (result.output, told(result.messages)) == (
         ADA,
         ["Error: Missing required parameter(s) for 'Person': name", "The answer is taken"],
     )
@@ -181,7 +176,7 @@ async def test_an_invalid_answer_through_the_tool_is_reported_to_the_model():
     model = ScriptedModel([ToolCall("final_answer", {"age": 1}), ToolCall("final_answer", "broken"), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert result.output == ADA
-    assert tool_texts(result.messages)[0] == "Error: Missing required parameter(s) for 'Person': name"
+    assert told(result.messages)[0] == "Error: Missing required parameter(s) for 'Person': name"
     assert result.tool_calls == []
 
 
@@ -238,7 +233,7 @@ async def test_an_answer_in_the_last_turn_is_an_answer():
     model = ScriptedModel([sum_of(1, 2), [ADA_CALL, sum_of(1, 2)]])
     result = await Agent(model, [add], output_type=Person, max_turns=2, max_iterations=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
-    assert tool_texts(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
+    assert told(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
 
 
 class Discreet(pydantic.BaseModel):
@@ -298,7 +293,7 @@ async def test_an_immediate_result_without_text_is_an_answer_only_where_nothing_
 
 async def test_without_a_type_the_tool_for_the_answer_is_an_unknown_one():
     result = await Agent(ScriptedModel([ADA_CALL, "x"]), [add]).run("go")
-    assert tool_texts(result.messages) == ["Error: Unknown tool 'final_answer'. Available tools: add"]
+    assert told(result.messages) == ["Error: Unknown tool 'final_answer'. Available tools: add"]
 
 
 async def test_a_hostile_answer_does_not_fit():
@@ -324,6 +319,6 @@ async def test_the_name_of_the_tool_for_the_answer_is_taken():
         Agent(ScriptedModel([]), [final_answer], output_type=Person)
     with pytest.raises(AgentExecutionError, match="The name 'final_answer' is reserved"):
         await Agent(ScriptedModel([]), lambda run: [final_answer], output_type=Person).run("go")
-    assert tool_texts(
-        (await Agent(ScriptedModel([ToolCall("final_answer"), "x"]), [final_answer]).run("go")).messages
-    ) == ["mine"]
+    assert told((await Agent(ScriptedModel([ToolCall("final_answer"), "x"]), [final_answer]).run("go")).messages) == [
+        "mine"
+    ]

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
-from helpers.agent_scripts import TOOLS, add, assert_valid, later, sum_of, tool_texts
+from helpers.agent_scripts import TOOLS, add, assert_valid, later, sum_of, told
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -122,7 +122,7 @@ async def test_progress_without_a_consumer_is_dropped():
         work.progress(0.5)
         return "done"
 
-    assert tool_texts((await Agent(ScriptedModel([ToolCall("work"), "x"]), [work]).run("go")).messages) == ["done"]
+    assert told((await Agent(ScriptedModel([ToolCall("work"), "x"]), [work]).run("go")).messages) == ["done"]
 
 
 async def test_progress_after_the_run_is_lost_without_harm(clock):
@@ -178,7 +178,7 @@ async def test_a_review_that_fails_by_silence_has_no_decision():
     events = await events_of(agent)
     kinds = [type(event) for event in events]
     assert (ReviewRequested in kinds, ReviewDecided in kinds) == (True, False)
-    assert tool_texts(events[-1].result.messages) == ["nobody"]
+    assert told(events[-1].result.messages) == ["nobody"]
 
 
 async def test_events_of_a_nested_agent_are_reported_outside():
@@ -257,7 +257,7 @@ async def test_the_run_waits_for_its_consumer():
 
 async def test_a_run_that_fails_raises_at_the_end_of_its_stream():
     turns = Agent(ScriptedModel([sum_of(1, 2), ValueError("broken")]), [add]).iterate("go")
-    assert tool_texts(ToolMessage(record.reply) for record in (await anext(turns)).tool_calls) == ["3"]
+    assert told(ToolMessage(record.reply) for record in (await anext(turns)).tool_calls) == ["3"]
     with pytest.raises(AgentExecutionError, match="broken"):
         await anext(turns)
 
@@ -284,7 +284,7 @@ async def test_who_stops_listening_stops_the_run_and_the_memory_is_valid():
             if isinstance(event, CallReplied):
                 break
     assert ended.is_set()
-    assert tool_texts(memory.load("default")) == ["3", "Error: The run ended before this call did: it was cancelled"]
+    assert told(memory.load("default")) == ["3", "Error: The run ended before this call did: it was cancelled"]
     assert (await agent.run("go on")).text == "on"
 
 
@@ -362,8 +362,8 @@ async def test_a_cancellation_carries_the_work_so_far():
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
         partial = caught.value.partial
-        assert tool_texts(partial.messages)[0] == "3"
-        assert tool_texts(partial.messages)[2] == "Error: The run ended before this call did: it was cancelled"
+        assert told(partial.messages)[0] == "3"
+        assert told(partial.messages)[2] == "Error: The run ended before this call did: it was cancelled"
         assert (partial.usage.tool_calls, len(partial.tool_calls)) == (3, 3)
 
 

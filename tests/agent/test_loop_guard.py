@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from helpers.agent_scripts import add, assert_valid, broken, delete, finish_with, sum_of, tool_texts
+from helpers.agent_scripts import add, assert_valid, broken, delete, finish_with, sum_of, told
 from helpers.sample_tools import Reviewer
 from toolsemble import (
     Agent,
@@ -112,8 +112,8 @@ async def test_the_model_is_warned_of_repetition_and_the_run_ends_if_it_continue
     assert (result.text, result.stop_reason) == ("best", reason)
     assert_valid(result.messages)
     if texts is not None:
-        assert tool_texts(model.requests[-1]) == texts
-    assert [record.reply.text for record in result.tool_calls] == tool_texts(result.messages)
+        assert told(model.requests[-1]) == texts
+    assert [record.reply.text for record in result.tool_calls] == told(result.messages)
     assert model.asked[-1].tool_choice == ("none" if reason == "loop" else "auto")
     assert ("loop" in [step.name for step in result.trace if step.kind == "stop"]) == (reason == "loop")
 
@@ -123,7 +123,7 @@ async def test_a_stream_tells_of_the_replies_as_the_model_sees_them():
     events = [event async for event in Agent(model, [add]).stream("go")]
     seen = [event.record.reply.text for event in events if event.kind == "call_replied"]
     assert seen == ["3", "3", noted("3", same(3)), noted("3", same(4)), noted("3", STOP)]
-    assert (events[-1].result.stop_reason, tool_texts(model.requests[-1])) == ("loop", seen)
+    assert (events[-1].result.stop_reason, told(model.requests[-1])) == ("loop", seen)
 
 
 def test_a_result_for_programs_has_no_note():
@@ -138,7 +138,7 @@ def test_a_note_is_never_cut_off():
         return "x" * 50
 
     result = Agent(ScriptedModel([ToolCall("read")] * 3 + ["best"]), Toolbox([read], max_output=4)).run_sync("go")
-    assert tool_texts(result.messages)[2] == noted("xxxx... [truncated, full length: 50 chars]", same(3))
+    assert told(result.messages)[2] == noted("xxxx... [truncated, full length: 50 chars]", same(3))
 
 
 def test_a_note_is_remembered():
@@ -158,7 +158,7 @@ def test_a_result_that_changes_is_not_a_repetition():
         return next(numbers)
 
     result = Agent(ScriptedModel([ToolCall("now")] * 8 + ["best"]), [now]).run_sync("go")
-    assert (tool_texts(result.messages), result.stop_reason) == ([str(n) for n in range(8)], "answer")
+    assert (told(result.messages), result.stop_reason) == ([str(n) for n in range(8)], "answer")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_errors_that_differ_only_in_their_reference_are_the_same():
     box = Toolbox([broken], expose_errors="declared")
     result = Agent(ScriptedModel([ToolCall("broken")] * 5 + ["best"]), box).run_sync("go")
     assert result.stop_reason == "loop"
-    assert tool_texts(result.messages)[3].endswith(noted(")", failing("broken", 4)))
+    assert told(result.messages)[3].endswith(noted(")", failing("broken", 4)))
 
 
 def test_a_reviewer_is_not_asked_the_same_forever():
@@ -195,7 +195,7 @@ def test_a_reviewer_is_not_asked_the_same_forever():
     calls = [ToolCall("delete", {"path": f"{n}.log"}) for n in range(20)]
     result = Agent(ScriptedModel([*calls[:5], "best"]), [delete], review=reviewer).run_sync("go")
     assert (result.stop_reason, len(reviewer.requests)) == ("loop", 5)
-    assert tool_texts(result.messages)[2] == noted("Error: Rejected by reviewer: no", failing("delete", 3))
+    assert told(result.messages)[2] == noted("Error: Rejected by reviewer: no", failing("delete", 3))
 
 
 @tool(polling=True)
@@ -213,7 +213,7 @@ def test_polling_tools_are_exempt(turn):
 
 def test_another_call_may_be_made_between_polls():
     result = Agent(ScriptedModel([A, ToolCall("status")] * 5 + ["best"]), [status, add]).run_sync("go")
-    assert (result.stop_reason, tool_texts(result.messages)) == ("answer", ["3", "not yet"] * 5)
+    assert (result.stop_reason, told(result.messages)) == ("answer", ["3", "not yet"] * 5)
 
 
 # guard, what the model was told of so many equal calls, why the run ended
@@ -236,20 +236,20 @@ GUARDS = {
 @pytest.mark.parametrize(("guard", "texts", "reason"), GUARDS.values(), ids=GUARDS)
 def test_a_guard_can_be_set(guard, texts, reason):
     result = Agent(ScriptedModel([A] * len(texts) + ["best"]), [add], loop_guard=guard).run_sync("go")
-    assert (tool_texts(result.messages), result.stop_reason) == (texts, reason)
+    assert (told(result.messages), result.stop_reason) == (texts, reason)
 
 
 def test_patterns_can_be_let_through():
     guard = LoopGuard(longest=1)
     result = Agent(ScriptedModel([A, B] * 4 + ["best"]), [add], loop_guard=guard).run_sync("go")
-    assert (tool_texts(result.messages), result.stop_reason) == (["3", "7"] * 4, "answer")
+    assert (told(result.messages), result.stop_reason) == (["3", "7"] * 4, "answer")
 
 
 def test_a_call_after_the_tools_were_switched_off_is_not_an_answer():
     with pytest.raises(MaxIterationsExceededError) as caught:
         Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
     assert str(caught.value) == "Maximum turns without progress (3) reached, and the model returned no final answer"
-    assert (tool_texts(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
+    assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
 
 
 def test_an_answer_by_tool_can_still_be_given_after_the_stop():
@@ -276,14 +276,14 @@ def test_nested_agents_have_a_guard_of_their_own():
     result = Agent(ScriptedModel([call, call, "best"]), [inner]).run_sync("go")
     inner_results = [record.reply.result.attributes["result"] for record in result.tool_calls]
     assert [each.stop_reason for each in inner_results] == ["loop", "loop"]
-    assert (tool_texts(result.messages), result.stop_reason) == (["best inside"] * 2, "answer")
+    assert (told(result.messages), result.stop_reason) == (["best inside"] * 2, "answer")
 
 
 def test_each_run_begins_anew():
     agent = Agent(ScriptedModel([A, A, "one", A, A, "two"]), [add])
     first = agent.run_sync("go")
     second = agent.run_sync("go on", history=first.messages)
-    assert tool_texts(second.messages) == ["3"] * 4
+    assert told(second.messages) == ["3"] * 4
 
 
 def test_a_thousand_turns_with_something_new_in_each_go_through():

@@ -58,7 +58,7 @@ def sum_of(a, b, id=None):
     return ToolCall("add", {"a": a, "b": b}, id=id)
 
 
-def tool_texts(messages):
+def told(messages):
     """Return the texts of the tool messages."""
     return [message.text for message in messages if isinstance(message, ToolMessage)]
 

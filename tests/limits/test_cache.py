@@ -18,7 +18,7 @@ from typing import Annotated
 import pytest
 from pydantic import SecretStr
 
-from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.full_disk import run_in_process, run_on_full_disk
 from toolsemble import (
     AudioContent,
     Cache,
@@ -912,7 +912,7 @@ def test_locked_file_fails_no_call(tmp_path, counted, monkeypatch, caplog):
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])
 def test_full_disk_fails_no_call(tmp_path, kind):
-    printed = on_a_full_disk(
+    printed = run_on_full_disk(
         kind,
         """
         import sys
@@ -953,7 +953,7 @@ def test_processes_share_a_file(tmp_path, counted):
             print(look.execute({"what": list(letters)}).output)
         """
     for seed in ("1", "2"):  # the order in which a set is walked
-        printed = in_a_process(code, tmp_path / "cache.db", env={**os.environ, "PYTHONHASHSEED": seed})
+        printed = run_in_process(code, tmp_path / "cache.db", env={**os.environ, "PYTHONHASHSEED": seed})
         assert printed == ["result 1", "result 1", "made here"]
     assert look.execute({"what": ["x"]}).output == "made here"
     cache.close()

@@ -23,7 +23,7 @@ from typing import Annotated
 import pytest
 from pydantic import SecretStr
 
-from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.full_disk import run_in_process, run_on_full_disk
 from toolsemble import (
     Effect,
     EffectLedger,
@@ -683,7 +683,7 @@ def test_unwritable_outcome_is_unknown(file, tmp_path, monkeypatch, caplog, outc
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])
 def test_full_disk_fails_the_call(tmp_path, kind):
-    printed = on_a_full_disk(
+    printed = run_on_full_disk(
         kind,
         """
         import sys
@@ -734,7 +734,7 @@ def test_call_is_not_repeated_after_a_crash(tmp_path, settings):
     with start_process(path, "sys.stdin.read()", settings) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(BOUND)
-    printed = in_a_process(PAY.format(body="pass", settings=settings), path)
+    printed = run_in_process(PAY.format(body="pass", settings=settings), path)
     if settings:
         assert printed == ["begun", "paid"]
         return
@@ -743,8 +743,8 @@ def test_call_is_not_repeated_after_a_crash(tmp_path, settings):
         (entry,) = ledger.unknown()
         assert (entry.tool_name, entry.run_id, entry.arguments) == ("pay", "run 1", '{"order":17}')
         ledger.resolve(entry.key, happened=False)
-    assert in_a_process(PAY.format(body="pass", settings=""), path) == ["begun", "paid"]
-    assert in_a_process(PAY.format(body="pass", settings=""), path) == ["paid"]
+    assert run_in_process(PAY.format(body="pass", settings=""), path) == ["begun", "paid"]
+    assert run_in_process(PAY.format(body="pass", settings=""), path) == ["paid"]
 
 
 async def test_waits_for_the_same_call_in_another_process(tmp_path):

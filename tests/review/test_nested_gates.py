@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.agent_scripts import tool_texts
+from helpers.agent_scripts import told
 from toolsemble import (
     Agent,
     Continue,
@@ -71,7 +71,7 @@ def make_agent_tool(*calls, tools=(delete, look, drop), name="helper", **setting
     """Return an agent as a tool that makes calls, and answers with what came of them."""
 
     def say(request):
-        answered = tool_texts(request.messages)
+        answered = told(request.messages)
         return "; ".join(answered) if answered else list(calls)
 
     given = tools if isinstance(tools, Toolbox) or callable(tools) else list(tools)
@@ -133,7 +133,7 @@ async def test_gate_of_an_agents_toolbox_applies_to_nested_agents(way):
         result = await boss.run("go")
     else:
         result = [event async for event in boss.stream("go")][-1].result
-    assert tool_texts(result.messages) == ["Error: Rejected by reviewer: no"]
+    assert told(result.messages) == ["Error: Rejected by reviewer: no"]
     assert (no.names, RAN) == (["delete"], [])
 
 
@@ -240,7 +240,7 @@ def test_recursive_agent_asks_once_per_call():
     depth = iter([[ToolCall("helper", {"input": "deeper"})], [DELETE]])
 
     def say(request):
-        answered = tool_texts(request.messages)
+        answered = told(request.messages)
         return answered[0] if answered else next(depth)
 
     agent = Agent(FunctionModel(say), lambda view: box)
@@ -272,7 +272,7 @@ def test_read_more_needs_no_approval():
         return "\n".join(str(number) for number in range(60))
 
     def say(request):
-        answered = tool_texts(request.messages)
+        answered = told(request.messages)
         if len(answered) == 1:
             return ToolCall("read_more", {"result": answered[0].split('"')[1], "page": 2})
         return answered[-1] if answered else [ToolCall("read")]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.sample_tools import Function, answers_of_one_turn, call
+from helpers.sample_tools import Function, call, review_turn
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
 from toolsemble.review import CallbackReview, RememberReview
 from toolsemble.runtime.concurrency import finish
@@ -217,8 +217,8 @@ async def test_unknown_requests_are_asked_together():
     person.requests.clear()
     requests = [other_request(arguments=each, id=each) for each in "abcd"]
     answers = {"a": Continue(), "b": Continue(), "c": ExitEarly("no"), "d": Continue()}
-    assert await answers_of_one_turn(review, requests) == answers
-    assert await answers_of_one_turn(review, requests) == answers
+    assert await review_turn(review, requests) == answers
+    assert await review_turn(review, requests) == answers
     offered = [replace(request, scopes=("tool", "arguments")) for request in requests]
     assert person.requests == [offered[1:], [offered[2]]]
 
@@ -226,7 +226,7 @@ async def test_unknown_requests_are_asked_together():
 async def test_equal_requests_of_one_turn_are_asked_separately():
     person = Person()
     requests = [replace(REQUEST, id=each) for each in ("x", "y")]
-    assert await answers_of_one_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
+    assert await review_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
     assert [[request.id for request in asked] for asked in person.requests] == [["x", "y"]]
 
 

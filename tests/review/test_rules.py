@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from helpers.sample_tools import Function, answers_of_one_turn, call
+from helpers.sample_tools import Function, call, review_turn
 from toolsemble import (
     Continue,
     Edit,
@@ -745,7 +745,7 @@ async def test_undecided_requests_are_asked_together():
     requests = [request({"n": n}, name) for n, name in enumerate(["a", "read_x", "b", "delete_x"])]
     no, yes, never = ExitEarly("no"), Continue(), ExitEarly("never")
     decisions = dict(zip((each.id for each in requests), (no, yes, no, never), strict=True))
-    assert await answers_of_one_turn(review, requests) == decisions
+    assert await review_turn(review, requests) == decisions
     assert person.arguments == [[{"n": 0}, {"n": 2}]]
 
 
@@ -781,7 +781,7 @@ class Forgetful:
 @pytest.mark.parametrize("wrapped", [lambda inner: RulesReview([], inner), RememberReview], ids=["rules", "remember"])
 async def test_missing_answer_is_none(wrapped):
     requests = [request({"n": n}, run_id="r1") for n in range(2)]
-    answers = await answers_of_one_turn(wrapped(Forgetful()), requests)
+    answers = await review_turn(wrapped(Forgetful()), requests)
     assert answers == {requests[0].id: Continue(), requests[1].id: None}
 
 
