@@ -63,7 +63,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(kinds, words):
     assert wrong == []
 
 
-def test_no_docstring_beside_the_package_begins_with_give():
+def test_docstrings_outside_of_the_package_do_not_begin_with_give():
     paths = [path for path in OTHERS if ".envs" not in path.parts]
     assert [f"{path}:{node.lineno}" for path, node in definitions(paths) if first_word(node) == "Give"] == []
 
@@ -80,14 +80,14 @@ def test_functions_are_named_by_verbs():
     assert wrong == []
 
 
-def test_names_are_words_that_engineers_search_for():
+def test_names_have_no_metaphors():
     wrong = [f"{path}:{node.lineno} {node.name}" for path, node in definitions() if words_of(node.name) & NO_WORD] + [
         str(path.relative_to(SOURCE)) for path in MODULES if words_of(path.stem) & NO_WORD
     ]
     assert wrong == []
 
 
-def test_no_function_is_longer_than_a_screen():
+def test_functions_are_shorter_than_60_lines():
     wrong = [
         f"{path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
         for path, node in definitions()
