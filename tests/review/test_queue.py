@@ -152,7 +152,7 @@ async def test_cancellation_withdraws_the_request(store):
     await auntil(lambda: not worker_threads())
 
 
-async def test_cancellation_before_storing_leaves_no_request(store):
+async def test_cancellation_before_the_request_is_stored_leaves_none(store):
     with store._database.lock:  # the store is busy
         others = asyncio.create_task(QueueReview(store, poll=FAST).review(make_request()))
         queue = QueueReview(store, poll=60)
