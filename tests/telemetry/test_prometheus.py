@@ -209,7 +209,7 @@ def test_uses_the_default_registry():
     assert REGISTRY.get_sample_value("toolsemble_tool_executions_total", found) == 1
 
 
-def test_an_unreferenced_registry_is_garbage_collected():
+def test_unreferenced_registry_is_garbage_collected():
     registry = CollectorRegistry()
     PrometheusMetrics(registry).increment_success("shout", "unknown")
     gone = weakref.ref(registry)

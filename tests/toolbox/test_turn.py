@@ -324,7 +324,7 @@ def test_ctrl_c_stops_a_sync_turn_and_keeps_the_replies(program):
     assert process.returncode == 0
 
 
-def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
+def test_sync_turn_of_blocking_calls_needs_no_event_loop():
     program = textwrap.dedent(
         """
         import sys
@@ -344,7 +344,7 @@ def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
     assert ran.stdout == "['a', 'b', 'c'] False\n"
 
 
-async def test_a_second_cancellation_of_a_turn_waits_for_its_calls():
+async def test_second_cancellation_of_a_turn_waits_for_its_calls():
     began, opened, ended = asyncio.Event(), asyncio.Event(), []
 
     async def stubborn(_):

@@ -442,7 +442,7 @@ def test_accepts_very_long_flush():
     letting_go.join()
 
 
-def test_a_dry_run_has_no_limits():
+def test_dry_run_has_no_limits():
     made = Function(str, timeout=5, max_concurrency=1)
     assert Toolbox([made]).execute(*calls("function"), dry_run=True).text == "Dry run: 'function' was not run"
 
