@@ -285,10 +285,10 @@ def test_agent_in_thread_makes_no_request_after_outer_deadline():
 
 
 async def test_request_cancelled_at_admission_releases_reserve():
-    make_outer_model = Spending(Limits(max_tokens=10), None, None)
+    outer = Spending(Limits(max_tokens=10), None, None)
 
     def asking():
-        return Admission(Spending(Limits(), None, make_outer_model), ChatRequest([UserMessage("go")]))
+        return Admission(Spending(Limits(), None, outer), ChatRequest([UserMessage("go")]))
 
     async def wait():
         async with asking():
@@ -297,7 +297,7 @@ async def test_request_cancelled_at_admission_releases_reserve():
     async def hold():
         async with asking():
             waiting = second()
-            while not make_outer_model.waiting:
+            while not outer.waiting:
                 await asyncio.sleep(0)
         waiting.cancel()  # it has been called already, and does not know it yet
         return waiting
@@ -307,4 +307,4 @@ async def test_request_cancelled_at_admission_releases_reserve():
     with pytest.raises(asyncio.CancelledError):
         await given_up
     async with asyncio.timeout(WAIT), asking():
-        assert not make_outer_model.waiting
+        assert not outer.waiting
