@@ -50,7 +50,7 @@ def test_the_next_model_answers_when_one_fails(error, caplog):
     assert first.requests == second.requests
 
 
-def test_the_first_model_is_asked_first_in_every_turn():
+def test_first_model_is_tried_first_in_every_turn():
     @tool
     def now() -> str:
         """The time."""
@@ -70,7 +70,7 @@ def test_other_exceptions_are_raised_at_once():
     assert second.requests == []
 
 
-def test_a_function_decides_about_falling_back():
+def test_function_can_decide_about_fallback():
     def only_overloaded(error):
         return "overloaded" in str(error)
 
@@ -115,7 +115,7 @@ def test_a_stream_raises_when_all_models_fail():
         chunks_from(FallbackModel(Streaming(error=ModelError("a")), Streaming(error=ModelError("b"))))
 
 
-def test_it_offers_what_all_models_can_do():
+def test_native_output_requires_all_models():
     native = FunctionModel(lambda _: "", native_output=True)
     assert FallbackModel(native, native).native_output
     assert not FallbackModel(native, ScriptedModel([])).native_output
@@ -127,7 +127,7 @@ def test_models_may_be_given_by_name():
     assert [each.name for each in model.models] == ["qwen3", "qwen2"]
 
 
-def test_a_reply_that_is_not_an_error_is_returned_as_it_is():
+def test_successful_reply_is_returned_unchanged():
     reply = ChatReply("")
     assert asyncio.run(FallbackModel(FunctionModel(lambda _: reply), ScriptedModel([])).reply(REQUEST)) is reply
 
@@ -142,6 +142,6 @@ def test_a_reply_that_is_not_an_error_is_returned_as_it_is():
         ),
     ],
 )
-def test_wrong_settings_are_refused(create, problem):
+def test_invalid_settings_are_rejected(create, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         create()
