@@ -145,7 +145,7 @@ async def test_tool_specifications_are_sent_with_every_request():
         )
 
 
-async def test_a_model_without_tools_answers_in_one_call():
+async def test_model_without_tools_answers_in_one_call():
     model = ScriptedModel(["hi"])
     result = await Agent(model).run("hello")
     assert (result.text, result.output, result.tool_calls, str(result)) == ("hi", "hi", [], "hi")
@@ -283,8 +283,8 @@ async def test_system_messages_are_merged_with_agent_text_first(settings, histor
     model = ScriptedModel(["hi"])
     memory = ConversationMemory() if kept else None
     await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
-    said = [] if history is None else history[1:]
-    assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
+    history_messages = [] if history is None else history[1:]
+    assert model.requests == [[SystemMessage(shown), *history_messages, UserMessage("c")]]
 
 
 async def test_system_message_in_prompt_precedes_stored_conversation():
@@ -590,7 +590,7 @@ async def test_retry_never_waits_beyond_run_deadline():
 @pytest.mark.parametrize(
     "wrong", ["text", None, ChatReply(None), ChatReply(7), ChatReply("", None), ChatReply("", (SHOW, "add"))]
 )
-async def test_an_invalid_reply_fails_the_run(wrong):
+async def test_invalid_reply_fails_the_run(wrong):
     class Wrong:
         async def reply(self, request):
             return wrong
@@ -608,7 +608,7 @@ async def test_an_invalid_reply_fails_the_run(wrong):
 @pytest.mark.parametrize(
     "usage", [None, 7, TokenUsage(-5), TokenUsage(1, None), TokenUsage(1, 1, 0.5), TokenUsage(True)]
 )
-async def test_an_invalid_usage_fails_the_run(usage):
+async def test_invalid_usage_fails_the_run(usage):
     for way in WAYS:
         with pytest.raises(AgentExecutionError) as caught:
             await way(make_agent(ChatReply("x", usage=usage)), "hello")
@@ -892,7 +892,7 @@ async def test_tools_function_may_lack_a_signature():
     assert told(result.messages) == ["3"]
 
 
-def test_a_sync_run_does_not_format_its_result(monkeypatch):
+def test_sync_run_does_not_format_its_result(monkeypatch):
     formatted = []
     monkeypatch.setattr(AgentResult, "__repr__", lambda _: formatted.append("result") or "AgentResult()")
     result = Agent(ScriptedModel(["Rome"])).run_sync("Where do all roads lead?")

@@ -13,8 +13,8 @@ from toolsemble.testing import FunctionModel, RecordingSink, ScriptedModel
 END = "You must provide your best final answer now based on information gathered so far."
 
 
-def stop(said):
-    return f"STOP: {said} reached. {END}"
+def stop(limit):
+    return f"STOP: {limit} reached. {END}"
 
 
 CALLS = "Maximum tool iterations ({})"
@@ -133,12 +133,14 @@ async def test_default_budget_is_25_calls():
 @pytest.mark.parametrize(
     "last", ["", "  \n", sum_of(1, 2), [sum_of(1, 2), sum_of(3, 4)], ChatReply(" ", (sum_of(1, 2),))]
 )
-@pytest.mark.parametrize(("setting", "said"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")])
-async def test_missing_final_answer_raises_error(last, setting, said):
+@pytest.mark.parametrize(
+    ("setting", "limit"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")]
+)
+async def test_missing_final_answer_raises_error(last, setting, limit):
     model = ScriptedModel([[sum_of(1, 2), sum_of(3, 4)], last, "never asked"])
     with pytest.raises(MaxIterationsExceededError) as caught:
         await make_agent(model, **{setting: 1}).run("go")
-    assert str(caught.value) == f"{said} reached, and the model returned no final answer"
+    assert str(caught.value) == f"{limit} reached, and the model returned no final answer"
     partial = caught.value.partial
     assert partial.stop_reason == setting
     assert_valid(partial.messages)
@@ -160,7 +162,7 @@ async def test_text_beside_unrun_calls_is_the_answer():
     assert (result.text, told(result.messages)) == ("best", ["3", stop(CALLS.format(1)), stop(CALLS.format(1))])
 
 
-async def test_an_immediate_call_beyond_the_budget_is_not_run():
+async def test_immediate_call_beyond_the_budget_is_not_run():
     model = ScriptedModel([[sum_of(1, 2), ToolCall("finish_with", {"text": "x"})], "best"])
     assert (await make_agent(model, max_iterations=1).run("go")).stop_reason == "max_iterations"
 
@@ -359,9 +361,9 @@ async def test_budget_applies_to_nested_agents(settings, reason):
     told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
     result = await Agent(model, [make_inner_tool(told_inside)], **settings).run("go")
-    (said,) = told(result.messages)
-    assert said.startswith("Error: Maximum ")
-    assert said.endswith(" reached in the enclosing run, so this agent's model is not called")
+    (reply,) = told(result.messages)
+    assert reply.startswith("Error: Maximum ")
+    assert reply.endswith(" reached in the enclosing run, so this agent's model is not called")
     assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 

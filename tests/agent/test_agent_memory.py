@@ -111,7 +111,7 @@ async def test_failed_run_stores_only_completed_turns(memory):
     assert [message.text for message in result.messages] == ["b", "", "3", "c", "on"]
 
 
-async def test_a_history_replaces_the_stored_conversation(memory):
+async def test_history_replaces_the_stored_conversation(memory):
     model = ScriptedModel(["one", "two", "three"])
     agent = Agent(model, memory=memory)
     await agent.run("b", history=make_conversation("a", "zero"))
@@ -190,8 +190,8 @@ def test_file_memory_persists_across_processes(tmp_path):
     path = tmp_path / "conversations.db"
     memory = ConversationMemory(path)
     image = ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("3", contents=[IMAGE])))
-    said = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
-    Agent(ScriptedModel(["one"]), memory=memory).run_sync(said)
+    prompt = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync(prompt)
     memory.close()
     code = (
         f"from toolsemble import Agent, ConversationMemory; from toolsemble.testing import ScriptedModel; "
@@ -199,7 +199,7 @@ def test_file_memory_persists_across_processes(tmp_path):
         f"Agent(ScriptedModel(['two']), memory=memory).run_sync('b'); memory.close()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert memory.load("default") == [*said, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
+    assert memory.load("default") == [*prompt, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
     memory.close()
 
 
@@ -363,9 +363,9 @@ def test_invalid_row_is_reported(tmp_path):
 
 def test_failed_write_leaves_file_unchanged(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
-    said = Transcript([UserMessage("a"), AssistantMessage("b", (), {"details": object()})])
+    transcript = Transcript([UserMessage("a"), AssistantMessage("b", (), {"details": object()})])
     with pytest.raises(TypeError):
-        memory.extend("x", Transcript(), said, 2)
+        memory.extend("x", Transcript(), transcript, 2)
     assert memory.load("x") == []
     memory.close()
 

@@ -37,8 +37,8 @@ def make_outer_model(number, *, usage=NO_TOKENS):
 class Slow:
     """A model that lets others go on before it answers, and knows how many were asked at the same time."""
 
-    def __init__(self, usage=HUNDRED, said="inside"):
-        self.usage, self.said = usage, said
+    def __init__(self, usage=HUNDRED, text="inside"):
+        self.usage, self.text = usage, text
         self.asked = self.now = self.most = 0
 
     async def reply(self, request):
@@ -48,7 +48,7 @@ class Slow:
         for _ in range(20):
             await asyncio.sleep(0)
         self.now -= 1
-        return ChatReply(self.said, usage=self.usage)
+        return ChatReply(self.text, usage=self.usage)
 
     async def stream(self, request):
         raise NotImplementedError
@@ -67,8 +67,8 @@ async def by_stream(agent):
     return [event async for event in agent.stream("go")][-1].result
 
 
-def budget_error(said):
-    return f"Error: {said} reached in the enclosing run, so this agent's model is not called"
+def budget_error(limit):
+    return f"Error: {limit} reached in the enclosing run, so this agent's model is not called"
 
 
 BUDGETS = {
@@ -80,14 +80,14 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream])
-@pytest.mark.parametrize(("settings", "reason", "said", "asked"), BUDGETS.values(), ids=BUDGETS)
-async def test_concurrent_agents_exceed_budget_by_at_most_one_reply(way, settings, reason, said, asked):
+@pytest.mark.parametrize(("settings", "reason", "limit", "asked"), BUDGETS.values(), ids=BUDGETS)
+async def test_concurrent_agents_exceed_budget_by_at_most_one_reply(way, settings, reason, limit, asked):
     model = Slow()
     agent = Agent(make_outer_model(200), [inner(model)], max_iterations=1000, **settings)
     result = await asyncio.wait_for(way(agent), WAIT)
     assert (result.text, result.stop_reason, model.asked) == ("done", reason, asked)
     assert result.usage.total_tokens == asked * 100
-    assert told(result.messages) == ["inside"] * asked + [budget_error(said)] * (200 - asked)
+    assert told(result.messages) == ["inside"] * asked + [budget_error(limit)] * (200 - asked)
     assert_valid(result.messages)
 
 
@@ -211,7 +211,7 @@ async def test_cancelled_waiter_leaves_queue():
         finally:
             release.set()
 
-    tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), hasty, inner(Slow(said="last"), "last")]
+    tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), hasty, inner(Slow(text="last"), "last")]
     asked = [ToolCall(name, {"input": "x"}) for name in ("first", "hasty", "last")]
     result = await asyncio.wait_for(Agent(ScriptedModel([asked, "done"]), tools, max_tokens=300).run("go"), WAIT)
     assert told(result.messages) == ["first", "Error: Tool 'hasty' timed out after 0.2 s", "last"]
@@ -240,7 +240,7 @@ async def test_waiter_with_closed_loop_is_skipped():
         here.call_soon_threadsafe(release.set)
         return "left behind"
 
-    model = Slow(said="last")
+    model = Slow(text="last")
     tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), lost, inner(model, "last")]
     asked = [ToolCall("first", {"input": "x"}), ToolCall("lost", {"input": "x"})]
     script = ScriptedModel([asked, ToolCall("last", {"input": "x"}), "done"])

@@ -302,7 +302,7 @@ async def cancel_after(work, turns):
 
 @pytest.mark.parametrize("way", ["run", "stream", "iterate"])
 @pytest.mark.parametrize("in_file", [False, True])
-async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
+async def test_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
     async def drained(agent):
         if way == "run":
             return await agent.run("go")

@@ -174,7 +174,7 @@ def test_size_includes_dependencies():
     assert 0 < alone["distributions"] < whole["distributions"] < 20  # what extras need does not count
 
 
-def test_a_participant_is_measured_in_its_own_process():
+def test_participant_is_measured_in_its_own_process():
     reference, other = Participant("toolsemble", sys.executable), Participant("floor", sys.executable)
     try:
         for each in (reference, other):

@@ -318,7 +318,7 @@ def test_integers_keep_all_digits(expression):
         ("round(1, 5000)", "round takes at most 4,000 decimal places, not 5000"),
     ],
 )
-def test_an_undefined_value_is_an_error(expression, message):
+def test_undefined_value_is_an_error(expression, message):
     assert CALCULATOR.execute(expression).error_message == message
 
 
@@ -391,7 +391,7 @@ def test_an_undefined_value_is_an_error(expression, message):
         ("x + 1", None),
     ],
 )
-def test_an_invalid_expression_is_reported_with_its_position(expression, message):
+def test_invalid_expression_is_reported_with_its_position(expression, message):
     known = "write the number itself, or several as in sum(1, 2, 3)"
     message = message or f"unknown name {expression.split()[0]!r} ({known}) at position 0"
     assert CALCULATOR.execute(expression).error_message == f"Invalid expression: {message}"
@@ -489,7 +489,7 @@ def test_long_integer_part_is_written_out(expression, number):
     assert (result.output, result.structured_output) == (str(number).lower(), number)
 
 
-def test_a_long_sum_is_computed():
+def test_long_sum_is_computed():
     assert CALCULATOR.execute("1+" * 4_999 + "1").text == "5000"
 
 

@@ -452,7 +452,7 @@ def test_clock_must_be_callable():
 
 
 @pytest.mark.parametrize("package", ["whenever", "tzdata"])
-def test_a_missing_extra_is_named(monkeypatch, package):
+def test_missing_extra_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     expected = f"DateTimeTool needs the package '{package}': pip install 'toolsemble[datetime]'"
     with pytest.raises(ToolDefinitionError, match=re.escape(expected)):

@@ -48,13 +48,13 @@ def test_response_has_body_status_and_headers(web):
     assert (response.media_type, response.charset, response.headers["x-name"]) == ("text/plain", "latin-1", "é")
 
 
-@pytest.mark.parametrize("said", ["", "text/html", "text/html; boundary=x"])
-def test_charset_is_optional(web, said):
-    web.answers["/"] = (200, {"Content-Type": said}, b"hi")
+@pytest.mark.parametrize("content_type", ["", "text/html", "text/html; boundary=x"])
+def test_charset_is_optional(web, content_type):
+    web.answers["/"] = (200, {"Content-Type": content_type}, b"hi")
     assert fetch(web.url()).charset == ""
 
 
-def test_a_header_that_is_not_utf8_is_read_as_latin1(web):
+def test_header_that_is_not_utf8_is_read_as_latin1(web):
     def odd(handler):
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Name: \xe9\r\nContent-Length: 0\r\n\r\n")
 
@@ -84,14 +84,14 @@ def test_proxy_environment_variables_are_ignored(web, monkeypatch):
 
 @pytest.mark.parametrize("size", [LIMIT - 1, LIMIT, LIMIT + 1, LIMIT * 500])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_body_is_read_up_to_the_limit(web, size, packed):
+def test_body_is_read_up_to_the_limit(web, size, packed):
     body = b"0" * size
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(body)) if packed else (200, {}, body)
     response = fetch(web.url())
     assert (response.body, response.truncated) == (body[:LIMIT], size > LIMIT)
 
 
-def test_a_gzip_body_without_output_is_truncated(web):
+def test_gzip_body_without_output_is_truncated(web):
     packer = zlib.compressobj(wbits=31)
     nothing = packer.compress(b"") + b"".join(
         packer.flush(zlib.Z_FULL_FLUSH) or b"\0\0\0\xff\xff" for _ in range(LIMIT)
@@ -108,7 +108,7 @@ def test_unsupported_content_encoding_is_rejected(web, packing):
         fetch(web.url())
 
 
-def test_an_invalid_gzip_body_fails(web):
+def test_invalid_gzip_body_fails(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, b"plain text")
     with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
@@ -171,7 +171,7 @@ def test_requests_and_responses_are_not_logged(web):
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "failure"),
+    ("status", "body", "failure"),
     [
         (500, "it broke", "HTTP 500: it broke"),
         (404, "x" * 300, "HTTP 404: " + "x" * 200),
@@ -179,8 +179,8 @@ def test_requests_and_responses_are_not_logged(web):
         (799, "", "HTTP 799: unknown status"),
     ],
 )
-def test_error_status_keeps_body(web, status, said, failure):
-    web.answers["/"] = (status, {}, said)
+def test_error_status_keeps_body(web, status, body, failure):
+    web.answers["/"] = (status, {}, body)
     response = fetch(web.url())
     assert (response.failed, response.failure(response.body.decode())) == (True, failure)
 
@@ -227,7 +227,7 @@ def test_redirect_loop_fails(web):
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", ["/end", "end", "//127.0.0.1:{port}/end", "http://127.0.0.1:{port}/end"])
-def test_a_redirect_is_followed(web, status, location):
+def test_redirect_is_followed(web, status, location):
     web.answers["/end"] = b"there"
     web.answers["/"] = (status, {"Location": location.format(port=web.url("").rpartition(":")[2])}, b"moved")
     response = fetch(web.url(), headers={"X-Key": "k"})
@@ -236,7 +236,7 @@ def test_a_redirect_is_followed(web, status, location):
 
 
 @pytest.mark.parametrize("status", [300, 304, 302])
-def test_a_redirect_without_a_location_is_returned(web, status):
+def test_redirect_without_a_location_is_returned(web, status):
     web.answers["/"] = (status, {}, b"")
     assert fetch(web.url()).status == status
 
@@ -266,7 +266,7 @@ def test_private_headers_are_not_sent_to_another_server(web):
     assert seen == [{"Host", "Accept-Encoding", "User-Agent", "Accept"}] * 2
 
 
-def test_a_body_is_not_sent_to_another_server(web):
+def test_body_is_not_sent_to_another_server(web):
     with serving() as other:
         web.answers["/"] = (307, {"Location": other.url()}, b"")
         with pytest.raises(UrlRefusedError, match="a redirect would send the body to another server"):
@@ -366,7 +366,7 @@ def test_certificate_must_match_url_host(encrypted, certificate):
     assert encrypted.names == ["service.example", "other.example"]
 
 
-def test_an_untrusted_certificate_is_rejected(encrypted):
+def test_untrusted_certificate_is_rejected(encrypted):
     here = {"resolver": lambda host, port: ["127.0.0.1"], "allow_hosts": ("service.example",)}
     with pytest.raises(FetchError, match=r"Cannot connect to 'service\.example': .*certificate"):
         fetch(encrypted.url(host="service.example"), **here)
@@ -374,12 +374,12 @@ def test_an_untrusted_certificate_is_rejected(encrypted):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, True, "30", None])
-def test_an_invalid_time_limit_is_rejected(timeout):
+def test_invalid_time_limit_is_rejected(timeout):
     with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds"):
         make_fetcher(timeout=timeout)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "30", None])
-def test_an_invalid_size_limit_is_rejected(limit):
+def test_invalid_size_limit_is_rejected(limit):
     with pytest.raises(ToolDefinitionError, match="max_bytes must be"):
         make_fetcher(limit=limit)

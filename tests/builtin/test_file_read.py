@@ -94,7 +94,7 @@ def test_invalid_arguments_are_reported(base, arguments, problem):
         ("a\u2028b\x0bc\x0cd\x85e\n", ["a\u2028b\x0bc\x0cd\x85e\n"]),
     ],
 )
-def test_a_line_ends_at_a_line_feed(base, text, lines):
+def test_line_ends_at_a_line_feed(base, text, lines):
     (base / "x.txt").write_bytes(text.encode())
     result = FileReadTool(base).execute('{"path": "x.txt"}')
     assert (result.output, result.structured_output["total_lines"]) == (text, len(lines))
@@ -170,7 +170,7 @@ def test_encoding_is_detected(base, data, text, encoding):
         "naïve café".encode() + b"\xff\1",
     ],
 )
-def test_a_binary_file_is_reported(base, data):
+def test_binary_file_is_reported(base, data):
     (base / "x.bin").write_bytes(data)
     assert read(base, path="x.bin") == f"Error: 'x.bin' is a binary file of {len(data)} bytes, not text"
 
@@ -189,11 +189,11 @@ def test_files_outside_cannot_be_detected(base, tmp_path, path):
     assert read(base, path=path) == f"Error: {DENIED}"
 
 
-def test_an_absolute_path_is_denied_even_inside(base):
+def test_absolute_path_is_denied_even_inside(base):
     assert read(base, path=str(base / "five.txt")) == f"Error: {DENIED}"
 
 
-def test_a_missing_file_is_reported_without_its_full_path(base):
+def test_missing_file_is_reported_without_its_full_path(base):
     assert read(base, path="notes/none.txt") == "Error: File not found: 'notes/none.txt'"
 
 

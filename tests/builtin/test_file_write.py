@@ -102,15 +102,15 @@ def test_files_outside_cannot_be_written(base, tmp_path, path, mode):
     assert (tmp_path / "secret.txt").read_text() == "the secret"
 
 
-def test_an_absolute_path_is_denied_even_inside(base):
+def test_absolute_path_is_denied_even_inside(base):
     assert write(base, path=str(base / "new.txt"), content="") == f"Error: {DENIED}"
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
 def test_pipe_is_rejected_without_blocking(base, mode):
     os.mkfifo(base / "pipe")
-    told = write(base, path="pipe", content="x", mode=mode)
-    assert told == "Error: 'pipe' is a device or a pipe, not a file"
+    reply = write(base, path="pipe", content="x", mode=mode)
+    assert reply == "Error: 'pipe' is a device or a pipe, not a file"
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
@@ -118,8 +118,8 @@ def test_content_over_size_limit_keeps_old_file(base, mode):
     tool = FileWriteTool(base, max_bytes=8)
     big = ToolCall("file_write", {"path": "old.txt", "content": "x" * 9, "mode": mode})
     length = 12 if mode == "append" else 9
-    told = f"Error: The file would have {length} bytes, the limit is 8"
-    assert Toolbox([tool]).execute(big).text == told
+    reply = f"Error: The file would have {length} bytes, the limit is 8"
+    assert Toolbox([tool]).execute(big).text == reply
     assert (base / "old.txt").read_text() == "old"
 
 
@@ -132,20 +132,20 @@ def test_append_keeps_file_encoding(base, encoding):
 
 def test_append_rejects_unencodable_text(base):
     (base / "x.txt").write_bytes(b"a na\xefve text")
-    told = write(base, path="x.txt", content="日本", mode="append")
-    assert told == "Error: 'x.txt' is cp1252 text, which cannot hold '日'"
+    reply = write(base, path="x.txt", content="日本", mode="append")
+    assert reply == "Error: 'x.txt' is cp1252 text, which cannot hold '日'"
 
 
 def test_append_rejects_binary_file(base):
     (base / "x.bin").write_bytes(b"\0\1")
-    told = write(base, path="x.bin", content="x", mode="append")
-    assert told == "Error: 'x.bin' is a binary file; text cannot be appended to it"
+    reply = write(base, path="x.bin", content="x", mode="append")
+    assert reply == "Error: 'x.bin' is a binary file; text cannot be appended to it"
 
 
 def test_append_rejects_invalid_utf8_file(base):
     (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
-    told = write(base, path="x.txt", content="é", mode="append")
-    assert told == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
+    reply = write(base, path="x.txt", content="é", mode="append")
+    assert reply == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
     assert (base / "x.txt").read_bytes() == data
 
 
@@ -234,7 +234,7 @@ class TestApproval:
         assert request.arguments == {"path": "new.txt", "content": "new", "mode": "overwrite"}
         assert (base / "new.txt").read_text() == "new"
 
-    def test_a_rejected_call_writes_nothing(self, base):
+    def test_rejected_call_writes_nothing(self, base):
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(ExitEarly("no")))
         reply = box.execute(ToolCall("file_write", {"path": "a/new.txt", "content": "new"}))
         assert reply.text == "Error: Rejected by reviewer: no"
@@ -293,10 +293,10 @@ class TestLeftovers:
 
     def test_temporary_file_cannot_be_named(self, tmp_path):
         left = self.run_killed_writer(tmp_path)
-        told = f"File not found: '{left.name}'"
-        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == told
+        message = f"File not found: '{left.name}'"
+        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == message
         assert FileWriteTool(tmp_path).execute({"path": left.name.upper(), "content": ""}).error_message == (
-            told.replace(left.name, left.name.upper())
+            message.replace(left.name, left.name.upper())
         )
 
     def test_new_locked_and_foreign_files_are_kept(self, tmp_path):

@@ -80,7 +80,7 @@ def test_get_sends_string_in_query(web, method, url, text, path):
 
 
 @pytest.mark.parametrize("text", ["", ".", ".."])
-def test_a_value_that_would_change_the_path_is_rejected(web, text):
+def test_value_that_would_change_the_path_is_rejected(web, text):
     assert call(make_tool(web.url("/users/{input}")), text).error_message == f"input: {text!r} is not allowed in a URL"
     assert web.requests == []
 
@@ -102,7 +102,7 @@ class Aliased(BaseModel):
     order_id: int = Field(alias="orderId")
 
 
-def test_a_typed_tool_sends_its_fields_as_a_json_object(web):
+def test_typed_tool_sends_its_fields_as_a_json_object(web):
     web.answers["/orders"] = b"done"
     tool = make_tool(web.url("/orders"), input_type=Order)
     assert call(tool, {"title": "Größe", "tags": ["a"]}).output == "done"
@@ -116,7 +116,7 @@ def test_a_typed_tool_sends_its_fields_as_a_json_object(web):
     assert len(web.requests) == 1
 
 
-def test_a_typed_get_sends_its_fields_in_the_query(web):
+def test_typed_get_sends_its_fields_in_the_query(web):
     web.answers["/orders"] = b"done"
     call(make_tool(web.url("/orders"), method="GET", input_type=Order), {"title": "a b", "tags": ["x", "y&z"]})
     assert read_request(web)[1] == "/orders?title=a%20b&copies=1&tags=x&tags=y%26z"
@@ -182,7 +182,7 @@ def test_other_response_has_no_structured_output(web, kind, body):
         (799, "", "HTTP 799: unknown status"),
     ],
 )
-def test_a_status_of_400_or_more_is_a_failure(web, status, body, message):
+def test_status_of_400_or_more_is_a_failure(web, status, body, message):
     web.answers["/"] = (status, {}, body)
     result = call(make_tool(web.url()), "x")
     assert (result.error_message, dict(result.attributes)) == (message, {"status": status})
@@ -294,8 +294,8 @@ def test_secrets_are_masked_in_every_encoding(web, settings, text, shown):
 @pytest.mark.parametrize("status", [200, 500])
 def test_truncation_inside_a_secret_shows_no_part_of_it(web, status, kept):
     web.answers["/"] = (status, {}, "seen t0p-s3cret and more")
-    told = call(make_tool(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
-    assert told == (
+    text = call(make_tool(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
+    assert text == (
         "Error: HTTP 500: seen ***" if status == 500 else f"seen ***\n[response truncated at {5 + kept} bytes]"
     )
 
@@ -335,7 +335,7 @@ def test_url_in_error_shows_no_secret():
     assert result.error_message.startswith("Cannot connect to '***'")
 
 
-def test_a_private_address_is_denied_by_default(web):
+def test_private_address_is_denied_by_default(web):
     result = call(make_tool(web.url(), allow_hosts=()), "x")
     assert (result.error_message, web.requests) == ("Access denied: '127.0.0.1' is not a public address", [])
 
@@ -418,7 +418,7 @@ def test_reviewer_sees_editable_body(settings, form):
     assert tool.approval_description.partition("\n")[2] == form
 
 
-def test_an_edit_replaces_the_body(web):
+def test_edit_replaces_the_body(web):
     web.answers["/orders"] = b"done"
     call(
         make_tool(web.url("/orders"), requires_approval=True), "Emma", review=Reviewer(Edit('{"title": "Persuasion"}'))
@@ -426,7 +426,7 @@ def test_an_edit_replaces_the_body(web):
     assert read_request(web) == ("POST", "/orders", "application/json", b'{"title": "Persuasion"}')
 
 
-def test_an_edit_of_a_typed_tool_replaces_its_arguments(web):
+def test_edit_of_a_typed_tool_replaces_its_arguments(web):
     web.answers["/orders"] = b"done"
     reviewer = Reviewer(Edit('{"title": "Persuasion"}'))
     tool = make_tool(web.url("/orders"), input_type=Order, requires_approval=True)

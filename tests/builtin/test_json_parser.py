@@ -145,13 +145,13 @@ def test_missing_path_lists_existing_keys(path, problem):
 
 
 def test_index_error_reports_array_size():
-    told = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
-    assert parse("[5]", [1, 2, 3]) == told
+    message = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
+    assert parse("[5]", [1, 2, 3]) == message
 
 
 def test_only_the_first_of_many_keys_are_listed():
-    told = parse("x", {f"k{n}": n for n in range(30)})
-    assert told.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
+    message = parse("x", {f"k{n}": n for n in range(30)})
+    assert message.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
 
 
 @pytest.mark.parametrize("path", ["a", "$.a"])
@@ -312,7 +312,7 @@ NUMBER_AND_TRUE = [[1], [True], [1.0]]
         ("$[?search(@.a, $[0].b)]", [{"b": "x."}, {"a": "axb"}, {"a": "x"}], [{"a": "axb"}]),
     ],
 )
-def test_a_query_follows_the_standard(query, document, values):
+def test_query_follows_the_standard(query, document, values):
     assert repr(select(query, document)) == repr(values)
     assert parse(query, document) == json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
@@ -371,7 +371,7 @@ def test_a_query_follows_the_standard(query, document, values):
         "$[?" + "!" * 4000 + "@.a]",
     ],
 )
-def test_an_invalid_query_is_reported(query):
+def test_invalid_query_is_reported(query):
     assert parse(query, [1]).startswith("Error: Invalid JSONPath: ")
 
 
@@ -380,7 +380,7 @@ def test_invalid_query_error_is_readable():
     assert parse("$" + "a" * 5000) == "Error: Invalid JSONPath: it has more than 5000 characters"
 
 
-def test_an_empty_selection_is_not_an_error():
+def test_empty_selection_is_not_an_error():
     result = JsonParserTool().execute('{"json_path": "$.nothing", "json": "{}"}')
     assert result == ToolResult.success("[]", [])
 
@@ -418,7 +418,7 @@ def test_query_steps_are_limited(monkeypatch, limit, stopped):
 
 
 @pytest.mark.parametrize("depth", [90, 499, 501, 900])
-def test_a_deep_document_is_searched_or_refused(depth):
+def test_deep_document_is_searched_or_refused(depth):
     refused = "Error: The document is nested too deeply for '..': more than 500 levels"
     assert parse("$..*", nested(depth)).startswith("[[" if depth < 500 else refused)
     assert parse("$..[?@ == 1]", nested(depth)) == ("[1]" if depth < 500 else refused)
@@ -430,7 +430,7 @@ def test_query_with_too_many_segments_is_rejected():
     )
 
 
-def test_a_large_value_cannot_be_selected_many_times():
+def test_large_value_cannot_be_selected_many_times():
     document = json.dumps(["x" * 1_000_000])
     call = {"json_path": f"$[{','.join(['0'] * 2400)}]", "json": document}
     assert JsonParserTool().execute(call).error_message == (
@@ -449,7 +449,7 @@ def test_a_large_value_cannot_be_selected_many_times():
         ("$[?@==1e20]", "[100000000000000000000]", "[100000000000000000000]"),
     ],
 )
-def test_a_query_compares_big_integers_exactly(query, document, text):
+def test_query_compares_big_integers_exactly(query, document, text):
     assert parse(query, document) == text
 
 

@@ -203,7 +203,7 @@ def test_json_body_is_validated_and_sent(web):
     assert len(web.requests) == 1
 
 
-def test_an_omitted_body_is_empty(web):
+def test_omitted_body_is_empty(web):
     web.answers["/v1/pets"] = b"done"
     assert call(web, "post_pets", {}).output == "done"
     assert web.requests[0][3] == b""
@@ -228,7 +228,7 @@ def test_form_body_is_url_encoded(web, given, body):
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "€", "\0"])
-def test_an_argument_cannot_add_headers(web, value):
+def test_argument_cannot_add_headers(web, value):
     result = call(web, "listPets", {"X-Trace-Id": value})
     assert result.error_message == "X-Trace-Id: line breaks and characters outside Latin-1 are not allowed in a header"
     assert web.requests == []
@@ -609,7 +609,7 @@ def test_no_part_of_a_document_sends_credentials_to_another_origin(credentials, 
     assert made[0].approval_description.startswith("GET https://api.example/v2/a\n")
 
 
-def test_a_server_variable_cannot_change_where_credentials_go():
+def test_server_variable_cannot_change_where_credentials_go():
     document = make_redirecting_document(
         "https://{host}/v1", "operation", host={"default": "evil.example", "enum": ["api.example"]}
     )

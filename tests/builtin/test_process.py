@@ -79,7 +79,7 @@ def test_model_sends_one_text():
 @pytest.mark.parametrize(
     "text", ["", "hello", "two\nlines", 'a "quote" and a \\', "日本 🎉", "; rm -rf /", "$(id)", "\0"]
 )
-async def test_the_program_gets_one_json_object_on_standard_input(text):
+async def test_program_gets_one_json_object_on_standard_input(text):
     tool = make_python_tool("import sys; print(repr(sys.stdin.buffer.read()))")
     reply = await Toolbox([tool]).aexecute(ToolCall("worker", {"input": text}))
     sent = eval(reply.text)  # noqa: S307 - the repr of bytes, out of our own program
@@ -117,7 +117,7 @@ async def test_the_program_gets_one_json_object_on_standard_input(text):
         ("1" * 5000, ToolResult.success("1" * 5000)),
     ],
 )
-def test_the_answer_is_one_json_object_or_plain_text(written, result):
+def test_answer_is_one_json_object_or_plain_text(written, result):
     assert make_answering_tool(written).execute("x") == result
 
 
@@ -189,8 +189,8 @@ class TestLimits:
     )
     def test_truncated_object_is_a_failure(self, start, answer):
         program = f"import os; os.write(1, {(start + json.dumps(answer)).encode()!r}); os.write(2, b'careful')"
-        told = ToolResult.failure("The answer is larger than 50 bytes", attributes={"stderr": "careful"})
-        assert make_python_tool(program, max_output=50).execute("") == told
+        expected = ToolResult.failure("The answer is larger than 50 bytes", attributes={"stderr": "careful"})
+        assert make_python_tool(program, max_output=50).execute("") == expected
 
     def test_trailing_newline_does_not_count_toward_limit(self):
         program = """print('{"output": "x"}')"""
@@ -217,7 +217,7 @@ class TestLimits:
         tool = make_python_tool("import sys; print(sys.stdin.read(), sys.argv[1:])", "a b", "$HOME", max_cpu=60)
         assert tool.execute("hi").output == "{\"input\": \"hi\"}\n ['a b', '$HOME']"
 
-    def test_a_missing_program_is_reported_with_limits(self):
+    def test_missing_program_is_reported_with_limits(self):
         tool = ProcessTool("worker", "Works", ["no-such-program"], max_cpu=60)
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
@@ -272,12 +272,12 @@ def make_parent_tool(program, folder, **settings):
 
 
 class TestTermination:
-    def test_a_timeout_kills_the_program_and_its_children(self, tmp_path, clock):
+    def test_timeout_kills_the_program_and_its_children(self, tmp_path, clock):
         message, pids = run_past_timeout(make_parent_tool(STAY + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
         assert message == "Process timed out after 2 s"
         assert all(has_ended(pid) for pid in pids)
 
-    def test_a_program_that_ignores_signals_is_killed(self):
+    def test_program_that_ignores_signals_is_killed(self):
         program = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep({LONG})"
         assert make_python_tool(program, timeout=1).execute("").error_message == "Process timed out after 1 s"
 
@@ -289,7 +289,7 @@ class TestTermination:
             await task
         assert all(has_ended(pid) for pid in pids)
 
-    def test_an_interrupt_kills_the_program_and_its_children(self, tmp_path):
+    def test_interrupt_kills_the_program_and_its_children(self, tmp_path):
         code = (
             "from toolsemble.builtin import ProcessTool; "
             f"ProcessTool('parent', '', ['sh', '-c', {STAY + 'wait'!r}], cwd={str(tmp_path)!r}).execute('')"
@@ -321,7 +321,7 @@ class TestTermination:
         assert make_parent_tool(ESCAPE + "echo done", tmp_path).execute("").text == "done"
         os.kill(int(wait_for(tmp_path / "pids")[1]), signal.SIGKILL)
 
-    def test_a_timeout_kills_children_in_their_own_session(self, tmp_path, clock):
+    def test_timeout_kills_children_in_their_own_session(self, tmp_path, clock):
         message, pids = run_past_timeout(
             make_parent_tool(ESCAPE + "wait", tmp_path, timeout=2), tmp_path / "pids", clock
         )
@@ -336,7 +336,7 @@ class TestTermination:
             await task
         assert all(has_ended(pid) for pid in pids)
 
-    def test_a_timeout_kills_daemons(self, tmp_path, clock):
+    def test_timeout_kills_daemons(self, tmp_path, clock):
         tool = make_python_tool(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"), timeout=2)
         message, pids = run_past_timeout(tool, tmp_path / "pid", clock)
         assert message == "Process timed out after 2 s"
@@ -425,19 +425,19 @@ class TestEnvironment:
         monkeypatch.chdir(tmp_path)
         assert make_python_tool(program).execute("").output == str(tmp_path)
 
-    def test_the_command_is_not_passed_to_a_shell(self, tmp_path):
+    def test_command_is_not_passed_to_a_shell(self, tmp_path):
         tool = make_python_tool("import sys; print(sys.argv[1:])", "; touch x", "$(touch x)", "*", cwd=tmp_path)
         assert tool.execute("`touch x`").output == "['; touch x', '$(touch x)', '*']"
         assert not (tmp_path / "x").exists()
 
-    def test_a_command_may_be_one_str_without_a_shell(self):
+    def test_command_may_be_one_str_without_a_shell(self):
         assert ProcessTool("say", "Says it", "echo 'a  b' | cat $HOME").execute("").output == "a  b | cat $HOME"
 
-    def test_a_missing_program_is_reported_without_its_arguments(self):
+    def test_missing_program_is_reported_without_its_arguments(self):
         tool = ProcessTool("worker", "Works", ["no-such-program", "--key=secret"])
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
-    def test_a_deleted_directory_is_reported(self, tmp_path):
+    def test_deleted_directory_is_reported(self, tmp_path):
         (tmp_path / "folder").mkdir()
         tool = make_python_tool("", cwd=tmp_path / "folder")
         (tmp_path / "folder").rmdir()
@@ -450,7 +450,7 @@ class TestEnvironment:
         tool = ProcessTool("worker", "Works", ["sh", "-c", script])
         assert tool.execute("").output.split() == ["0", "1", "2", "SigIgn:", ignored_signals(), "none"]
 
-    def test_a_program_may_kill_its_own_group(self):
+    def test_program_may_kill_its_own_group(self):
         tool = ProcessTool("worker", "Works", ["sh", "-c", "echo done; kill -KILL 0"])
         assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
 
@@ -490,7 +490,7 @@ class TestTyped:
         assert list(specification.parameters["properties"]) == ["item", "count"]
         assert specification.parameters["required"] == ["item"]
 
-    async def test_the_program_gets_the_validated_object(self):
+    async def test_program_gets_the_validated_object(self):
         reply = await Toolbox([self.TOOL()]).aexecute(ToolCall("worker", {"item": "tea", "count": "2"}))
         assert json.loads(reply.text) == {"input": {"item": "tea", "count": 2}}
 
@@ -498,7 +498,7 @@ class TestTyped:
         reply = Toolbox([self.TOOL()]).execute(ToolCall("worker", {"count": 2}))
         assert reply.text == "Error: Missing required parameter(s) for 'Order': item"
 
-    def test_the_reviewer_sees_the_fields(self):
+    def test_reviewer_sees_the_fields(self):
         reviewer = Reviewer(Continue())
         Toolbox([self.TOOL(requires_approval=True)], review=reviewer).execute(ToolCall("worker", {"item": "tea"}))
         assert [request.arguments for request in reviewer.requests] == [{"item": "tea", "count": 1}]
@@ -519,11 +519,11 @@ class TestApproval:
         assert [request.description for request in reviewer.requests] == ["Says it\nCommand: echo 'a b'"]
         assert tool.description == "Says it"
 
-    def test_an_edit_replaces_the_input(self):
+    def test_edit_replaces_the_input(self):
         box = Toolbox([make_python_tool(self.ECHO, requires_approval=True)], review=Reviewer(Edit("edited")))
         assert box.execute(ToolCall("worker", {"input": "hi"})).text == "edited"
 
-    def test_a_rejected_call_starts_nothing(self, tmp_path):
+    def test_rejected_call_starts_nothing(self, tmp_path):
         program = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
         tool = make_python_tool(program, str(tmp_path / "ran"), requires_approval=True)
         reply = Toolbox([tool], review=Reviewer(ExitEarly("no"))).execute(ToolCall("worker", {"input": "hi"}))

@@ -140,7 +140,7 @@ def test_other_text_types_are_returned_unchanged(web, kind, body, text):
         ("application/zip", b"PK\x03\x04", "application/zip"),
     ],
 )
-def test_a_binary_page_is_rejected_by_its_type(web, kind, body, named):
+def test_binary_page_is_rejected_by_its_type(web, kind, body, named):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert scrape(web.url()).error_message == (
         f"Cannot read content of type '{named}'; only web pages, text, JSON and XML can be read"
@@ -190,7 +190,7 @@ def test_text_is_decoded_with_its_charset(declared, body, text):
     assert decode_body(body, declared) == text
 
 
-def test_an_undeclared_charset_is_detected():
+def test_undeclared_charset_is_detected():
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
     assert decode_body(text.encode("cp1251")) == text
     assert decode_body(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
@@ -253,13 +253,13 @@ def test_redirects_are_followed_and_checked(web):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::1]:{}/", "file:///etc/passwd"]
 )
-def test_a_private_address_is_denied_by_default(web, url):
+def test_private_address_is_denied_by_default(web, url):
     reply = scrape(url.format(web.url("").rpartition(":")[2]), tool=WebScraperTool())
     assert reply.error_message.startswith("Access denied: ")
     assert web.requests == []
 
 
-async def test_a_page_that_takes_too_long_to_parse_fails():
+async def test_page_that_takes_too_long_to_parse_fails():
     page = f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>"
     with pytest.raises(ToolExecutionError, match="The page takes too long to read"):
         await read_article(page, "https://example.com/", 0.5)
@@ -278,7 +278,7 @@ def find_reader_processes():
     return found
 
 
-async def test_a_cancelled_call_leaves_no_reader_running(web):
+async def test_cancelled_call_leaves_no_reader_running(web):
     web.html("/", f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>")
     task = asyncio.create_task(make_tool(timeout=1000).aexecute({"url": web.url()}))
     async with asyncio.timeout(60):
@@ -339,7 +339,7 @@ def test_reader_process_reads_and_writes_json(monkeypatch, capsys):
         ),
     ],
 )
-def test_the_main_text_of_a_page(html, found):
+def test_main_text_of_a_page(html, found):
     assert extract(html, "https://example.com/news") == found
 
 

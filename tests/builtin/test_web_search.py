@@ -147,7 +147,7 @@ def test_requests_match_api_of_each_service(web):
 @pytest.mark.parametrize(
     ("status", "body"), [(401, "bad key {}"), (500, "x" * 190 + "{}"), (200, "{}"), (200, '["{}"]')]
 )
-def test_a_key_never_appears_in_errors_or_logs(web, caplog, service, status, body):
+def test_key_never_appears_in_errors_or_logs(web, caplog, service, status, body):
     caplog.set_level(logging.DEBUG)
     tool = answer(web, service, body.format(KEY), status)
     result = search(tool)
@@ -190,7 +190,7 @@ def test_key_is_masked_before_error_is_truncated(web, length):
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "7", "[" * 100_000])
-def test_an_answer_that_is_not_a_json_object_fails(web, body):
+def test_answer_that_is_not_a_json_object_fails(web, body):
     assert search(answer(web, "brave", body)).error_message == "Brave: the answer is not a JSON object"
 
 
@@ -203,7 +203,7 @@ def test_invalid_hits_are_ignored(web, results):
 
 
 @pytest.mark.parametrize("body", [{"web": None}, {"web": []}, {"web": {"results": None}}])
-def test_a_response_without_web_results_has_no_hits(web, body):
+def test_response_without_web_results_has_no_hits(web, body):
     assert search(answer(web, "brave", body)).output == "No results found."
 
 
@@ -261,7 +261,7 @@ async def test_any_object_with_search_method_is_a_provider(provider):
         ([SearchHit("Rome", None, "")], "SearchHit(title='Rome', url=None, snippet='')"),
     ],
 )
-def test_a_provider_that_returns_no_hits_fails_with_the_expected_type(found, came):
+def test_provider_that_returns_no_hits_fails_with_the_expected_type(found, came):
     class Odd:
         def search(self, query, max_results):
             return found
@@ -304,7 +304,7 @@ def test_each_field_of_a_hit_is_one_line(hit, text):
     "url", ["", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "/relative", "https://a b", "https://a\nb",
             "https://", f"https://x.example/{'a' * 2000}"],
 )  # fmt: skip
-def test_a_hit_without_a_valid_url_is_ignored(url):
+def test_hit_without_a_valid_url_is_ignored(url):
     assert search(WebSearchTool(Fixed(("a", url, "b"), BONN))).structured_output == [SearchHit(*BONN)]
 
 

@@ -127,13 +127,13 @@ def test_prints_of_modules_and_tools_go_to_stderr(bot, run_cli, options):
         assert (code, printed in out, printed in err) == (0, False, True)
 
 
-def test_an_immediate_result_is_the_answer(bot, run_cli):
+def test_immediate_result_is_the_answer(bot, run_cli):
     path = bot('ToolCall("show", {"text": "hello"})')
     assert run_cli("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "shown: hello\n", "")
 
 
 @pytest.mark.parametrize(
-    ("approve", "told"),
+    ("approve", "expected"),
     [
         ("always", "  ok delete: approved\n  -> deleted old.log\n"),
         (
@@ -154,12 +154,12 @@ def test_an_immediate_result_is_the_answer(bot, run_cli):
         ),
     ],
 )
-def test_approve_option_decides_reviews(bot, run_cli, monkeypatch, approve, told):
+def test_approve_option_decides_reviews(bot, run_cli, monkeypatch, approve, expected):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     path = bot('ToolCall("delete", {"path": "old.log"}), "Done."')
     code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve)
     assert (code, out) == (0, "Done.\n")
-    assert err == f'delete {{"path":"old.log"}}\n{told}1 call, N s, 2,000 tokens in, 40 out\n'
+    assert err == f'delete {{"path":"old.log"}}\n{expected}1 call, N s, 2,000 tokens in, 40 out\n'
 
 
 def test_exhausted_budget_has_its_own_exit_code(bot, run_cli):
@@ -185,7 +185,7 @@ def test_failed_run_prints_one_error_line(bot, run_cli, script, code, line):
     assert err.endswith(line)
 
 
-def test_a_retry_of_the_model_is_shown(bot, run_cli):
+def test_retry_of_the_model_is_shown(bot, run_cli):
     path = bot('ModelError("busy", retryable=True, retry_after=0), "Here."')
     code, out, err = run_cli("ask", "q", "-m", f"{path}:model")
     assert (code, out) == (0, "Here.\n")
@@ -315,7 +315,7 @@ def test_last_json_line_is_the_outcome(bot, run_cli, script, code, last):
         (["--show-completion", "cmd"], "Completion does not support the shell 'cmd'; use one of bash, zsh, fish"),
     ],
 )
-def test_a_usage_error_is_reported_in_one_line(run_cli, words, line):
+def test_usage_error_is_reported_in_one_line(run_cli, words, line):
     code, out, err = run_cli(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"toolsemble: {line}")
@@ -366,7 +366,7 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
         assert "\x1b" not in err
 
 
-def test_the_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
+def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
     from toolsemble.cli import model_option  # noqa: PLC0415 - as above
@@ -398,7 +398,7 @@ def test_terminal_streams_text_and_asks_for_approval(bot, person):
     assert "\x1b[1;36mdelete\x1b[0m" in person.seen
 
 
-def test_an_edit_is_shown(bot, person, monkeypatch):
+def test_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
@@ -491,8 +491,8 @@ def test_no_color_option_takes_precedence(person, monkeypatch):
 
 
 def test_chat_answers_piped_lines(bot, run_cli, monkeypatch):
-    said = "lambda messages: ' / '.join(message.text for message in messages)"
-    path = bot(f'{said}, {said}, "Slash.", {said}')
+    echo = "lambda messages: ' / '.join(message.text for message in messages)"
+    path = bot(f'{echo}, {echo}, "Slash.", {echo}')
     lines = ["hello", "", "bye", "/tools", "/hlep", "/help", "//slash", "/new", "again", "/quit", "never read"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     code, out, err = run_cli("chat", "-q", "-m", f"{path}:model", "-t", f"{path}:add")
@@ -538,10 +538,10 @@ def test_end_of_input_ends_chat(bot, person):
 
 
 def test_ctrl_c_at_prompt_clears_line(bot, person, monkeypatch):
-    told = iter([KeyboardInterrupt, EOFError])
+    exceptions = iter([KeyboardInterrupt, EOFError])
 
     def interrupted(prompt):
-        raise next(told)
+        raise next(exceptions)
 
     monkeypatch.setattr("builtins.input", interrupted)
     assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
@@ -724,7 +724,7 @@ def test_completion_is_installed_once(run_cli, monkeypatch, tmp_path):
     assert (tmp_path / ".config/fish/config.fish").read_text() == "toolsemble --show-completion fish | source\n"
 
 
-def test_the_shell_completes_commands_and_tools(capsys, monkeypatch):
+def test_shell_completes_commands_and_tools(capsys, monkeypatch):
     monkeypatch.setenv("_TOOLSEMBLE_COMPLETE", "bash_complete")
     for words, expected in {
         "toolsemble ex": ["plain,explain"],
@@ -741,8 +741,8 @@ def test_missing_extra_is_named(monkeypatch, run_cli):
     for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
-    told = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
-    assert run_cli("version") == (2, "", told)
+    message = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    assert run_cli("version") == (2, "", message)
 
 
 def test_broken_installation_raises_import_error(monkeypatch):
@@ -890,7 +890,7 @@ def test_writes_to_suspended_screen_appear_afterwards(person):
 @pytest.mark.parametrize(
     "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
 )
-def test_a_closed_output_is_detected_in_this_process(monkeypatch, words):
+def test_closed_output_is_detected_in_this_process(monkeypatch, words):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:

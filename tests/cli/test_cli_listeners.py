@@ -67,8 +67,8 @@ TOLD = [
     (TurnEnded(AssistantMessage("Hm.")), ""),
     (Final(AgentResult("Three.")), "0.0 s\n"),
     *(
-        (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {told}\n0.0 s\n")
-        for reason, told in EARLY.items()
+        (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
+        for reason, words in EARLY.items()
     ),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
@@ -127,10 +127,10 @@ def test_every_event_is_tested():
     assert known >= {each for each in named if isinstance(getattr(each, "kind", None), str)}
 
 
-@pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
-def test_every_event_is_written_as_text(event, told, capsys, monkeypatch):
+@pytest.mark.parametrize(("event", "expected"), TOLD, ids=lambda each: getattr(each, "kind", ""))
+def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
-    assert show_event(event, capsys).err == told
+    assert show_event(event, capsys).err == expected
     assert show_event(event, capsys, quiet=True).err == ""
 
 
@@ -192,8 +192,8 @@ def test_chat_continues_when_output_fails(bot, run_cli, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.TextOutput.take", take)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
     path = bot('"Never told."')
-    told = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
-    assert run_cli("chat", "-q", "-m", f"{path}:model") == told
+    expected = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
+    assert run_cli("chat", "-q", "-m", f"{path}:model") == expected
 
 
 def test_chat_ends_when_stdout_is_closed(bot, monkeypatch, capsys):
@@ -339,7 +339,7 @@ def test_arguments_of_any_depth_can_be_written(capsys):
             assert show_event(event, capsys, as_json=True).out.endswith("}\n")
 
 
-def test_a_file_is_not_a_model(bot, run_cli):
+def test_file_is_not_a_model(bot, run_cli):
     path = bot()
-    told = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
-    assert run_cli("ask", "q", "-m", path) == (2, "", told)
+    message = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
+    assert run_cli("ask", "q", "-m", path) == (2, "", message)

@@ -111,10 +111,10 @@ def test_download_shows_progress_bar_at_terminal(weights, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [([], "The API key is s3cret; Ctrl-C stops the server.\n"), (["--api-key", "k"], "Ctrl-C stops the server.\n")],
 )
-def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, words, told):
+def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, words, expected):
     served = []
 
     @contextmanager
@@ -131,4 +131,4 @@ def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, w
         (Path("/cache/tiny.gguf"), "127.0.0.1", 9, dict(zip(words[::2], words[1::2], strict=True)).get("--api-key")),
         "closed",
     ]
-    assert capsys.readouterr() == ("http://127.0.0.1:9/v1\n", told)
+    assert capsys.readouterr() == ("http://127.0.0.1:9/v1\n", expected)

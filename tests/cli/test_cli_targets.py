@@ -110,7 +110,7 @@ def test_several_targets_make_one_toolbox():
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("calclator", "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         ("xyz:abc", "There is no tool or module 'xyz:abc'. There are: calculator, datetime, file_read, "),
@@ -146,7 +146,7 @@ def test_several_targets_make_one_toolbox():
         ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
     ],
 )
-def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told):
+def test_unknown_target_is_rejected_with_the_nearest_name(write, target, message):
     write("my_tools.py", TOOLS)
     write("empty.py", "")
     write("broken.py", "1 / 0")
@@ -159,7 +159,7 @@ def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told
     write("misspelled.py", "def f(:")
     with pytest.raises(ToolDefinitionError) as refused:
         load_toolbox([target])
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize("target", ["stopping", "stopping.py"])
@@ -200,7 +200,7 @@ def test_module_without_source_includes_all_objects(write):
     assert list(find_tools(module)) == ["calculator"]
 
 
-def test_a_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
+def test_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
     write("boxed.py", f"{TOOLS}\nbox = Toolbox([add, shout], approve=['add'])\n")
     box = load_object("boxed:box")
     assert load_toolbox(["boxed:box"]) is box
@@ -230,7 +230,7 @@ def test_file_is_loaded_once_and_replaces_no_module(write):
     assert module.helper.word == "helped"
 
 
-def test_a_directory_is_not_a_file(tmp_path):
+def test_directory_is_not_a_file(tmp_path):
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(ToolDefinitionError, match=r"There is no file 'folder\.py'"):
         load_file("folder.py")

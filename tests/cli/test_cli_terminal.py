@@ -187,9 +187,9 @@ def test_cli_page_shows_real_output(tmp_path, monkeypatch, capsys):
     path = write_bot(tmp_path, f'{calls}, "12 boxes cost 57.60 euros."')
     code, out, err = written(*shlex.split(words), "--model", f"{path}:model")
     forget_modules(tmp_path)
-    *told, answer, spent = expected.splitlines(keepends=True)
+    *steps, answer, spent = expected.splitlines(keepends=True)
     assert (code, out) == (0, answer)
-    assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(told) + re.sub(r"[\d.]+ s,", "N s,", spent)
+    assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(steps) + re.sub(r"[\d.]+ s,", "N s,", spent)
 
 
 @pytest.fixture
@@ -206,11 +206,11 @@ def test_quickstart_shows_real_output(shop):
     assert len(calls) == 2
     for words, written in calls:
         assert "".join(child(*shlex.split(words), cwd=folder)[1:]) == written
-    *told, answer, spent = expected.splitlines(keepends=True)
+    *steps, answer, spent = expected.splitlines(keepends=True)
     write_bot(folder, make_script(expected))
     code, out, err = child(*shlex.split(question), "--model", "bot.py:model", cwd=folder)
     assert (code, out) == (0, answer)
-    assert mask_figures(err) == mask_figures("".join([*told, spent]))
+    assert mask_figures(err) == mask_figures("".join([*steps, spent]))
 
 
 def test_quickstart_shows_approval_prompt(shop, person):

@@ -142,16 +142,16 @@ def test_program_accepts_any_model(program, capsys):
 
 def test_program_accepts_model_name():
     with serve_messages(make_call_message("research", '{"words": "concrete"}'), {"content": "Of lime."}) as (web, env):
-        said, _ = run("research_assistant.py", "--model", "openai-chat:gpt-test", env=env)
-    assert said == ['{"words": "concrete"} -> find -> each_read -> cite', "Of lime."]
+        output, _ = run("research_assistant.py", "--model", "openai-chat:gpt-test", env=env)
+    assert output == ['{"words": "concrete"} -> find -> each_read -> cite', "Of lime."]
     assert sent(web)["messages"][-1]["content"].startswith("[1] Concrete: Roman concrete was mixed of lime")
 
 
 def test_research_assistant_lists_texts_when_nothing_is_found(capsys):
     model = ScriptedModel([ToolCall("research", {"words": "zeppelin"}), "Nothing."])
     load_program("research_assistant.py").main(model)
-    told = "No text has any word of 'zeppelin'; there are aqueducts.txt, concrete.txt, roads.txt"
-    assert model.requests[1][-1].text == f"Error: Step 'find' raised: {told}"
+    message = "No text has any word of 'zeppelin'; there are aqueducts.txt, concrete.txt, roads.txt"
+    assert model.requests[1][-1].text == f"Error: Step 'find' raised: {message}"
     assert capsys.readouterr().out.splitlines() == ['{"words":"zeppelin"} -> find', "Nothing."]
 
 
@@ -180,9 +180,9 @@ class TestFileOrganizer:
                     person.types("cats stay\n")
                 else:
                     person.types("c\n")
-            said, _ = made.communicate(timeout=WAIT)
+            output, _ = made.communicate(timeout=WAIT)
         assert made.returncode == 0
-        assert said.decode().splitlines() == [
+        assert output.decode().splitlines() == [
             '["bill.pdf","cat.jpg","notes.txt"]',
             "Moved bill.pdf to papers",
             "Error: Rejected by reviewer: cats stay",
@@ -192,16 +192,16 @@ class TestFileOrganizer:
         assert list_files(folder) == ["cat.jpg", "papers/bill.pdf", "papers/notes.txt"]
 
     def test_moves_nothing_without_a_terminal(self, folder):
-        said, told = run("file_organizer.py", "--model", "scripted", str(folder))
-        assert said[1:4] == [f"Error: Rejected by reviewer: {NOBODY}"] * 3
-        assert told.count("'move_file' is refused") == 3
+        output, errors = run("file_organizer.py", "--model", "scripted", str(folder))
+        assert output[1:4] == [f"Error: Rejected by reviewer: {NOBODY}"] * 3
+        assert errors.count("'move_file' is refused") == 3
         assert list_files(folder) == list(self.NAMES)
 
     def test_uses_sample_folder_by_default(self):
         assert run("file_organizer.py", "--model", "scripted")[0][0] == '["bill.pdf","cat.jpg","notes.txt"]'
 
     @pytest.mark.parametrize(
-        ("name", "place", "told"),
+        ("name", "place", "reply"),
         [
             ("cat.jpg", "..", "Error: 'cat.jpg' cannot go into '..'; name a listed file, and one folder"),
             ("cat.jpg", "a/b", "Error: 'cat.jpg' cannot go into 'a/b'; name a listed file, and one folder"),
@@ -210,11 +210,11 @@ class TestFileOrganizer:
             ("cat.jpg", "my cats", "Moved cat.jpg to my cats"),
         ],
     )
-    def test_stays_inside_its_folder(self, folder, name, place, told):
+    def test_stays_inside_its_folder(self, folder, name, place, reply):
         (folder / "full").mkdir()
         (folder / "full" / "cat.jpg").touch()
         box = Toolbox([load_program("file_organizer.py").Folder(folder)], review=AutoApprove())
-        assert box.execute(ToolCall("move_file", {"name": name, "folder": place})).text == told
+        assert box.execute(ToolCall("move_file", {"name": name, "folder": place})).text == reply
 
 
 def test_openai_loop_sends_valid_messages():
@@ -253,21 +253,21 @@ async def test_async_service_serves_users_concurrently(capsys):
 
 class TestHumanElsewhere:
     @pytest.mark.parametrize(
-        ("typed", "told"),
+        ("typed", "result"),
         [
             ("yes", "The bill: paid 57.60 euros to Tea House"),
             ("too dear", "The bill: Error: Rejected by reviewer: too dear"),
         ],
     )
-    def test_review_is_decided_in_another_process(self, tmp_path, typed, told):
+    def test_review_is_decided_in_another_process(self, tmp_path, typed, result):
         where = ["--store", str(tmp_path / "reviews.db")]
         words = command("human_elsewhere.py", "ask", "--model", "scripted", *where)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with start(words, **pipes) as asking:
             self.wait_for_a_question(tmp_path / "reviews.db")
             answered, _ = run("human_elsewhere.py", "answer", *where, stdin=None, input=f"{typed}\n")
-            said, watched = asking.communicate(timeout=WAIT)
-        assert (said.splitlines(), asking.returncode) == ([told], 0)
+            output, watched = asking.communicate(timeout=WAIT)
+        assert (output.splitlines(), asking.returncode) == ([result], 0)
         assert "review requested: {'to': 'Tea House', 'euros': 57.6}" in watched
         assert answered[0] == "pay {'to': 'Tea House', 'euros': 57.6}"
         later, _ = run("human_elsewhere.py", "answer", *where)
@@ -281,18 +281,18 @@ class TestHumanElsewhere:
 
 
 def test_fuzzer_finds_bug_only_in_buggy_version():
-    said, told = run("fuzz_a_tool.py")
-    assert told == ""
-    assert re.fullmatch(r"first version: crashes \{.*'crash': \d+\}", said[0])
-    assert said[1] == "  ValueError: placeholder too large for max width"
-    assert re.fullmatch(r"  ToolCall\('shorten', \{'text': '', 'width': [1-4]\}, id=None\)", said[2])
-    assert re.fullmatch(r"second version: stands everything \{[^}]*\}", said[3])
-    assert "crash" not in said[3]
+    output, errors = run("fuzz_a_tool.py")
+    assert errors == ""
+    assert re.fullmatch(r"first version: crashes \{.*'crash': \d+\}", output[0])
+    assert output[1] == "  ValueError: placeholder too large for max width"
+    assert re.fullmatch(r"  ToolCall\('shorten', \{'text': '', 'width': [1-4]\}, id=None\)", output[2])
+    assert re.fullmatch(r"second version: stands everything \{[^}]*\}", output[3])
+    assert "crash" not in output[3]
 
 
 def test_telemetry_masks_secret():
-    said, told = run("console_telemetry.py", "--model", "scripted")
-    lines = sorted(re.sub(r"^\d\d:\d\d:\d\d |(?<= in )\d+ ms", "", line) for line in said[:-3])
+    output, errors = run("console_telemetry.py", "--model", "scripted")
+    lines = sorted(re.sub(r"^\d\d:\d\d:\d\d |(?<= in )\d+ ms", "", line) for line in output[:-3])
     assert lines == [
         "count_pages call_2: 50 % half of Emma",
         "count_pages call_2: called with {'book': 'Emma'}",
@@ -306,22 +306,22 @@ def test_telemetry_masks_secret():
         "span execute_tool log_in: ERROR",
         "span invoke_agent: UNSET",
     ]
-    assert said[-3:] == [
+    assert output[-3:] == [
         "log_in: 0 succeeded, 1 raised",
         "count_pages: 1 succeeded, 0 raised",
         "2 times the model was asked: It has 474 pages.",
     ]
-    assert told == ""
+    assert errors == ""
 
 
 def test_approval_example_rejects_calls_without_a_terminal():
-    said, told = run("approval.py")
-    assert said == [
+    output, errors = run("approval.py")
+    assert output == [
         "(would delete cache/old.bin and everything in it)",
         "Error: Rejected by reviewer: denied by rule 2 for '*'",
         f"Error: Rejected by reviewer: {NOBODY}",
     ]
-    assert told.count("'delete_file' is refused") == 1
+    assert errors.count("'delete_file' is refused") == 1
 
 
 def test_demo_reads_calls_json_by_default():

@@ -71,7 +71,7 @@ def test_quickstart_programs_run(tmp_path):
     assert run_python("assistant.py", folder=tmp_path) == written
 
 
-def test_the_demo_prints_one_reply_for_each_call():
+def test_demo_prints_one_reply_for_each_call():
     replies = run_python("examples/demo.py", "examples/calls.json").splitlines()[1::2]
     assert [reply.strip() for reply in replies] == [
         '-> {"words":9,"characters":43}',

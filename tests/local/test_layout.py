@@ -46,9 +46,9 @@ def assistant_turn(text):
 
 def call_turn(step, *results):
     return tuple(
-        said
+        message
         for result in results
-        for said in (PromptMessage("assistant", step), PromptMessage("user", result, is_result=True))
+        for message in (PromptMessage("assistant", step), PromptMessage("user", result, is_result=True))
     )
 
 
@@ -161,7 +161,7 @@ async def test_token_cache_is_limited(engine):
 
 
 def render_texts(messages, **more):
-    return [said.text for turn in LocalRequest(ChatRequest(messages, **more)).history.turns for said in turn]
+    return [message.text for turn in LocalRequest(ChatRequest(messages, **more)).history.turns for message in turn]
 
 
 FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
@@ -271,8 +271,8 @@ def test_tools_are_shown_as_lines():
         [SystemMessage("You are brief.")],
         [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
-    ((said,), *_) = LocalRequest(request).opening_turns()
-    own, details, *_, go, no, _ = said.text.splitlines()
+    ((message,), *_) = LocalRequest(request).opening_turns()
+    own, details, *_, go, no, _ = message.text.splitlines()
     assert own == "You are brief."
     assert (
         details == 'go: Fast. Optional: where: "in"|"out", when: integer|null, why: number|null, who: any, which: JSON.'
@@ -285,6 +285,8 @@ def test_examples_use_names_of_offered_tools():
     other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
     tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
     text = "".join(
-        said.text for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:] for said in turn
+        message.text
+        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:]
+        for message in turn
     )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text

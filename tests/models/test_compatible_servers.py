@@ -271,7 +271,7 @@ async def test_reply_with_missing_fields_is_read(web, body, expected):
     assert await model_at(web).reply(HELLO) == expected
 
 
-def test_an_agent_works_with_a_server_that_omits_all_optional_fields(web):
+def test_agent_works_with_a_server_that_omits_all_optional_fields(web):
     @tool
     def weather(city: str) -> str:
         """The weather in a city."""
@@ -410,7 +410,7 @@ def send_endlessly(handler):
         (send_endlessly, "nothing answers at http"),
     ],
 )
-def test_a_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
+def test_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
     monkeypatch.setenv("VLLM_HOST", web.url("/v1"))
     web.answers["/v1/models"] = answer
     with pytest.raises(ToolConfigurationError, match=f"vllm: .*{problem}.*; start the server, or set VLLM_HOST"):

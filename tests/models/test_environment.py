@@ -72,9 +72,9 @@ def test_offers_are_listed_in_order_with_reasons():
 def test_no_model_error_lists_reasons_and_next_steps():
     with pytest.raises(ToolConfigurationError) as caught:
         Agent()
-    said = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
+    reasons = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
     assert str(caught.value) == (
-        f"The agent has no model, and none was found: {said}. Set one of the keys, start a server, or name a model: "
+        f"The agent has no model, and none was found: {reasons}. Set one of the keys, start a server, or name a model: "
         "Agent('openai:gpt-6-luna'), or TOOLSEMBLE_CHAT_MODEL=openai:gpt-6-luna"
     )
 
@@ -92,7 +92,7 @@ def test_no_model_error_lists_reasons_and_next_steps():
         (["AWS_BEARER_TOKEN_BEDROCK", "AWS_DEFAULT_REGION"], 4, "AWS credentials and a region are set"),
     ],
 )
-def test_a_key_makes_its_provider_available(monkeypatch, variables, place, why):
+def test_key_makes_its_provider_available(monkeypatch, variables, place, why):
     for name in variables:
         monkeypatch.setenv(name, SECRET)
     name = NOTHING[place].name
@@ -160,7 +160,7 @@ def test_missing_weights_file_makes_embedded_model_unavailable(monkeypatch):
     assert offers()[-1] == unavailable_offer("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
-def test_an_invalid_host_makes_its_server_unavailable(monkeypatch):
+def test_invalid_host_makes_its_server_unavailable(monkeypatch):
     monkeypatch.setenv("VLLM_HOST", "box:port")
     assert offers()[8] == unavailable_offer(
         "vllm", "VLLM_HOST must be a host, a host with a port, or a URL, not 'box:port'"
@@ -218,7 +218,7 @@ def test_embedded_model_is_used_last(monkeypatch, caplog):
     assert caplog.messages == ["Using the model local: its weights are at small.gguf"]
 
 
-def test_a_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
+def test_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
     assert offers()[:2] == [

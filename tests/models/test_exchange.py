@@ -94,7 +94,7 @@ def test_connection_stays_open_after_job(pair):
 
 
 @pytest.mark.parametrize("sock", [None, object()])
-def test_an_object_that_is_not_a_socket_is_not_shut_down(sock):
+def test_object_that_is_not_a_socket_is_not_shut_down(sock):
     exchange = Exchange()
     exchange.use(Connection(sock))
     exchange.cancel()

@@ -42,7 +42,7 @@ def chunks_from(model):
 
 
 @pytest.mark.parametrize("error", [ModelError("overloaded"), ConnectionError("refused"), TimeoutError("late")])
-def test_the_next_model_answers_when_one_fails(error, caplog):
+def test_next_model_answers_when_one_fails(error, caplog):
     first, second = ScriptedModel([error]), ScriptedModel(["Rome"])
     with caplog.at_level(logging.WARNING, "toolsemble.models.fallback"):
         assert Agent(FallbackModel(first, second), retry=ONCE).run_sync("hello").text == "Rome"
@@ -96,21 +96,21 @@ def test_when_all_models_fail_the_error_names_each_reason(errors, retryable, ret
     assert list(raised.value.__cause__.exceptions) == errors
 
 
-def test_a_stream_falls_back_before_its_first_chunk():
+def test_stream_falls_back_before_its_first_chunk():
     first, end = Streaming(error=ModelError("overloaded")), StreamEnd()
     model = FallbackModel(first, Streaming(TextDelta("Rome"), end))
     assert chunks_from(model) == [TextDelta("Rome"), end]
     assert first.closed
 
 
-def test_a_stream_that_breaks_after_its_first_chunk_raises():
+def test_stream_that_breaks_after_its_first_chunk_raises():
     first, second = Streaming(TextDelta("Ro"), error=ModelError("cut off")), Streaming(StreamEnd())
     with pytest.raises(ModelError, match="cut off"):
         chunks_from(FallbackModel(first, second))
     assert (first.closed, second.closed) == (True, False)
 
 
-def test_a_stream_raises_when_all_models_fail():
+def test_stream_raises_when_all_models_fail():
     with pytest.raises(ModelError, match="All models failed"):
         chunks_from(FallbackModel(Streaming(error=ModelError("a")), Streaming(error=ModelError("b"))))
 

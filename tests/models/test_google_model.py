@@ -523,8 +523,8 @@ async def test_signed_content_is_sent_back_unchanged(gemini):
     gemini.answers = [candidate(*parts), candidate(text("done"))]
     model = gemini.model()
     reply = await model.reply(HELLO)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    await model.reply(ChatRequest([UserMessage("hello"), answer, *map(replied, answer.calls)]))
     assert normalize(gemini.bodies[1]["contents"][1]) == {
         "role": "model",
         "parts": [
@@ -789,7 +789,7 @@ async def test_truncated_stream_is_retryable(gemini, ending):
     assert caught.value.retryable
 
 
-async def test_a_refused_connection_is_retryable(gemini):
+async def test_refused_connection_is_retryable(gemini):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
@@ -825,7 +825,7 @@ async def test_timeout_is_retryable(gemini, clock):
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
+async def test_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(gemini.model(name), streaming=streamed, request=request_)
     assert gemini.bodies == []
@@ -991,7 +991,7 @@ def test_client_excludes_connection_settings(gemini, name):
         GoogleModel(NEW, client=object(), **{name: "x"})
 
 
-async def test_an_unexpected_error_is_quoted(gemini):
+async def test_unexpected_error_is_quoted(gemini):
     client = genai.Client(
         api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": FailingClient()}
     )

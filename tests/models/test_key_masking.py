@@ -7,17 +7,17 @@ KEY = "s3cret-key"
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind", "said"),
+    ("raised", "kind", "message"),
     [
         (ModelError(f"No such key: {KEY}", retryable=True, retry_after=2.0), ModelError, "No such key: ***"),
         (ToolConfigurationError(f"Not {KEY}"), ToolConfigurationError, "Not ***"),
         (ValueError(f"Not {KEY}"), ModelError, "Not *** (ValueError)"),
     ],
 )
-def test_an_error_is_raised_without_the_key(raised, kind, said):
+def test_error_is_raised_without_the_key(raised, kind, message):
     with pytest.raises(kind) as caught, mask_keys_in_errors(lambda: [None, "", 5, KEY]):
         raise raised
-    assert (type(caught.value), str(caught.value)) == (kind, said)
+    assert (type(caught.value), str(caught.value)) == (kind, message)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 

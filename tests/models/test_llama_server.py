@@ -85,8 +85,8 @@ async def test_too_long_question_is_not_retryable(llama, api):
 
 async def test_conversation_continues_after_invalid_arguments(llama):
     call = ToolCall("weather?", '{"city": ')
-    told = ToolMessage(ToolReply(call, ToolResult.failure("no JSON")))
-    request = ChatRequest([UserMessage(WEATHER), AssistantMessage("", (call,)), told], settings={"max_tokens": 5})
+    reply = ToolMessage(ToolReply(call, ToolResult.failure("no JSON")))
+    request = ChatRequest([UserMessage(WEATHER), AssistantMessage("", (call,)), reply], settings={"max_tokens": 5})
     assert (await make_model(llama).reply(request)).text
 
 

@@ -79,8 +79,8 @@ def completion(content="", *calls, finish="stop", usage=None, **more):
     return {**about, "usage": usage, "choices": choices, **more}
 
 
-def delta(finish=None, usage=None, index=0, **said):
-    choice = {"index": index, "delta": said, "finish_reason": finish}
+def delta(finish=None, usage=None, index=0, **fields):
+    choice = {"index": index, "delta": fields, "finish_reason": finish}
     about = {"id": "cmpl-1", "object": "chat.completion.chunk", "model": "mistral", "created": 1, "p": "abc"}
     return {**about, "choices": [choice], **({"usage": usage} if usage else {})}
 
@@ -89,13 +89,13 @@ def events(whole):
     """Return a completion as the events in which it would come."""
     choice = whole["choices"][0]
     content, calls = choice["message"]["content"], choice["message"]["tool_calls"] or []
-    told = [delta(role="assistant", content="")]
+    sent = [delta(role="assistant", content="")]
     if isinstance(content, str):
-        told += [delta(content=part) for part in (content[: len(content) // 2], content[len(content) // 2 :])]
+        sent += [delta(content=part) for part in (content[: len(content) // 2], content[len(content) // 2 :])]
     else:
-        told += [delta(content=[chunk]) for chunk in content]
-    told += [delta(content=None, tool_calls=[{**call, "index": place}]) for place, call in enumerate(calls)]
-    return [*told, delta(choice["finish_reason"], whole["usage"], content=""), "data: [DONE]\n\n"]
+        sent += [delta(content=[chunk]) for chunk in content]
+    sent += [delta(content=None, tool_calls=[{**call, "index": place}]) for place, call in enumerate(calls)]
+    return [*sent, delta(choice["finish_reason"], whole["usage"], content=""), "data: [DONE]\n\n"]
 
 
 def write_event(event):
@@ -402,8 +402,8 @@ def make_call_chunk(index, name, id, arguments=""):
     ],
 )
 async def test_call_chunks_are_assembled_in_any_order(server, pieces):
-    told = [delta(tool_calls=calls) for calls in pieces]
-    server.answers = [[*told, delta("tool_calls", content="")]]
+    sent = [delta(tool_calls=calls) for calls in pieces]
+    server.answers = [[*sent, delta("tool_calls", content="")]]
     chunks = await streamed(make_model(server))
     arguments = {0: "", 1: ""}
     for chunk in chunks:
@@ -471,9 +471,9 @@ async def test_streamed_reasoning_is_sent_back_whole(server):
     }
     details = {"mistral": [thought, {"type": "text", "length": 4}]}
     assert chunks == [TextDelta("Ro"), TextDelta("me"), StreamEnd(stop_reason="stop", details=details)]
-    said = message_from_json(message_to_json(AssistantMessage("Rome", (), details)))
+    answer = message_from_json(message_to_json(AssistantMessage("Rome", (), details)))
     server.answers = [completion("hi")]
-    body = await send(server, ChatRequest([*HELLO.messages, said, UserMessage("thanks")]))
+    body = await send(server, ChatRequest([*HELLO.messages, answer, UserMessage("thanks")]))
     assert body["messages"][1] == {
         "role": "assistant",
         "content": [thought, {"type": "text", "text": "Rome"}],
@@ -564,7 +564,7 @@ async def test_error_has_server_message_and_retryable(server, answer, words, ret
 
 
 @pytest.mark.parametrize(("streaming", "words"), [(False, "(503): no reason is given"), (True, "without a reason")])
-async def test_a_rejection_with_an_empty_body_is_retryable(server, streaming, words):
+async def test_rejection_with_an_empty_body_is_retryable(server, streaming, words):
     server.answers = [(503, {}, "")]
     error = await failed(make_model(server), streaming=streaming)
     assert words in str(error)
@@ -596,7 +596,7 @@ async def test_truncated_stream_is_retryable(server, kept, ends):
     assert error.retryable
 
 
-async def test_a_stream_that_is_not_text_is_retryable(server):
+async def test_stream_that_is_not_text_is_retryable(server):
     data = b"data: \xff\n\n"
     server.answers = [server.streaming(ends=True, then=lambda handler: handler.wfile.write(b"9\r\n" + data + b"\r\n"))]
     assert "cannot be read" in str(await failed(make_model(server), streaming=True))

@@ -151,7 +151,7 @@ def test_transcript_continuations_are_thread_safe():
         assert [message.text for message in made[name]] == ["base", *(f"{name}-{number}" for number in range(200))]
 
 
-def test_a_transcript_is_a_sequence():
+def test_transcript_is_a_sequence():
     messages = [UserMessage(text) for text in "abcd"]
     transcript = Transcript(messages[:3])
     transcript.plus(messages[3])
@@ -169,7 +169,7 @@ def test_a_transcript_is_a_sequence():
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_system_message_is_stored_separately_and_counted(cut):
+def test_system_message_is_stored_separately_and_counted(cut):
     system, *rest = messages = [SystemMessage("s"), UserMessage("a"), UserMessage("b")]
     transcript = Transcript(messages[:cut]).plus(*messages[cut:])
     assert (list(transcript), list(reversed(transcript)), len(transcript)) == (messages, messages[::-1], 3)
@@ -180,7 +180,7 @@ def test_a_system_message_is_stored_separately_and_counted(cut):
     assert transcript.under(system) is transcript
 
 
-def test_a_transcript_can_be_copied_and_pickled():
+def test_transcript_can_be_copied_and_pickled():
     transcript = Transcript([UserMessage("a"), AssistantMessage("", (CALL,)), make_reply(CALL)])
     assert copy.deepcopy(transcript) == transcript
     assert pickle.loads(pickle.dumps(transcript)) == transcript
@@ -253,7 +253,7 @@ def test_arguments_without_call_are_a_model_error():
 
 @pytest.mark.parametrize("make", [ScriptedModel, lambda replies: FunctionModel(lambda _: replies[0])])
 @pytest.mark.parametrize(
-    ("said", "reply"),
+    ("scripted", "reply"),
     [
         ("hi", ChatReply("hi")),
         ("", ChatReply("")),
@@ -262,9 +262,9 @@ def test_arguments_without_call_are_a_model_error():
         (ChatReply("as it is", (CALL,)), ChatReply("as it is", (CALL,))),
     ],
 )
-async def test_a_scripted_model_returns_its_replies(make, said, reply):
-    assert await make([said]).reply(HELLO) == reply
-    assert await collect_chunks(make([said])) == list(chunks_of(reply))
+async def test_scripted_model_returns_its_replies(make, scripted, reply):
+    assert await make([scripted]).reply(HELLO) == reply
+    assert await collect_chunks(make([scripted])) == list(chunks_of(reply))
 
 
 async def test_function_in_script_gets_messages():
@@ -278,7 +278,7 @@ async def test_function_in_script_gets_messages():
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), ValueError, KeyboardInterrupt()])
-async def test_an_exception_in_a_script_is_raised(error):
+async def test_exception_in_a_script_is_raised(error):
     with pytest.raises(error if isinstance(error, type) else type(error)):
         await ScriptedModel([error]).reply(HELLO)
 
@@ -297,7 +297,7 @@ async def test_script_may_be_infinite():
     assert [(await model.reply(HELLO)).text for _ in range(3)] == ["line 0"] * 3
 
 
-async def test_an_async_function_can_be_a_model():
+async def test_async_function_can_be_a_model():
     async def answer(request):
         await asyncio.sleep(0)
         return f"{len(request.messages)} message"
@@ -364,11 +364,11 @@ async def test_recording_replays_replies(tmp_path, streamed_first, streamed_then
     path = tmp_path / "talk.jsonl"
     lines = ["one", CALL, [CALL, ToolCall("now")], ChatReply("x", details={"a": 1}), "five", "six", "seven"]
     recorder = record(path, lines)
-    said = [await ask(recorder, request, streamed_first) for request in SEVERAL]
+    replies = [await ask(recorder, request, streamed_first) for request in SEVERAL]
     player = RecordedModel(path)
     backwards = [await ask(player, request, streamed_then) for request in reversed(SEVERAL)]
-    assert backwards[::-1] == said
-    assert [reply.text for reply in said] == ["one", "", "", "x", "five", "six", "seven"]
+    assert backwards[::-1] == replies
+    assert [reply.text for reply in replies] == ["one", "", "", "x", "five", "six", "seven"]
 
 
 async def test_equal_requests_are_answered_in_the_order_of_the_recording(tmp_path):

@@ -111,9 +111,9 @@ def _no_key_of_this_machine(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def set_answer(web, api, said="hi"):
+def set_answer(web, api, content="hi"):
     """Let a server answer everything with a text."""
-    body = completion({"content": said}) if api == "chat" else response(text_item(said))
+    body = completion({"content": content}) if api == "chat" else response(text_item(content))
     web.answers[PATHS[api]] = whole(body)
 
 
@@ -287,9 +287,9 @@ async def test_plain_question_sends_minimal_request(web, api):
     set_answer(web, api)
     model = model_at(web, api, headers={"X-Title": "a test"})
     await model.reply(ChatRequest([UserMessage("hello")], tool_choice="required"))
-    said = [{"role": "user", "content": "hello"}]
+    messages = [{"role": "user", "content": "hello"}]
     name = {"chat": "messages", "responses": "input"}[api]
-    assert sent(web) == {"model": "gpt-test", name: said, "stream": False}
+    assert sent(web) == {"model": "gpt-test", name: messages, "stream": False}
     assert (header(web, "authorization"), header(web, "x-title")) == (f"Bearer {KEY}", "a test")
 
 
@@ -359,7 +359,7 @@ async def test_call_without_id_gets_id_shared_with_reply(web, api):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_without_a_call_is_still_sent(web, api):
+async def test_reply_without_a_call_is_still_sent(web, api):
     set_answer(web, api)
     await model_at(web, api).reply(ChatRequest([make_reply(ToolCall("now", id="c9")), make_reply(ToolCall("now"))]))
     assert read_sent_ids(web, api) == ([], ["toolsemble_0", "toolsemble_1"])
@@ -595,7 +595,7 @@ async def test_message_parts_without_text_are_skipped(web):
     assert (await model_at(web, "responses").reply(HELLO)).text == "Rome"
 
 
-async def test_a_call_of_a_response_needs_no_ids(web):
+async def test_call_of_a_response_needs_no_ids(web):
     items = [{"type": "function_call", "name": "now"}, {"type": "function_call", "arguments": {"a": 1}, "call_id": 7}]
     web.answers[RESPONSES] = in_turn(
         whole(response(*items)), streamed(events_of(response())[-1] | {"response": response(*items)})
@@ -617,8 +617,8 @@ async def test_reasoning_of_a_response_is_sent_back_unchanged_and_in_its_positio
     model = model_at(web, "responses")
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
     assert replies[0] == replies[1]
-    said = AssistantMessage(replies[0].text, replies[0].calls, replies[0].details)
-    await model.reply(ChatRequest([said, make_reply(ROME)]))
+    answer = AssistantMessage(replies[0].text, replies[0].calls, replies[0].details)
+    await model.reply(ChatRequest([answer, make_reply(ROME)]))
     assert sent(web)["input"] == [
         *THINKING["output"],
         {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
@@ -702,8 +702,8 @@ async def test_reasoning_without_content_is_sent_only_to_a_server_that_stores_it
     web.answers[RESPONSES] = whole(response(thought_item(content), *THINKING["output"][1:]))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
-    said = AssistantMessage(reply.text, reply.calls, reply.details)
-    await model.reply(ChatRequest([said, make_reply(ROME)], settings=settings))
+    answer = AssistantMessage(reply.text, reply.calls, reply.details)
+    await model.reply(ChatRequest([answer, make_reply(ROME)], settings=settings))
     assert len(sent(web)["input"]) == kept + 1
 
 
@@ -719,11 +719,11 @@ async def test_reasoning_of_a_completion_is_sent_back_to_its_server(web):
     model = model_at(web)
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
     assert replies[0] == replies[1]
-    said = AssistantMessage("Rome", (), replies[0].details)
-    await model.reply(ChatRequest([said]))
+    answer = AssistantMessage("Rome", (), replies[0].details)
+    await model.reply(ChatRequest([answer]))
     assert sent(web)["messages"] == [{"role": "assistant", "content": "Rome", **thoughts}]
     elsewhere = web.url("/v1", host="localhost")
-    await model_at(web, base_url=elsewhere).reply(ChatRequest([said]))
+    await model_at(web, base_url=elsewhere).reply(ChatRequest([answer]))
     assert sent(web)["messages"] == [{"role": "assistant", "content": "Rome"}]
 
 
@@ -797,7 +797,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("answer", "message", "retryable", "retry_after"), ERRORS)
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
+async def test_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
     web.answers[PATHS[api]] = answer
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -839,7 +839,7 @@ async def test_error_in_successful_response_is_raised(web, api, error, retryable
         assert caught.value.retryable is retryable
 
 
-async def test_an_error_event_ends_a_streamed_response(web):
+async def test_error_event_ends_a_streamed_response(web):
     error = {"type": "error", "code": "server_error", "message": "Oops", "param": None, "sequence_number": 1}
     web.answers[RESPONSES] = streamed(error)
     with pytest.raises(ModelError, match=r"127.0.0.1: Oops") as caught:
@@ -1061,7 +1061,7 @@ async def wait_for_item(left, seconds=30):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_cancelled_request_closes_the_connection(web, api):
+async def test_cancelled_request_closes_the_connection(web, api):
     asked, left = asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
@@ -1186,11 +1186,11 @@ def test_agent_runs_with_this_model(web, api, way):
         "chat": ("messages", "system", [2, 3]),
         "responses": ("input", "system", [2, 3, 4]),
     }[api]
-    said = sent(web)[name]
-    assert said[0] == {"role": system, "content": "You are a travel guide."}
-    assert len(said) == call[-1] + 1
+    messages = sent(web)[name]
+    assert messages[0] == {"role": system, "content": "You are a travel guide."}
+    assert len(messages) == call[-1] + 1
     assert (
-        said[-1]
+        messages[-1]
         == {
             "chat": {"role": "tool", "tool_call_id": "c1", "content": "sunny in Rome"},
             "responses": {"type": "function_call_output", "call_id": "c1", "output": "sunny in Rome"},

@@ -54,7 +54,7 @@ def test_failed_client_is_opened_again():
     assert notes == ["opened", "closed"]
 
 
-def test_a_client_is_closed_when_its_owner_is_garbage_collected():
+def test_client_is_closed_when_its_owner_is_garbage_collected():
     notes = []
 
     async def dropped():

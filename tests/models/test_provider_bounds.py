@@ -327,13 +327,13 @@ def chain(error):
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 async def test_errors_do_not_contain_key(web, provider, streaming):
-    model, said = provider.model(web), 0
+    model, masked = provider.model(web), 0
     for status, (name, body) in product((200, 400, 401, 429, 500), BODIES.items()):
         web.answers = SameAnswer((status, {"Content-Type": "application/json"}, encode_body(body)))
         error = await _catch_model_error(model, streaming=streaming)
         assert KEY not in show(error), (status, name)
-        said += "***" in str(error)
-    assert said  # some of it is shown, without the key
+        masked += "***" in str(error)
+    assert masked  # some of it is shown, without the key
 
 
 async def test_stream_errors_do_not_contain_key(web, provider):

@@ -215,7 +215,7 @@ def test_gated_branches_are_reviewed_together(run):
     assert reviewer.rounds == [["a", "b"]]
 
 
-def test_a_gate_on_branches_shows_their_input(run):
+def test_gate_on_branches_shows_their_input(run):
     shown = []
 
     class Watch:
@@ -710,9 +710,9 @@ def test_branches_are_undone_when_merge_fails(merge, attributes, run):
     log = []
     result = run(fan_out(make_pipeline(log, "a"), Echo(), merge=merge), "x")
     assert (result.error_message, log) == ("no merge", ["a"])
-    told = dict(result.attributes)
-    assert [each.name for each in told.pop("undone")] == ["a_body"]
-    assert told == attributes
+    remaining = dict(result.attributes)
+    assert [each.name for each in remaining.pop("undone")] == ["a_body"]
+    assert remaining == attributes
 
 
 @pytest.mark.parametrize("group", [False, True])

@@ -265,7 +265,7 @@ def test_mismatched_values_are_passed_as_text(run):
     assert seen == ["[1,2]", '{"a":1}', "7", '{"title":"Rome","url":"https://rome","rank":1}']
 
 
-def test_a_step_without_parameters_gets_nothing(run):
+def test_step_without_parameters_gets_nothing(run):
     @tool
     def now() -> str:
         return "noon"
@@ -770,7 +770,7 @@ def test_return_type_of_class_is_that_of_run():
     assert Counted() | two
 
 
-def test_a_typed_pipeline_runs_in_a_toolbox_with_repairs_off():
+def test_typed_pipeline_runs_in_a_toolbox_with_repairs_off():
     @tool
     def search(query: str) -> list[Hit]:
         return [Hit(query, "u")]

@@ -965,12 +965,12 @@ def test_edited_input_is_run_and_recorded(mode):
     assert (result.output, result.attributes["steps"][1].input) == ("otherb", "other")
 
 
-def test_a_gated_step_without_a_reviewer_is_a_configuration_error(mode):
+def test_gated_step_without_a_reviewer_is_a_configuration_error(mode):
     with pytest.raises(ToolConfigurationError, match="'add_b' requires approval but no ReviewHandler"):
         execute_tool(mode, make_adder("a") | make_adder("b", requires_approval=True), "x")
 
 
-def test_a_pipeline_can_be_gated_itself(mode):
+def test_pipeline_can_be_gated_itself(mode):
     reviewer = Reviewer(Edit("y"))
     pipeline = ToolPipeline("p", "Adds", [make_adder("a")], requires_approval=True)
     assert execute_tool(mode, pipeline, "x", ToolContext(review=reviewer)).output == "ya"

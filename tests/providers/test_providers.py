@@ -198,7 +198,7 @@ def test_unknown_openai_api_is_rejected(write):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_tool_without_parameters_gets_an_empty_object(strict):
+def test_tool_without_parameters_gets_an_empty_object(strict):
     closed = {"additionalProperties": False, "required": []} if strict else {}
     (tool,) = to_openai.write_tools([Tool()], strict=strict)
     assert tool["function"]["parameters"] == {"type": "object", "properties": {}, **closed}
@@ -459,9 +459,9 @@ def test_openai_strict_makes_optional_parameters_nullable(part, expected):
     ],
 )
 def test_google_describes_unsupported_keywords(part, expected, notes):
-    schema, told = to_google.adapt(make_parameters(part, required=["x"]))
+    schema, changes = to_google.adapt(make_parameters(part, required=["x"]))
     assert schema == {"type": "OBJECT", "properties": {"x": expected}, "required": ["x"]}
-    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+    assert [str(note) for note in changes] == [f"$.x: {note}" for note in notes]
 
 
 @pytest.mark.parametrize(
@@ -499,9 +499,9 @@ def test_google_describes_unsupported_keywords(part, expected, notes):
     ],
 )
 def test_ollama_describes_keywords_dropped_by_sdk(part, expected, notes):
-    schema, told = to_ollama.adapt(make_parameters(part))
+    schema, changes = to_ollama.adapt(make_parameters(part))
     assert schema == make_parameters(expected)
-    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+    assert [str(note) for note in changes] == [f"$.x: {note}" for note in notes]
 
 
 def test_ollama_notes_the_root_keywords_it_drops():
@@ -562,7 +562,7 @@ def containers(inner):
         st.builds(lambda items: {"type": "array", "items": items}, inner),
         st.builds(lambda value: {"type": "object", "additionalProperties": value}, inner),
         st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda schema, said: {**schema, "description": said}, inner, st.text()),
+        st.builds(lambda schema, text: {**schema, "description": text}, inner, st.text()),
         st.builds(lambda schema, value: {**schema, "default": value}, inner, scalars | st.lists(scalars)),
     )
 
@@ -726,7 +726,7 @@ def test_call_is_read_with_any_arguments(provider, given, read):
         (to_ollama, {"function": {}, "id": 1}),
     ],
 )
-def test_a_call_without_a_name_has_an_empty_name(provider, call):
+def test_call_without_a_name_has_an_empty_name(provider, call):
     assert provider.read_call(call) == ("", None, "1")
 
 

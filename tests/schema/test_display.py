@@ -116,7 +116,7 @@ def test_typed_dict_fields_are_shown_by_alias():
     assert requests[0].arguments == {"Name": "x"}
 
 
-def test_a_type_with_unresolvable_annotations_is_shown_with_its_own_names():
+def test_type_with_unresolvable_annotations_is_shown_with_its_own_names():
     class Inner:
         pass
 

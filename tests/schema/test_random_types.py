@@ -165,6 +165,6 @@ MEGABYTE = 1_000_000
     ids=range(13),
 )
 @pytest.mark.timeout(20)  # what is quadratic would take minutes
-def test_a_megabyte_of_anything_gets_a_reply(text):
+def test_megabyte_of_anything_gets_a_reply(text):
     reply = WIDE.execute(ToolCall("wide", text))
     assert reply.text == "ran" or reply.text.startswith("Error: ")

@@ -313,7 +313,7 @@ def test_self_means_the_class_of_the_method():
     assert Toolbox([Fruit(1)]).execute(ToolCall("eat", {"other": {"size": 2}})).text == "3"
 
 
-def test_a_context_inside_another_type_is_not_injected():
+def test_context_inside_another_type_is_not_injected():
     def function(contexts: list[ToolContext]) -> str:
         return ""
 
@@ -532,7 +532,7 @@ def test_unusual_annotations_are_supported(annotation, sent, arrived):
     assert run(annotation, {"value": sent}["value"] if False else json.dumps({"value": sent})) == (arrived, [])
 
 
-def test_a_generic_pydantic_model_keeps_its_argument():
+def test_generic_pydantic_model_keeps_its_argument():
     class Box(BaseModel, Generic[T]):
         item: T
 
@@ -793,7 +793,7 @@ def test_non_json_defaults_are_not_shown():
     assert box.execute(ToolCall("function")).text == "inf"
 
 
-def test_an_input_type_that_is_not_an_object_is_rejected():
+def test_input_type_that_is_not_an_object_is_rejected():
     kind = type("T", (TypedTool,), {"input_type": pydantic.RootModel[list[int]], "name": "t", "description": ""})
     kind.run = lambda self, input: ""
     kind.__abstractmethods__ = frozenset()

@@ -418,9 +418,9 @@ class TestIrreversible:
 
     @pytest.mark.parametrize("steps", [True, set(STEPS)])
     def test_unknown_keys_are_rejected(self, steps):
-        told = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
-        assert call_tool({"path": "/", "exclude": ["important"]}, steps, wipe) == told
-        assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == told
+        message = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
+        assert call_tool({"path": "/", "exclude": ["important"]}, steps, wipe) == message
+        assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == message
 
     @pytest.mark.parametrize("path", [["x", "y"], {"a": 1}])
     def test_list_and_object_are_not_coerced_to_string(self, path):
@@ -436,10 +436,12 @@ class TestIrreversible:
             def run(self, input):
                 return f"ran {input}"
 
-        told = "Error: Invalid arguments for 'shell': "
+        message = "Error: Invalid arguments for 'shell': "
         assert call_tool({"input": "rm"}, of=Shell()) == "ran rm"
-        assert call_tool({"input": "rm", "dry_run": True}, of=Shell()) == f"{told}dry_run: not a parameter of this tool"
-        assert call_tool({"input": ["rm"]}, of=Shell()) == f"{told}input: expected a string"
+        assert (
+            call_tool({"input": "rm", "dry_run": True}, of=Shell()) == f"{message}dry_run: not a parameter of this tool"
+        )
+        assert call_tool({"input": ["rm"]}, of=Shell()) == f"{message}input: expected a string"
         assert call_tool({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
 
     def test_pipeline_step_ignores_other_fields_of_previous_result(self):

@@ -255,7 +255,7 @@ def test_pydantic_field_as_default_is_supported():
     assert box.execute(ToolCall("function", {"max": 0})).is_error
 
 
-def test_a_validator_may_raise_anything():
+def test_validator_may_raise_anything():
     class Odd(BaseModel):
         number: int
 
@@ -301,8 +301,8 @@ def test_nested_models_reject_unknown_keys():
 
     box = Toolbox([visit], repair=False)
     assert box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm"}}})).text == "Elm"
-    told = box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm", "number": 5}}})).text
-    assert told == "Error: Invalid arguments for 'visit': house.street.number: not a parameter of this tool"
+    text = box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm", "number": 5}}})).text
+    assert text == "Error: Invalid arguments for 'visit': house.street.number: not a parameter of this tool"
     assert House.__pydantic_complete__
     assert Street.__pydantic_complete__
     assert Street.model_validate({"name": "Elm", "number": 5}) == Street(name="Elm")

@@ -55,11 +55,11 @@ def make_schema(**names):
     nodes = {
         name: {
             "type": "object",
-            "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/filter"}}, "kind": said},
+            "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/filter"}}, "kind": tag},
             "required": ["kind", "parts"],
             "additionalProperties": False,
         }
-        for name, said in names.items()
+        for name, tag in names.items()
     }
     equals = {
         "type": "object",

@@ -234,7 +234,7 @@ def test_many_errors_are_reported_quickly(name, arguments, problem):
         (30_000, "Invalid arguments for 'typed': k0: not a parameter of this tool; k1: "),
     ],
 )
-def test_the_number_of_repairs_is_limited(count, answer):
+def test_number_of_repairs_is_limited(count, answer):
     arguments = {"text": "a", **{f"k{number}": 1 for number in range(count)}}
     assert reply_text("typed", arguments).startswith(answer)
 
