@@ -362,7 +362,7 @@ class TestAToolboxWithOtherNames:
         with pytest.raises(ToolDefinitionError, match=problem):
             change(Toolbox([search, count]))
 
-    def test_says_how_to_combine_toolboxes(self):
+    def test_addition_is_rejected_with_advice(self):
         with pytest.raises(TypeError, match=r"write Toolbox\(\[first, second\]\)"):
             Toolbox([search]) + Toolbox([count])
 
@@ -411,7 +411,7 @@ class TestAListOfTools:
         with pytest.raises(ToolDefinitionError, match="Tool at index 1: lists are nested too deeply"):
             Toolbox(tools)
 
-    def test_says_how_to_rename_when_two_tools_have_one_name(self):
+    def test_duplicate_names_are_rejected_with_advice(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Toolbox([search]), search])
         assert str(refused.value) == (
