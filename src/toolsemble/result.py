@@ -210,7 +210,7 @@ def _check_contents(contents: Any) -> tuple[Content, ...]:
     is_list = isinstance(contents, Iterable) and not isinstance(contents, (str, bytes))
     listed = tuple(contents) if is_list else (contents,)
     for each in listed:
-        if not isinstance(each, (TextContent, _Media)):
+        if isinstance(each, (str, bytes)) or each is None:  # a program may have contents of its own
             raise TypeError(
                 "ToolResult contents must be a list of TextContent, ImageContent, AudioContent or FileContent, "
                 f"not {each!r:.80}"

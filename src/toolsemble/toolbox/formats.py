@@ -112,11 +112,14 @@ class ToolSet:
         >>> ToolSet({}).to_provider("anthropic")
         []
         """
-        from toolsemble.providers import load_wire_format  # noqa: PLC0415 - calls do not need it
+        from toolsemble.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need it
 
         write_tools = load_wire_format(provider).write_tools
+        offers = self.specifications
+        if PROVIDERS[provider].keeps_bounds:
+            offers = [entry.definition.specification(bounds=True) for entry in self._entries.values()]
         try:
-            tools: list[dict[str, Any]] = write_tools(self.specifications, **settings)
+            tools: list[dict[str, Any]] = write_tools(offers, **settings)
         except ValueError as problem:
             raise ToolDefinitionError(f"{provider}: {problem}") from None
         return tools
