@@ -329,6 +329,24 @@ class TestAToolboxWithOtherNames:
                 run(other, "a_search", query="rome")
             assert run(other, "a_count", text="rome") == "4"
 
+    def test_keeps_its_reviewer_in_a_toolbox_that_has_none(self):
+        inner, outer = FakeReviewer(Continue()), FakeReviewer(Continue())
+        pipeline = search | count
+        box = Toolbox([search, pipeline], approve=["search"], review=inner).prefixed("a_")
+        assert run(Toolbox([box]), "a_search", query="rome") == "3 hits for rome"
+        assert run(Toolbox([box]), "a_search_then_count", query="rome") == "15"
+        assert run(Toolbox([Toolbox([box])]), "a_search", query="rome") == "3 hits for rome"
+        assert (len(inner.requests), len(outer.requests)) == (3, 0)
+        assert run(Toolbox([box], review=outer), "a_search", query="rome") == "3 hits for rome"
+        assert (len(inner.requests), len(outer.requests)) == (3, 1)
+
+    def test_asks_its_reviewer_in_the_list_of_an_agent(self):
+        reviewer = FakeReviewer(Continue())
+        model = ScriptedModel([ToolCall("search", {"query": "rome"}), "Done"])
+        box = Toolbox([search], approve=["search"], review=reviewer)
+        result = Agent(model, [box, count]).run_sync("go")
+        assert (result.tool_calls[0].reply.text, len(reviewer.requests)) == ("3 hits for rome", 1)
+
     def test_keeps_the_limits_that_the_toolbox_adds(self):
         box = Toolbox([search], max_output=6)
         for other in (Toolbox([box]), Toolbox([*box.prefixed("a_")]), Toolbox([box], max_output=1000)):

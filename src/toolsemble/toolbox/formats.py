@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
@@ -179,13 +180,16 @@ class ToolSet:
         }
         return self._with_entries(kept)
 
-    def members(self) -> list[Defined]:
+    def members(self, *, reviewed: bool = False) -> list[Defined]:
         """Return the tools and their definitions, for another toolbox that takes them over.
+
+        :param reviewed: whether this toolbox's reviewer decides about their calls, because the other one has none
 
         >>> ToolSet({}).members()
         []
         """
-        return [(entry.tool, _own_definition(entry)) for entry in self._entries.values() if not entry.fixed]
+        found = [(entry, _own_definition(entry)) for entry in self._entries.values() if not entry.fixed]
+        return [(entry.tool, _keep_reviewer(entry, each) if reviewed else each) for entry, each in found]
 
     def _with_entries(self, entries: dict[str, Registered]) -> Self:
         made = copy(self)
@@ -243,6 +247,19 @@ def _own_definition(entry: Registered) -> ToolDefinition:
     if policy.max_output == entry.limit:
         return entry.definition
     return replace(entry.definition, policy=replace(policy, max_output=entry.limit))
+
+
+def _keep_reviewer(entry: Registered, definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition with the reviewer of its toolbox for its own gates and those inside its flow."""
+    review = entry.context.review
+    if review is None:
+        return definition
+
+    def keep(part: ToolDefinition) -> ToolDefinition:
+        gate = part.gate
+        return part if gate is None or gate.review is not None else replace(part, gate=replace(gate, review=review))
+
+    return map_definition(definition, keep)
 
 
 def _rename_entry(entry: Registered, name: str) -> Registered:

@@ -16,8 +16,10 @@ _NO_LISTS = (str, bytes, bytearray, memoryview)
 _MAX_DEPTH = 20
 
 
-def collect_members(tools: object) -> list[Defined]:
+def collect_members(tools: object, *, reviewed: bool = False) -> list[Defined]:
     """Return the tools of a list, with their definitions; report all bad ones in one error.
+
+    :param reviewed: whether the tools of toolboxes in the list keep the reviewer of those
 
     >>> collect_members([None, 5])
     Traceback (most recent call last):
@@ -29,7 +31,7 @@ def collect_members(tools: object) -> list[Defined]:
         raise ToolDefinitionError(_explain_no_list(tools))
     found: dict[str, Defined] = {}
     problems: list[str] = []
-    for member in _flatten(tools, "", problems):
+    for member in _Collector(problems, reviewed=reviewed).flatten(tools, ""):
         name = member[1].name
         if name in found:
             problems.append(
@@ -43,41 +45,46 @@ def collect_members(tools: object) -> list[Defined]:
     return list(found.values())
 
 
-def _flatten(tools: Iterable[object], place: str, problems: list[str]) -> Iterator[Defined]:
-    """Yield the tools of a list, and of the lists and toolboxes in it; collect the problems.
+class _Collector:
+    """A walk through a list of tools, and the lists and toolboxes in it; collects the problems."""
 
-    :param place: where the list is: empty, or such as ``1[0]``
-    """
-    for index, source in enumerate(tools):
-        where = f"{place}[{index}]" if place else str(index)
-        try:
-            yield from _find(source, where, problems)
-        except ToolDefinitionError as problem:
-            problems.append(str(problem))
+    def __init__(self, problems: list[str], *, reviewed: bool) -> None:
+        self._problems = problems
+        self._reviewed = reviewed
 
+    def flatten(self, tools: Iterable[object], place: str) -> Iterator[Defined]:
+        """Yield the tools of a list.
 
-def _find(source: object, where: str, problems: list[str]) -> Iterable[Defined]:
-    """Return the tools that one member of a list stands for."""
-    if isinstance(source, ToolSet):
-        return _take_over(source, where)
-    if defined := _define(source, where):
-        return defined
-    if not isinstance(source, _LISTS) or isinstance(source, _NO_LISTS):
-        raise ToolDefinitionError(_explain(source, where))
-    if where.count("[") > _MAX_DEPTH:
-        raise ToolDefinitionError(f"Tool at index {where.partition('[')[0]}: lists are nested too deeply")
-    return _flatten(source, where, problems)
+        :param place: where the list is: empty, or such as ``1[0]``
+        """
+        for index, source in enumerate(tools):
+            where = f"{place}[{index}]" if place else str(index)
+            try:
+                yield from self._find(source, where)
+            except ToolDefinitionError as problem:
+                self._problems.append(str(problem))
 
+    def _find(self, source: object, where: str) -> Iterable[Defined]:
+        """Return the tools that one member of a list stands for."""
+        if isinstance(source, ToolSet):
+            return self._take_over(source, where)
+        if defined := _define(source, where):
+            return defined
+        if not isinstance(source, _LISTS) or isinstance(source, _NO_LISTS):
+            raise ToolDefinitionError(_explain(source, where))
+        if where.count("[") > _MAX_DEPTH:
+            raise ToolDefinitionError(f"Tool at index {where.partition('[')[0]}: lists are nested too deeply")
+        return self.flatten(source, where)
 
-def _take_over(box: ToolSet, where: str) -> list[Defined]:
-    """Return the tools of a toolbox, with its gate and limits; raise if its hooks would be left out silently."""
-    settings = getattr(box, "_settings", None)
-    if settings is not None and settings.hooks is not None:
-        raise ToolDefinitionError(
-            f"Tool at index {where} is a Toolbox with before_call or after_call, which its tools would lose; pass the "
-            "hooks to the new toolbox, and its tools with *box"
-        )
-    return box.members()
+    def _take_over(self, box: ToolSet, where: str) -> list[Defined]:
+        """Return the tools of a toolbox, with its gate and limits; raise if its hooks would be left out silently."""
+        settings = getattr(box, "_settings", None)
+        if settings is not None and settings.hooks is not None:
+            raise ToolDefinitionError(
+                f"Tool at index {where} is a Toolbox with before_call or after_call, which its tools would lose; pass "
+                "the hooks to the new toolbox, and its tools with *box"
+            )
+        return box.members(reviewed=self._reviewed)
 
 
 def _define(source: object, where: str) -> list[Defined]:

@@ -158,7 +158,8 @@ class Toolbox(ToolSet):
         if gate is not None:
             self._context = pass_on_gate(self._context, gate)
         limits = limits_of(timeout, retries, rate_limit, cache, ledger)
-        super().__init__(register_tools(collect_members(tools), gate, limits, self._context, max_output))
+        found = collect_members(tools, reviewed=review is None)
+        super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
