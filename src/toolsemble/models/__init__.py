@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from toolsemble.models.recorded import RecordedModel as RecordedModel
     from toolsemble.models.registry import found as found, model_of as model_of
     from toolsemble.models.scripted import ScriptedModel as ScriptedModel
-    from toolsemble.models.transcript import Transcript as Transcript
+    from toolsemble.models.transcript import (
+        Transcript as Transcript,
+        messages_from_json as messages_from_json,
+        messages_to_json as messages_to_json,
+    )
 
 # Using one provider does not load the others.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -87,6 +91,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "recorded": ("RecordedModel",),
         "registry": ("found", "model_of"),
         "scripted": ("ScriptedModel",),
-        "transcript": ("Transcript",),
+        "transcript": ("Transcript", "messages_from_json", "messages_to_json"),
     },
 )
