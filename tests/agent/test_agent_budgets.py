@@ -251,7 +251,11 @@ async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left, clock):
 
 async def test_a_stream_reports_that_the_text_of_a_cancelled_model_is_discarded(clock):
     events = [event async for event in Agent(Dawdler(["best"], clock=clock), max_seconds=0.2).stream("go")]
-    assert events[:-2] == [TextDelta("Well"), ModelRetried("Maximum time (0.2 s) reached", 0.0), TextDelta("best")]
+    assert events[:-2] == [
+        TextDelta("Well"),
+        ModelRetried("Maximum time (0.2 s) reached", 0.0, "Well"),
+        TextDelta("best"),
+    ]
 
 
 async def test_a_model_that_was_cut_off_and_then_says_nothing_ends_the_run(clock):

@@ -84,7 +84,7 @@ def event_types() -> dict[str, type]:
 
 
 class _Codec(NamedTuple):
-    """How a value of some type is written as JSON values, and read; the second argument of a reader is the place."""
+    """The writer and the reader of values of one type; the second argument of the reader is the place of the value."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
