@@ -203,7 +203,7 @@ def test_many_tools_are_weighed_in_fresh_processes_and_searched():
 
 def test_lines_of_growth_have_a_point_for_each_size():
     found = growth.growths(sizes=(1, 2), seconds=0)
-    assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "calls side by side"]
+    assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "concurrent calls"]
     assert all([size for size, _ in each["points"]] == [1, 2] for each in found)
     assert all(taken > 0 for each in found for _, taken in each["points"])
 
@@ -263,8 +263,8 @@ def test_the_page_of_the_floor_alone_says_how_to_get_the_rest():
     assert "| a valid call | `validate_json` | **3.50** (3.00 to 4.00) | 8.00 µs / 2.00 µs | < 4, met |" in page
     assert "| tools in a toolbox | 3.00 ms | 2.00 ms | 2.00 ms | 2.00 ms | yes |" in page
     assert "takes 25.1 MB in 9 distributions." in page
-    assert "Not measured here yet: `make bench-peers`" in page
-    assert page.endswith("Every aim is met, and no library that was measured takes less.\n")
+    assert "Not measured yet; run `make bench-peers`" in page
+    assert page.endswith("Every aim is met, and no measured library is faster.\n")
 
 
 def test_the_page_names_what_toolsemble_is_not_ahead_in():
@@ -278,7 +278,7 @@ def test_the_page_names_what_toolsemble_is_not_ahead_in():
     assert listed.splitlines() == [
         "- a slow call / `validate_json`: 5.0 times, 8.00 µs / 2.00 µs; the aim is < 4",
         "- a large call / `validate_json`: 2.0 times, 8.00 µs / 2.00 µs; no aim",
-        "- turns: each costs more when there are many",
+        "- turns: not linear",
         "- valid call: rival takes 0.80 times toolsemble's time",
         "- valid call: loose takes 0.50 times toolsemble's time",
         "- valid call: rival takes 0.80 times toolsemble's time, the aim is 5 times",
