@@ -547,6 +547,36 @@ async def test_a_client_that_leaves_ends_the_run(slow, write, ping):
     assert slow.ended.is_set()
 
 
+async def test_a_run_ends_although_its_client_is_cancelled_again_and_again():
+    started, cleaning, may_end, ended = (asyncio.Event() for _ in range(4))
+
+    @tool
+    async def wait() -> str:
+        """Wait, and take a while to end."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await may_end.wait()
+            ended.set()
+
+    async def consume():
+        async for _ in sse(agent_of(ToolCall("wait"), tools=[wait]).stream("go")):
+            pass
+
+    task = asyncio.create_task(consume())
+    await started.wait()
+    task.cancel()
+    await cleaning.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    may_end.set()
+    async with asyncio.timeout(60):
+        await ended.wait()
+
+
 async def test_closing_a_stream_ends_the_run(slow):
     agent = agent_of(ToolCall("wait", {}, "c1"), "Done", tools=[slow])
     async with aclosing(sse(agent.stream("go"), ping=0.01)) as chunks:

@@ -27,6 +27,7 @@ SSE_HEADERS: Mapping[str, str] = MappingProxyType(
 """The headers of a response with server-sent events; the last one keeps nginx from holding events back."""
 
 _COMMENT = ": waiting\n\n"
+_ENDING: set[asyncio.Future[None]] = set()  # the event loop itself does not keep its tasks alive
 
 
 class Encoder(Protocol):
@@ -71,10 +72,10 @@ async def _deliver(
     on_error: Callable[[Exception], str] | None,
     ping: float | None,
 ) -> AsyncGenerator[str, None]:
-    async with closing(events):  # type: ignore[arg-type]  # any stream, not only that of a model
+    waiting: asyncio.Future[Event] | None = None
+    try:
         for payload in encoder.start():
             yield _frame(payload)
-        waiting: asyncio.Future[Event] | None = None
         try:
             while True:
                 waiting = asyncio.ensure_future(anext(events))
@@ -87,10 +88,14 @@ async def _deliver(
         except Exception as error:  # noqa: BLE001 - logged, and reported without its details
             for payload in encoder.fail(_describe(error, on_error)):
                 yield _frame(payload)
-        finally:
-            await _cancel(waiting)
         for payload in encoder.end():
             yield _frame(payload)
+    finally:
+        # Web frameworks cancel again and again until the response ends, which may be before the run has ended.
+        ending = asyncio.ensure_future(_end_run(events, waiting))
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)
+        await asyncio.shield(ending)
 
 
 def _frame(payload: Any) -> str:
@@ -104,8 +109,10 @@ def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> 
     return FAILED if on_error is None else str(on_error(error))
 
 
-async def _cancel(waiting: asyncio.Future[Event] | None) -> None:
-    """Cancel the request for the next event, which ends the run, and wait for its end."""
-    if waiting is not None and not waiting.done():
+async def _end_run(events: AsyncIterator[Event], waiting: asyncio.Future[Event] | None) -> None:
+    """Cancel the request for the next event, which ends the run, and close the stream."""
+    if waiting is not None:
         waiting.cancel()
-        await asyncio.wait({waiting})
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with closing(events):  # type: ignore[arg-type]  # any stream, not only that of a model
+        pass
