@@ -80,7 +80,8 @@ def event_types() -> dict[str, type]:
     >>> event_types()["final"].__name__
     'Final'
     """
-    return {each.kind: each for each in get_args(Event)}
+    kinds = [get_origin(each) or each for each in get_args(Event)]  # an event may be generic
+    return {each.kind: each for each in kinds}
 
 
 class _Codec(NamedTuple):
