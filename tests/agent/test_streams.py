@@ -230,6 +230,14 @@ async def test_sse_can_yield_everything_for_a_program():
     assert events[-1].result.messages[-1] == AssistantMessage("It is 3")
 
 
+async def test_sse_leaves_out_events_and_keeps_lines_together():
+    def encode(event):
+        return "a\n\nid: 7\rb\r\nc\u2028" if event.kind == "final" else None
+
+    chunks = [chunk async for chunk in sse(agent_of("Rome").stream("go"), encode=encode)]
+    assert chunks == ["data: a\ndata: \ndata: id: 7\ndata: b\ndata: c\u2028\n\n"]
+
+
 def test_the_headers_name_the_formats():
     assert SSE_HEADERS["content-type"] == "text/event-stream"
     assert VERCEL_HEADERS["content-type"] == "text/event-stream"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ SSE_HEADERS: Mapping[str, str] = MappingProxyType(
 )
 """The headers of a response with server-sent events; the last one keeps nginx from holding events back."""
 
+_LINE_END = re.compile("\r\n|\n|\r")
 _COMMENT = ": waiting\n\n"
 _ENDING: set[asyncio.Future[None]] = set()  # the event loop itself does not keep its tasks alive
 
@@ -99,9 +101,9 @@ async def _deliver(
 
 
 def _frame(payload: Any) -> str:
-    """Return a payload as one server-sent event; ASCII JSON has no line breaks that could end it early."""
+    """Return a payload as one server-sent event; each line of a text gets its own mark, so that none can forge one."""
     text = payload if isinstance(payload, str) else compact_json(payload, ensure_ascii=True, allow_nan=False)
-    return f"data: {text}\n\n"
+    return "".join([f"data: {line}\n" for line in _LINE_END.split(text)]) + "\n"
 
 
 def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> str:

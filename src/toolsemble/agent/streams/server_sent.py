@@ -13,7 +13,7 @@ from toolsemble.agent.streams.delivery import PING, deliver
 def sse(
     events: AsyncIterator[Event],
     *,
-    encode: Callable[[Event], str] | None = None,
+    encode: Callable[[Event], str | None] | None = None,
     show_failures: bool = False,
     on_error: Callable[[Exception], str] | None = None,
     ping: float | None = PING,
@@ -28,8 +28,8 @@ def sse(
     A client that disconnects closes the generator, which ends the run.
 
     :param events: the events of :meth:`Agent.stream`
-    :param encode: returns the JSON text of an event, such as :func:`~toolsemble.agent.event_to_json` for a program that
-        may see everything
+    :param encode: returns the text of an event, such as :func:`~toolsemble.agent.event_to_json` for a program that may
+        see everything; None leaves the event out
     :param show_failures: whether the texts of failed calls are shown
     :param on_error: returns the message for the browser about the exception that ended the run
     :param ping: seconds of silence before a comment keeps the connection open; None: no comments
@@ -48,7 +48,7 @@ def sse(
 class _SseEncoder:
     """The writer of plain events."""
 
-    def __init__(self, encode: Callable[[Event], str] | None, view: BrowserView) -> None:
+    def __init__(self, encode: Callable[[Event], str | None] | None, view: BrowserView) -> None:
         self._encode = encode
         self._view = view
 
