@@ -594,6 +594,14 @@ async def test_closing_a_stream_ends_the_run(slow):
     assert slow.ended.is_set()
 
 
+async def test_a_client_that_leaves_before_the_run_begins_starts_nothing():
+    model = ScriptedModel(["Rome"])
+    chunks = to_ag_ui(Agent(model).stream("go"), REQUEST)
+    assert "RUN_STARTED" in await anext(chunks)
+    await chunks.aclose()
+    assert model.asked == []
+
+
 async def test_a_stream_that_was_never_read_can_be_closed():
     await sse(agent_of("Rome").stream("go")).aclose()
 
