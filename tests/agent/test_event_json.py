@@ -36,10 +36,12 @@ from toolsemble.agent import (
     event_from_json,
     event_to_json,
 )
+from toolsemble.events import ModelReplied, RunFinished, RunStarted
 from toolsemble.models import (
     AssistantMessage,
     ScriptedModel,
     SystemMessage,
+    TokenUsage,
     ToolMessage,
     Transcript,
     UserMessage,
@@ -72,7 +74,7 @@ EVENTS = [
     CallRequested(ToolCall("add", {"a": 1})),
     CallReplied(RECORD),
     CallReplied(ToolCallRecord(CALL, ToolReply(CALL, ToolResult.failure("no")))),
-    ModelRetried("busy", 2.5),
+    ModelRetried("busy", 2.5, "Ro"),
     TurnEnded(MESSAGES[2], (RECORD,)),
     Final(RESULT),
     CallStarted("add", "c1", {"a": 1}, run_id="r1", at=1.0),
@@ -85,6 +87,9 @@ EVENTS = [
     CallFinished("add", "c1", "success", REPLY.result),
     CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"),
     ReviewRequested(REQUEST),
+    RunStarted("gpt-5", tuple(MESSAGES), ("add",)),
+    ModelReplied(MESSAGES[2], 1, "gpt-5", TokenUsage(10, 2, 1), cost=0.5),
+    RunFinished("answer", "Three.", 2, TokenUsage(10, 2), None, error_type="X", error="x"),
     ReviewDecided(REQUEST, Continue(always="tool")),
     ReviewDecided(REQUEST, Edit('{"a":2}')),
     ReviewDecided(REQUEST, ExitEarly("no", timed_out=True)),

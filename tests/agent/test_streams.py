@@ -346,6 +346,16 @@ async def test_older_vercel_sdks_get_a_part_about_a_reply_that_begins_anew():
     assert parts[5] == {"type": "data-model-retried", "data": {"seconds": 0.0, "discarded": "Rome is su"}}
 
 
+async def test_a_retry_of_an_inner_agent_resets_nothing():
+    def agent():
+        inner = Agent(Breaking(["Sunny."], "Rome is su")).as_tool("inner", "Tells the weather")
+        outer = ScriptedModel([ChatReply("Let me", (ToolCall("inner", {"input": "x"}, "c1"),)), "Done"])
+        return Agent(outer, [inner])
+
+    assert "MESSAGES_SNAPSHOT" not in kinds(await ag_ui_of(agent()))
+    assert "reset-step" not in kinds(await vercel_of(agent()))
+
+
 async def test_a_retry_without_text_resets_nothing():
     assert "MESSAGES_SNAPSHOT" not in kinds(await ag_ui_of(Agent(Breaking(["Sunny."], ""))))
     assert "reset-step" not in kinds(await vercel_of(Agent(Breaking(["Sunny."], ""))))

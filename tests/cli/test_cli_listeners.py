@@ -27,8 +27,11 @@ from toolsemble.events import (
     CallRetried,
     CallStarted,
     CallTimedOut,
+    ModelReplied,
     ReviewDecided,
     ReviewRequested,
+    RunFinished,
+    RunStarted,
 )
 from toolsemble.models import AssistantMessage
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
@@ -70,6 +73,9 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
+    (RunStarted("gpt-5"), ""),
+    (ModelReplied(AssistantMessage("Hm.")), ""),
+    (RunFinished("answer"), ""),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed; retry in 0.5 s: bu\\nsy\n"),

@@ -8,8 +8,11 @@ from typing import ClassVar, TypeAlias
 from toolsemble import events
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
+from toolsemble.events import ModelRetried
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
+
+__all__ = ["CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +44,6 @@ class CallReplied:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRetried:
-    """The model failed, or the run's time was up, and the request is repeated.
-
-    The text and the calls of this reply that were streamed before do not count: the reply begins anew.
-
-    >>> retried = ModelRetried("The connection broke", 2.5, "Rome is su")
-    >>> "Let me see. Rome is su".removesuffix(retried.discarded)
-    'Let me see. '
-    """
-
-    reason: str
-    """The error."""
-    seconds: float
-    """Seconds until the retry."""
-    discarded: str = ""
-    """The text of this reply that was streamed before, and does not count."""
-    kind: ClassVar[str] = "model_retried"
-
-
-@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The model has replied, and its calls have their replies.
 
@@ -89,15 +72,7 @@ class Final:
 
 
 Event: TypeAlias = (
-    TextDelta
-    | CallDelta
-    | ArgumentsDelta
-    | CallRequested
-    | CallReplied
-    | ModelRetried
-    | TurnEnded
-    | Final
-    | events.Event
+    TextDelta | CallDelta | ArgumentsDelta | CallRequested | CallReplied | TurnEnded | Final | events.Event
 )
 """Any event of a stream; each has a ``kind``, for serialization.
 

@@ -16,7 +16,15 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from toolsemble.agent.event import Event
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.models.message import AssistantMessage, message_from_json, message_to_json, read_call, write_call
+from toolsemble.models.chat import TokenUsage
+from toolsemble.models.message import (
+    AssistantMessage,
+    Message,
+    message_from_json,
+    message_to_json,
+    read_call,
+    write_call,
+)
 from toolsemble.models.transcript import Transcript, messages_from_json, messages_to_json
 from toolsemble.result import ToolResult
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
@@ -25,6 +33,8 @@ from toolsemble.shape import to_json_value
 
 _DECISIONS: dict[str, type] = {"continue": Continue, "edit": Edit, "reject": ExitEarly}
 _MAX_SHOWN = 80
+# The module of some events imports these only for type checkers.
+_NAMES = {"AssistantMessage": AssistantMessage, "Message": Message, "TokenUsage": TokenUsage}
 
 
 def event_to_json(event: Event) -> str:
@@ -114,7 +124,7 @@ def _codec_for(hint: Any) -> _Codec:
 @cache
 def _fields_codec(kind: Any) -> _Codec:
     """Return the codec of a dataclass."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns=_NAMES)
     codecs = {each.name: _codec_for(hints[each.name]) for each in fields(kind)}
     required = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
 
@@ -253,6 +263,10 @@ def _is_number(value: Any) -> bool:
 
 
 _ANY = _Codec(to_json_value, lambda value, _: value)
+_MESSAGE = _Codec(
+    lambda message: json.loads(message_to_json(message)),
+    _read_own(lambda values: message_from_json(json.dumps(values))),
+)
 _OWN_CODECS: dict[Any, _Codec] = {
     Any: _ANY,
     str: _Codec(_write_text, _checked("a str", lambda value: isinstance(value, str))),
@@ -262,10 +276,8 @@ _OWN_CODECS: dict[Any, _Codec] = {
     ToolCall: _Codec(write_call, _read_own(_read_call)),
     ToolReply: _Codec(_write_reply, _read_own(_read_reply)),
     ToolResult: _Codec(_write_result, _read_own(_read_result)),
-    AssistantMessage: _Codec(
-        lambda message: json.loads(message_to_json(message)),
-        _read_own(lambda values: message_from_json(json.dumps(values))),
-    ),
+    AssistantMessage: _MESSAGE,
+    Message: _MESSAGE,
     Transcript: _Codec(
         lambda messages: json.loads(messages_to_json(messages)),
         _read_own(lambda values: messages_from_json(json.dumps(values))),

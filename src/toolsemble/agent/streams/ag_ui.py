@@ -60,7 +60,7 @@ class _AgUiEncoder:
             "text_delta": lambda event: self._write_text(event.text),
             "call_requested": lambda event: self._write_call(event.call),
             "call_replied": lambda event: self._write_reply(event.record),
-            "model_retried": lambda _: self._reset(),
+            "model_retried": lambda event: self._reset(event.discarded),
             "turn_ended": self._end_turn,
             "final": self._finish,
             "call_progress": self._write_custom,
@@ -118,9 +118,9 @@ class _AgUiEncoder:
         rest = {name: value for name, value in message.items() if name != "id"}
         yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
 
-    def _reset(self) -> Iterator[Any]:
-        """Remove the message of this turn; nothing was called in it yet."""
-        if self._turn:
+    def _reset(self, discarded: str) -> Iterator[Any]:
+        """Remove the message of this turn, in which nothing was called yet; without text, an inner agent retries."""
+        if discarded:
             yield from self._end_text()
             self._messages.remove(self._turn)
             self._turn = {}

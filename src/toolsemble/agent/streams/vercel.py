@@ -114,8 +114,8 @@ class _VercelEncoder:
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
         yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.text(record)}
 
-    def _reset(self, event: Event) -> Iterator[Any]:
-        if self._in_step:
+    def _reset(self, event: Any) -> Iterator[Any]:
+        if event.discarded:  # without text there is nothing to take back, or an inner agent retries
             yield from self._end_text()
             yield {"type": "reset-step"} if self._has_reset else self._data(event)
 
