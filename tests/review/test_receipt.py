@@ -86,7 +86,7 @@ def test_what_is_no_decision_is_refused(answer):
         ({"tool_name": "write"}, "it is for another tool"),
         ({"schema_digest": "abd"}, "it is for another schema"),
         ({"arguments": {"path": "old.lo"}}, "it is for other arguments"),
-        ({"call_id": "c2"}, "it is for another call"),
+        ({"call_id": "c2", "chosen_run": False}, "it is for another call"),
         ({"run_id": "r2"}, "it is for another run"),
         ({"id": "q2"}, "it is for another request"),
     ],
@@ -94,6 +94,10 @@ def test_what_is_no_decision_is_refused(answer):
 def test_a_receipt_counts_for_its_own_request_only(changed, reason):
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
         issued().check(replace(REQUEST, **changed), SECRET, NOW)
+
+
+def test_a_receipt_counts_for_the_same_call_of_a_chosen_run_under_another_id():
+    issued().check(replace(REQUEST, call_id="c2"), SECRET, NOW)
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, r
     store.answer(request, Continue(), role="admin")
 
 
+def test_an_answer_to_what_was_not_found_is_refused(store):
+    with pytest.raises(ReviewRefusedError, match=r"^the request is unknown: find\(\) returned None for its id; "):
+        store.answer(store.find("unknown"), Continue())
+
+
+@pytest.mark.parametrize("request_", ["4f1c", 5, {}])
+def test_an_answer_takes_a_request(store, request_):
+    with pytest.raises(TypeError, match=r"^answer takes a ReviewRequest from pending\(\) or find\(\), not "):
+        store.answer(request_, Continue())
+
+
+@pytest.mark.parametrize("request_id", [None, 5, b"4f1c"])
+def test_a_request_is_found_by_the_text_of_its_id(store, request_id):
+    with pytest.raises(TypeError, match=r"^find takes the id of a request, a str, not "):
+        store.find(request_id)
+
+
 @pytest.mark.parametrize("answer", [None, True, "continue", Continue, Edit(5), ExitEarly(5), Continue("for ever")])
 def test_what_is_no_decision_is_refused(store, answer):
     store.ask([request := asking()])
@@ -315,6 +332,25 @@ def test_the_same_call_takes_up_what_was_asked_before(store, clock, answered):
     assert store.take({first.id: again}) == {first.id: Continue()}
 
 
+def test_the_same_call_is_found_whatever_id_the_provider_gives_it(store):
+    store.ask([first := asking(call_id="c1")])
+    store.answer(first, Continue())
+    assert store.ask([again := asking(call_id="c2")]) == [first.id]
+    assert store.take({first.id: again}) == {first.id: Continue()}
+    assert store.ask([third := asking(call_id="c3")]) == [third.id]
+
+
+def test_of_equal_calls_each_takes_up_its_own_question_in_their_order(store):
+    first, second = (asking(call_id=call) for call in ("c1", "c2"))
+    store.ask([first, second])
+    store.answer(second, Continue())
+    again = [asking(call_id=call) for call in ("c3", "c4", "c5")]
+    stored = store.ask(again)
+    assert stored == [first.id, second.id, again[2].id]
+    assert store.take(dict(zip(stored, again, strict=True))) == {second.id: Continue()}
+    assert [request.id for request in store.pending()] == [first.id, again[2].id]
+
+
 def test_an_answer_that_was_given_in_time_is_taken_up_until_it_expires(store, clock):
     store.ask([first := asking()])
     store.answer(first, Continue())
@@ -328,8 +364,9 @@ def test_an_answer_that_was_given_in_time_is_taken_up_until_it_expires(store, cl
     "changed",
     [
         {"arguments": "other"},
-        {"call_id": "c2"},
         {"run_id": "r2"},
+        {"memory_id": "eve"},
+        {"agent_role": "writer"},
         {"schema_digest": "abd"},
         {"timing": ReviewTiming.DURING_EXECUTION},
         {"required_role": "admin"},
@@ -340,10 +377,10 @@ def test_another_call_takes_up_nothing(store, changed):
     assert store.ask([other := asking(**changed)]) == [other.id]
 
 
-@pytest.mark.parametrize("unknown", ["call_id", "run_id"])
+@pytest.mark.parametrize("unknown", [{"run_id": ""}, {"chosen_run": False}])
 def test_a_call_that_cannot_be_told_from_its_like_takes_up_nothing(store, unknown):
-    store.ask([asking(**{unknown: ""})])
-    assert store.ask([other := asking(**{unknown: ""})]) == [other.id]
+    store.ask([asking(**unknown)])
+    assert store.ask([other := asking(**unknown)]) == [other.id]
 
 
 def test_twins_of_one_turn_are_asked_each(store):

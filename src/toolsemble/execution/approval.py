@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from toolsemble.call import GeneratedRunId
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import RejectedError, ToolArgumentsError, ToolConfigurationError
@@ -147,6 +148,8 @@ def _build_request(
         call_id=context.call_id,
         run_id=context.run_id,
         agent_role=context.agent_role,
+        memory_id=context.memory_id,
+        chosen_run=not isinstance(context.run_id, GeneratedRunId),
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),

@@ -48,11 +48,19 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "prompts")
+    __slots__ = ("abandoned", "announced", "prompts", "request")
 
-    def __init__(self) -> None:
+    def __init__(self, request: ReviewRequest | None = None) -> None:
         self.abandoned = threading.Event()
         self.prompts = 0
+        self.request = request
+        self.announced = False
+
+    def announce(self, request: ReviewRequest) -> None:
+        """Send the event that a reviewer is asked, once."""
+        if not self.announced:
+            self.announced, self.request = True, request
+            tell(ReviewRequested(request))
 
 
 class Question:
@@ -72,7 +80,7 @@ class Question:
     def __init__(self, handler: ReviewHandler, request: ReviewRequest) -> None:
         self._handler = handler
         self._request = request
-        self._question = OpenQuestion()
+        self._question = OpenQuestion(request)
 
     def do(self) -> ReviewDecision:
         """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
@@ -92,9 +100,10 @@ class Question:
 
     async def ado(self) -> ReviewDecision:
         """Ask without blocking the event loop."""
-        tell(ReviewRequested(self._request))
         decision = await self._ask()
-        tell(ReviewDecided(self._request, self._mask(decision)))
+        # A rule may have decided without asking anybody.
+        self._question.announce(self._request)
+        tell(ReviewDecided(self._question.request or self._request, self._mask(decision)))
         return decision
 
     async def _ask(self) -> ReviewDecision:
@@ -263,13 +272,31 @@ def is_abandoned() -> bool:
     return asked is not None and asked.abandoned.is_set()
 
 
+def note_stored(request: ReviewRequest, *, waits: bool) -> None:
+    """Record that the current question is in a store, under the id of this request, and send the event for it.
+
+    :param waits: whether it waits for an answer; there is no event for one that was answered before a crash
+    """
+    asked = _question.get()
+    if asked is None:
+        return
+    if waits:
+        asked.announce(request)
+    elif not asked.announced:
+        asked.announced, asked.request = True, request
+
+
 async def ask(handler: Any, request: ReviewRequest) -> Any:
     """Return the answer of a handler, whatever it is; requests of one turn are batched if it has ``review_all``.
 
-    A handler that wraps another one uses this to pass requests on.
+    A handler that wraps another one uses this to pass requests on. The event that a reviewer is asked is sent before,
+    unless the handler has a true ``sends_event``: it sends it itself, or passes the request on.
     """
     import asyncio  # noqa: PLC0415 - as above
 
+    asked = _question.get()
+    if asked is not None and getattr(handler, "sends_event", False) is not True:
+        asked.announce(request)
     together = _batch.get()
     # A tool in another thread asks in another loop, which cannot wake up this one.
     ours = together is not None and together.loop is asyncio.get_running_loop()
@@ -322,4 +349,5 @@ def _log_fields(request: ReviewRequest) -> dict[str, Any]:
         "call_id": request.call_id,
         "run_id": request.run_id,
         "agent_role": request.agent_role,
+        "memory_id": request.memory_id,
     }

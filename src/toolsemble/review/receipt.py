@@ -19,7 +19,10 @@ MAX_CLOCK_SKEW = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A signed answer to one request; it is not valid for another tool, schema, arguments, call or run.
+    """A signed answer to one request; it is not valid for another tool, schema, arguments or run.
+
+    Nor is it valid for another call id, unless the program chose the id of the run: after a crash, the same call of
+    that run has another id.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log")
     >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret="s")
@@ -107,7 +110,8 @@ class Receipt:
             ("another tool", self.tool_name, request.tool_name),
             ("another schema", self.schema_digest, request.schema_digest),
             ("other arguments", self.arguments_digest, request.arguments_digest),
-            ("another call", self.call_id, request.call_id),
+            # A provider gives a call another id when it is asked again, after a crash.
+            ("another call", self.call_id, self.call_id if request.resumable else request.call_id),
             ("another run", self.run_id, request.run_id),
             ("another request", self.request_id, request.id),
         ):
