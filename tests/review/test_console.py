@@ -15,12 +15,14 @@ import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+from annotated_types import Le
 
 from helpers.console_person import WAIT, Person
 from helpers.wait import LONG, until
-from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall
+from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall, tool
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
 from toolsemble.runtime.terminal import TERMINAL_LOCK
@@ -90,18 +92,21 @@ def queued(count):
         ("EXIT\n\n", ExitEarly()),
         ("exit early\n  not \x16\x1b today \n", ExitEarly("not \\x1b today")),
         ("x\n\x04", ExitEarly()),
-        ("foo\n", ExitEarly("the answer 'foo' was not understood")),
-        ("cc\n", ExitEarly("the answer 'cc' was not understood")),
-        ("yes\n", ExitEarly("the answer 'yes' was not understood")),
-        (b"\xff\n", ExitEarly("the answer '\\udcff' was not understood")),
-        (f"{'n' * 50}\n", ExitEarly(f"the answer '{'n' * 40}...' was not understood")),
+        ("y\n", Continue()),
+        ("YES\n", Continue()),
+        ("n\nnot now\n", ExitEarly("not now")),
+        ("No\n\n", ExitEarly()),
+        ("foo\nc\n", Continue()),
+        ("cc\nx\n\n", ExitEarly()),
+        (b"\xff\ny\n", Continue()),
+        ("foo\n" * 100, ExitEarly("no answer was understood")),
         ("\n\n  \n\nc\n", Continue()),
         ("\n\n\n\n\nc\n", ExitEarly("no answer was given")),
         ("\x04", ENDED),
         ("c\x04\x04", ENDED),
         ("v\nc\n", Continue()),
         ("e\n\nc\n", Continue()),
-        ("é\n", ExitEarly("the answer 'é' was not understood")),
+        ("é\nc\n", Continue()),
     ],
 )
 def test_what_is_typed_is_the_decision(person, typed, decision):
@@ -115,7 +120,29 @@ def test_always_is_offered_and_taken_only_where_it_can_be_remembered(person):
     answer = person.asked(request(scopes=("arguments",)))
     assert "lways" not in person.prompt()
     person.types("a\n")
-    assert answer.result(WAIT) == ExitEarly("the answer 'a' was not understood")
+    assert "'a' was not understood. Answer c or y, e, x or n." in person.prompt()
+    person.types("c\n")
+    assert answer.result(WAIT) == Continue()
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [(b"\xff\n", "'\\udcff' was not"), (f"{'n' * 50}\n", f"'{'n' * 40}...' was not understood")]
+)
+def test_an_answer_that_is_not_understood_is_asked_again(person, typed, shown):
+    answer = person.asked(request())
+    person.prompt()
+    person.types(typed)
+    assert shown in person.prompt()
+    person.types("c\n")
+    assert answer.result(WAIT) == Continue()
+
+
+def test_an_answer_that_is_not_understood_does_not_extend_the_time(person):
+    answer = person.asked(request(timeout=1.0))
+    person.prompt()
+    person.types("what?\n")
+    person.prompt()
+    assert answer.result(WAIT) == LATE
 
 
 def test_the_choices_are_shown_again_after_an_empty_line(person):
@@ -352,7 +379,7 @@ def test_nothing_a_model_writes_can_leave_its_place(person, asked, columns):
     person.until("> ")
     person.types("e\n")
     person.until("e\r\n")
-    seen.append(person.until("Instead, in"))
+    seen.append(person.until("Instead"))
     person.types("\n")
     person.prompt()
     person.types("c\n")
@@ -693,12 +720,131 @@ def test_a_terminal_comes_back_from_an_editor_as_it_was_lent(person, editor):
 
 def test_without_an_editor_one_line_replaces_the_text(person, monkeypatch):
     monkeypatch.setenv("EDITOR", " ")
-    answer = person.asked(request({"path": "a"}))
+    answer = person.asked(request("first\nsecond"))
     person.prompt()
     person.types("e\n")
-    assert "| {\r\n| " in ANSI.sub("", person.until("in one line (empty for no change): "))
-    person.types('{"path": "b"}\n')
-    assert answer.result(WAIT) == Edit('{"path": "b"}')
+    assert "| first\r\n| second" in ANSI.sub("", person.until("in one line (empty for no change): "))
+    person.types("third\n")
+    assert answer.result(WAIT) == Edit("third")
+
+
+def edited(person, asked, *typed, check=None):
+    """Type what belongs to each prompt, and return the decision."""
+    handler = person.console
+    answer = person.pool.submit(Question(handler, asked, check).do)
+    person.prompt()
+    person.types("e\n")
+    for place, text in typed:
+        person.until(place)
+        if text and place != "> ":
+            person.until("Instead (empty keeps it): ")
+        person.types(text)
+    return answer.result(WAIT)
+
+
+ORDER = {
+    "boxes": 500,
+    "note": "tea\x1b",
+    "rush": False,
+    "to": {"city": "Rome"},
+    "tags": ["a"],
+    "price": 4.5,
+    "by": None,
+}
+
+
+def test_arguments_are_edited_one_at_a_time_and_an_empty_line_keeps_a_value(person):
+    decision = edited(
+        person,
+        request(ORDER),
+        ("boxes: 500", "5\n"),
+        ('note: "tea\\u001b"', "\n"),
+        ("rush: false", "true\n"),
+        ('to: {"city": "Rome"}', '{"city": "Bonn"}\n'),
+        ('tags: ["a"]', "\n"),
+        ("price: 4.5", "5\n"),
+        ("by: null", "ada\n"),
+    )
+    assert json.loads(decision.revised) == {
+        "boxes": 5, "note": "tea\x1b", "rush": True, "to": {"city": "Bonn"}, "tags": ["a"], "price": 5, "by": "ada",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "problem", "right", "value"),
+    [
+        ("boxes", "many", "boxes: expected an integer", "7", 7),
+        ("boxes", "true", "boxes: expected an integer", "7", 7),
+        ("rush", "1", "rush: expected true or false", "true", True),
+        ("to", "Bonn", "to: expected an object as JSON", "{}", {}),
+        ("tags", "{", "tags: expected a list as JSON", "[]", []),
+        ("price", "a lot", "price: expected a number", "9", 9),
+    ],
+)
+def test_a_value_is_checked_when_it_is_entered(person, name, wrong, problem, right, value):
+    typed = [(f"{name}: ", f"{wrong}\n"), (f"{problem}. Enter another value", f"{right}\n")]
+    decision = edited(person, request({name: ORDER[name]}), *typed)
+    assert json.loads(decision.revised) == {name: value}
+
+
+def test_a_text_stays_a_text_and_can_be_empty(person):
+    decision = edited(person, request({"a": "x", "b": "y"}), ("a: ", "5\n"), ("b: ", '""\n'))
+    assert json.loads(decision.revised) == {"a": "5", "b": ""}
+
+
+def test_long_values_are_cut(person):
+    edited(person, request({"a": "x" * 1000}), ("x... (1,002 characters)", "y\n"))
+
+
+def test_more_than_one_line_is_not_taken_for_a_value(person):
+    decision = edited(person, request({"a": "x"}), ("a: ", "b\nc\n"), ("Set EDITOR", "d\n"))
+    assert json.loads(decision.revised) == {"a": "d"}
+
+
+def test_arguments_that_are_all_kept_lead_back_to_the_choices(person):
+    typed = [("a: 1", "\n"), ("Nothing was changed.", ""), ("> ", "c\n")]
+    assert edited(person, request({"a": 1}), *typed) == Continue()
+
+
+def test_a_tool_checks_its_arguments_while_they_are_edited(person):
+    @tool(requires_approval=True)
+    def order(boxes: Annotated[int, Le(10)], name: Literal["tea", "rice"] = "tea") -> str:
+        return f"{boxes} of {name}"
+
+    box = Toolbox([order], review=person.console)
+    reply = person.pool.submit(box.execute, ToolCall("order", {"boxes": 5}))
+    person.prompt()
+    person.types("e\n")
+    for place, typed in [
+        ("boxes: 5", "500\n"),
+        ("Invalid arguments for 'order': boxes: ", "7\n"),
+        ('name: "tea"', "salt\n"),
+        ("Invalid arguments for 'order': name: ", "rice\n"),
+    ]:
+        person.until(place)
+        person.until("Instead (empty keeps it): ")
+        person.types(typed)
+    assert reply.result(WAIT).text == "7 of rice"
+
+
+def test_values_that_fit_only_together_are_entered_one_after_the_other(person):
+    def check(text):
+        values = json.loads(text)
+        return "" if float(values["start"]) < float(values["end"]) else "start must be before end"
+
+    typed = [
+        ("start: 1", "8\n"),
+        ("start must be before end. Enter another value, or the same one again", "8\n"),
+        ("end: 5", "9\n"),
+    ]
+    decision = edited(person, request({"start": 1, "end": 5}), *typed, check=check)
+    assert json.loads(decision.revised) == {"start": 8, "end": 9}
+
+
+def test_an_edit_that_does_not_fit_is_no_decision(person, editor):
+    editor(appended("!"))
+    typed = [("The edit does not fit: not JSON", ""), ("> ", "c\n")]
+    assert edited(person, request({"a": 1}), *typed, check=lambda _: "not JSON") == Continue()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.errors import ReviewTimeoutError
 from toolsemble.masking.secrets import mask_error, mask_text
@@ -41,6 +41,8 @@ _LEEWAY = 0.1  # seconds for an abandoned handler to end
 _INTERRUPTED = ExitEarly("the prompt was interrupted")
 _ABANDONED: set[asyncio.Task[Any]] = set()  # abandoned answers, until they have ended
 
+Check: TypeAlias = Callable[[str], str]
+
 _question: ContextVar[OpenQuestion | None] = ContextVar("toolsemble.question", default=None)
 _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 
@@ -48,10 +50,11 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "announced", "prompts", "request")
+    __slots__ = ("abandoned", "announced", "check", "prompts", "request")
 
-    def __init__(self, request: ReviewRequest | None = None) -> None:
+    def __init__(self, request: ReviewRequest | None = None, check: Check | None = None) -> None:
         self.abandoned = threading.Event()
+        self.check = check
         self.prompts = 0
         self.request = request
         self.announced = False
@@ -77,10 +80,14 @@ class Question:
 
     __slots__ = ("_handler", "_question", "_request")
 
-    def __init__(self, handler: ReviewHandler, request: ReviewRequest) -> None:
+    def __init__(self, handler: ReviewHandler, request: ReviewRequest, check: Check | None = None) -> None:
+        """Store what to ask.
+
+        :param check: returns what is wrong with the text of an edit, or ""; None: edits cannot be checked here
+        """
         self._handler = handler
         self._request = request
-        self._question = OpenQuestion(request)
+        self._question = OpenQuestion(request, check)
 
     def do(self) -> ReviewDecision:
         """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
@@ -270,6 +277,22 @@ def is_abandoned() -> bool:
     """
     asked = _question.get()
     return asked is not None and asked.abandoned.is_set()
+
+
+def can_check_edits() -> bool:
+    """Return whether the call path of the current question can check an edit before it is the decision."""
+    asked = _question.get()
+    return asked is not None and asked.check is not None
+
+
+def check_edit(revised: str) -> str:
+    """Return what is wrong with the text of an edit for the current question; "" if it fits, or is not known.
+
+    >>> check_edit('{"boxes": 500}')
+    ''
+    """
+    asked = _question.get()
+    return "" if asked is None or asked.check is None else asked.check(revised)
 
 
 def note_stored(request: ReviewRequest, *, waits: bool) -> None:
