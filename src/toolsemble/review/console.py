@@ -168,8 +168,8 @@ class _Dialog:
         if revised == text:
             self._say("Nothing was changed.")
             return None
-        if problem := check_edit(revised):
-            self._say(f"The edit does not fit: {problem}")
+        if misfit := check_edit(revised):
+            self._say(f"The edit does not fit: {misfit}")
             return None
         return Edit(revised)
 
