@@ -757,7 +757,8 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
          r"Agent memory must be a ConversationMemory, such as ConversationMemory\('talks.db'\), not 'talks.db'"),
         (lambda: agent_of(memory=ConversationMemory), ToolDefinitionError, "Agent memory must be a ConversationMemory"),
         (lambda: agent_of(review=AutoApprove), ToolDefinitionError,
-         r"Agent review must be a ReviewHandler: an object with a method review\(request\), not <class"),
+         (r"Agent review must be a ReviewHandler: an object with a method review\(request\), such as "
+         r"CallbackReview\(function\), not <class")),
         (lambda: agent_of(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
         (lambda: agent_of(retry=3), ToolDefinitionError,
          r"Agent retry must be a Retry, such as Retry\(attempts=3\), not 3"),

@@ -43,6 +43,28 @@ def test_errors_that_refer_to_each_other_are_looked_at_once():
         raise ModelError("It failed") from one
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("k", "Incorrect API key provided: k. Check k", "Incorrect API key provided: ***. Check ***"),
+        ("key", "Incorrect keys: 'key', monkeys", "Incorrect keys: '***', monkeys"),
+        ("sk-1234", "No sk-1234, but sk-12345", "No ***, but sk-12345"),
+        ("s3cret-k", "Nos3cret-key", "No***ey"),
+    ],
+)
+def test_a_short_key_is_masked_as_a_word_only(key, text, said):
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [key]):
+        raise ModelError(text)
+    assert str(caught.value) == said
+
+
+def test_an_error_that_has_a_short_key_only_inside_of_words_is_unchanged():
+    raised = ModelError("Incorrect API key provided")
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: ["k"]):
+        raise raised
+    assert caught.value is raised
+
+
 def test_without_a_key_nothing_is_changed():
     raised = ModelError("It failed")
     with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [None]):

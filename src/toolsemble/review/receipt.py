@@ -76,7 +76,7 @@ class Receipt:
 
         ``timed_out`` of a decision is not kept: an answer that exists was in time.
         """
-        kind, text, always = _split_decision(decision)
+        kind, text, always = split_decision(decision)
         receipt = cls(
             request.id,
             request.tool_name,
@@ -162,10 +162,14 @@ class Receipt:
         return receipt
 
 
-def _split_decision(
+def split_decision(
     decision: ReviewDecision,
 ) -> tuple[Literal["continue", "edit", "exit_early"], str, Literal["tool", "arguments"] | None]:
-    """Return a decision as JSON values; raise ReviewRefusedError for anything else."""
+    """Return a decision as JSON values; raise ReviewRefusedError for anything else.
+
+    >>> split_decision(ExitEarly("too much"))
+    ('exit_early', 'too much', None)
+    """
     if type(decision) is Continue and decision.always in (None, "tool", "arguments"):
         return "continue", "", decision.always
     if type(decision) is Edit and issubclass(type(decision.revised), str):
