@@ -68,36 +68,36 @@ def tamper(path, statement, *values):
         connection.execute(statement, values)
 
 
-def kinds(store):
+def audit_kinds(store):
     return [event.kind for event in store.audit()]
 
 
-def asking(**given):
+def make_request(**given):
     return ReviewRequest("Pays", "pay", given.pop("arguments", {"order": 17}), run_id="r1", **given)
 
 
 # The same run comes again, in another process, and its provider gives other ids to its calls.
 
 
-def test_an_approval_that_was_given_while_the_process_was_dead_counts_once(path):
+def test_approval_for_a_dead_process_is_used_once(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     with SQLiteStore(path) as store:
         store.answer(request, Continue(), person="bob")
     assert finish(path, "order-17", 17) == ["paid 17", "done"]
     with SQLiteStore(path) as store:
-        assert kinds(store) == ["asked", "answered", "asked", "used"]
+        assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
         assert store.audit()[-1].person == "bob"
     assert [again.arguments for again in kill_while_it_waits(path, "order-17", 17)] == [{"order": 17}]
 
 
-def test_a_refusal_that_was_given_while_the_process_was_dead_counts(path):
+def test_rejection_for_a_dead_process_is_used(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     with SQLiteStore(path) as store:
         store.answer(request, ExitEarly("not today"))
     assert finish(path, "order-17", 17) == ["done"]
 
 
-def test_however_often_the_process_dies_there_is_one_question(path):
+def test_repeated_restarts_keep_one_request(path):
     ids = {request.id for _ in range(3) for request in kill_while_it_waits(path, "order-17", 17)}
     assert len(ids) == 1
     with SQLiteStore(path) as store:
@@ -106,7 +106,7 @@ def test_however_often_the_process_dies_there_is_one_question(path):
 
 
 @pytest.mark.parametrize(("run_id", "order"), [("order-17", 18), ("order-18", 17)])
-def test_other_arguments_and_another_run_are_asked_anew(path, run_id, order):
+def test_other_arguments_or_run_are_asked_again(path, run_id, order):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     with SQLiteStore(path) as store:
         store.answer(request, Continue())
@@ -114,7 +114,7 @@ def test_other_arguments_and_another_run_are_asked_anew(path, run_id, order):
     assert (other.id != request.id, other.run_id, other.arguments) == (True, run_id, {"order": order})
 
 
-def test_one_approval_covers_one_of_two_equal_calls(path):
+def test_approval_covers_one_of_two_equal_calls(path):
     (request,) = kill_while_it_waits(path, "order-17", 17, 17)
     with SQLiteStore(path) as store:
         store.answer(request, Continue())
@@ -125,7 +125,7 @@ def test_one_approval_covers_one_of_two_equal_calls(path):
     assert second.id != request.id
 
 
-def test_a_changed_receipt_does_not_count_after_a_restart(path):
+def test_rejects_a_changed_receipt_after_a_restart(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     with SQLiteStore(path) as store:
         store.answer(request, ExitEarly("no"), person="bob")
@@ -135,7 +135,7 @@ def test_a_changed_receipt_does_not_count_after_a_restart(path):
         assert [event.detail for event in store.audit() if event.kind == "refused"] == ["the signature does not fit"]
 
 
-async def test_there_is_no_event_that_a_reviewer_is_asked_for_what_was_answered_before(path):
+async def test_earlier_answer_has_no_request_event(path):
     @tool(requires_approval=True)
     def pay(order: int) -> str:
         return f"paid {order}"
@@ -157,9 +157,9 @@ async def test_there_is_no_event_that_a_reviewer_is_asked_for_what_was_answered_
     assert [(each.kind, each.request.id) for each in reviews] == [("review_decided", event.request.id)]
 
 
-async def test_nobody_is_told_of_a_question_that_was_answered_before(path):
+async def test_earlier_answer_is_not_announced(path):
     with SQLiteStore(path) as store:
-        store.ask([first := asking()])
+        store.ask([first := make_request()])
         store.answer(first, Continue())
         told = []
 
@@ -167,37 +167,37 @@ async def test_nobody_is_told_of_a_question_that_was_answered_before(path):
             async def announce(self, request):
                 told.append(request)
 
-        assert await Telling(store, poll=FAST).review(asking()) == Continue()
+        assert await Telling(store, poll=FAST).review(make_request()) == Continue()
         assert told == []
 
 
 # A run whose id was generated cannot come again.
 
 
-def test_a_question_of_a_generated_run_is_closed_when_its_process_has_ended(path):
+def test_closes_request_of_a_generated_run_after_its_process_ended(path):
     with paying(path, "", 17), SQLiteStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
         assert (request.chosen_run, store.pending()) == (False, [request])
     with SQLiteStore(path) as store:
-        assert (store.pending(), kinds(store)) == ([], ["asked", "abandoned"])
+        assert (store.pending(), audit_kinds(store)) == ([], ["asked", "abandoned"])
         with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended, and nobody can use"):
             store.answer(request, Continue())
         assert store.take({request.id: request}) == {request.id: ExitEarly("the process that asked has ended")}
 
 
-def test_the_answer_to_a_question_that_nobody_waits_for_is_refused_at_once(path):
+def test_rejects_answer_to_an_abandoned_request(path):
     with paying(path, "", 17), SQLiteStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
     with SQLiteStore(path) as store:
         with pytest.raises(ReviewRefusedError, match=r"its run has no run_id of its own$"):
             store.answer(request, Continue(), person="bob")
-        assert kinds(store) == ["asked", "abandoned", "refused"]
+        assert audit_kinds(store) == ["asked", "abandoned", "refused"]
 
 
 @pytest.mark.parametrize("make", ["toolbox", "agent", "tool", "pages", "during"])
-async def test_a_generated_run_id_is_marked_and_a_chosen_one_is_not(make):
+async def test_request_shows_whether_the_run_id_was_chosen(make):
     with MemoryStore() as store:
         queue = QueueReview(store, poll=FAST)
 
@@ -231,7 +231,7 @@ async def test_a_generated_run_id_is_marked_and_a_chosen_one_is_not(make):
             await called
 
 
-async def test_a_program_chooses_an_id_that_an_earlier_run_had():
+async def test_run_id_of_a_result_is_a_plain_str():
     result = await Agent(ScriptedModel(["done"])).run("go")
     assert type(result.run_id) is str
 
@@ -239,7 +239,7 @@ async def test_a_program_chooses_an_id_that_an_earlier_run_had():
 # Somebody still waits.
 
 
-def test_a_question_of_a_living_process_is_not_taken_over(path):
+def test_request_of_a_running_process_is_not_reused(path):
     with paying(path, "r1", 17), SQLiteStore(path) as store:
         until(store.pending)
         (first,) = store.pending()
@@ -248,9 +248,9 @@ def test_a_question_of_a_living_process_is_not_taken_over(path):
         assert first in store.pending()
 
 
-async def test_equal_calls_of_two_queues_on_one_store_each_wait_for_their_own_answer():
+async def test_equal_calls_of_two_queues_wait_separately():
     with MemoryStore() as store:
-        waiting = [asyncio.create_task(QueueReview(store, poll=FAST).review(asking())) for _ in range(2)]
+        waiting = [asyncio.create_task(QueueReview(store, poll=FAST).review(make_request())) for _ in range(2)]
         await auntil(lambda: len(store.pending()) == 2)
         first, second = store.pending()
         store.answer(first, Edit("a"))
@@ -258,34 +258,34 @@ async def test_equal_calls_of_two_queues_on_one_store_each_wait_for_their_own_an
         assert sorted([(await each).revised for each in waiting]) == ["a", "b"]
 
 
-def test_a_question_of_another_open_store_of_this_process_is_not_taken_over(path):
+def test_request_of_another_open_store_is_not_reused(path):
     with SQLiteStore(path) as one, SQLiteStore(path) as other:
-        one.ask([first := asking()])
-        assert other.ask([second := asking()]) == [second.id]
+        one.ask([first := make_request()])
+        assert other.ask([second := make_request()]) == [second.id]
         assert other.pending() == [first, second]
 
 
-def test_a_question_of_a_closed_store_is_taken_over(path):
+def test_request_of_a_closed_store_is_reused(path):
     with SQLiteStore(path) as one:
-        one.ask([first := asking(), generated := asking(chosen_run=False)])
+        one.ask([first := make_request(), generated := make_request(chosen_run=False)])
     with SQLiteStore(path) as other:
-        assert other.ask([asking()]) == [first.id]
+        assert other.ask([make_request()]) == [first.id]
         assert other.pending()[0].id == first.id
         with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended"):
             other.answer(generated, Continue())
 
 
 @pytest.mark.parametrize("asker", ["[]", "{", "5", None, '["", 0, "", ""]', '["", "1", "", ""]', '["x", 1, "", "y"]'])
-def test_a_question_of_nobody_known_here_is_taken_over_and_not_closed(path, asker):
+def test_request_of_an_unknown_asker_is_reused_and_stays_open(path, asker):
     with SQLiteStore(path) as store:
-        store.ask([first := asking(), generated := asking(chosen_run=False)])
+        store.ask([first := make_request(), generated := make_request(chosen_run=False)])
         tamper(path, "UPDATE requests SET asker = ?", asker)
         assert store.pending() == [first, generated]
-        assert store.ask([asking()]) == [first.id]
+        assert store.ask([make_request()]) == [first.id]
 
 
 @pytest.mark.parametrize("system", ["posix", "nt"])
-def test_a_process_has_ended_only_if_that_is_certain(monkeypatch, system):
+def test_process_has_ended_only_if_certain(monkeypatch, system):
     mine = ProcessIdentity.current()
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
@@ -298,7 +298,7 @@ def test_a_process_has_ended_only_if_that_is_certain(monkeypatch, system):
 # A question without a deadline.
 
 
-def test_a_question_without_a_deadline_whose_process_has_ended_is_open_for_another_day(path):
+def test_request_without_deadline_stays_open_for_a_day_after_its_process_ended(path):
     with paying(path, "order-17", 17), SQLiteStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
@@ -317,7 +317,7 @@ def test_a_question_without_a_deadline_whose_process_has_ended_is_open_for_anoth
             store.answer(request, Continue())
 
 
-def test_a_run_that_asks_again_has_no_deadline_again(path):
+def test_resumed_request_has_no_deadline_again(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     now = [request.asked_at]
     with SQLiteStore(path, clock=lambda: now[0]) as store:
@@ -353,24 +353,24 @@ def seal_again(path, secret):
             connection.execute("UPDATE requests SET seal = ? WHERE number = ?", (sign(secret, "request", text), number))
 
 
-def test_a_file_of_the_first_version_keeps_its_questions_and_answers(path):
+def test_upgrades_a_file_of_the_first_version(path):
     with SQLiteStore(path, b"secret") as store:
-        store.ask([first := asking(call_id="a"), second := asking(call_id="b", arguments={"order": 18})])
+        store.ask([first := make_request(call_id="a"), second := make_request(call_id="b", arguments={"order": 18})])
         store.answer(first, Continue(), person="bob")
     make_old(path)
     seal_again(path, b"secret")
     with SQLiteStore(path, b"secret") as store:
         assert store.pending() == [second]
-        assert store.ask([again := asking(call_id="c")]) == [first.id]
+        assert store.ask([again := make_request(call_id="c")]) == [first.id]
         assert store.take({first.id: again}) == {first.id: Continue()}
         store.answer(second, Continue())
     with SQLiteStore(path, b"secret") as store:
-        assert kinds(store).count("answered") == 2
+        assert audit_kinds(store).count("answered") == 2
 
 
-def test_a_damaged_row_of_the_first_version_is_refused_and_the_others_stay(path):
+def test_upgrade_keeps_rows_beside_a_damaged_one(path):
     with SQLiteStore(path, b"secret") as store:
-        store.ask([first := asking(), other := asking(arguments={"order": 18})])
+        store.ask([first := make_request(), other := make_request(arguments={"order": 18})])
     make_old(path)
     seal_again(path, b"secret")
     tamper(path, "UPDATE requests SET request = '{' WHERE id = ?", first.id)
@@ -378,9 +378,9 @@ def test_a_damaged_row_of_the_first_version_is_refused_and_the_others_stay(path)
         assert store.pending() == [other]
 
 
-def test_two_processes_that_open_an_old_file_at_once_change_it_once(path):
+def test_concurrent_processes_upgrade_a_file_once(path):
     with SQLiteStore(path) as store:
-        store.ask([asking(arguments={"order": number}) for number in range(500)])
+        store.ask([make_request(arguments={"order": number}) for number in range(500)])
     make_old(path)
     script = "import sys; from toolsemble.review import SQLiteStore; sys.stdin.read(); SQLiteStore(sys.argv[1]).close()"
     command = [sys.executable, "-c", script, path]
@@ -390,7 +390,7 @@ def test_two_processes_that_open_an_old_file_at_once_change_it_once(path):
     assert [process.wait(60) for process in processes] == [0] * 4
 
 
-def test_a_file_of_a_later_version_is_refused(path):
+def test_rejects_a_file_of_a_later_version(path):
     SQLiteStore(path).close()
     tamper(path, "PRAGMA user_version = 99")
     with pytest.raises(ToolConfigurationError, match="not a review store of this version"):

@@ -81,7 +81,7 @@ def serve(decide):
         (ExitEarly(), 'Error: Rejected by reviewer: pay({"order": 7})'),
     ],
 )
-async def test_a_service_answers_what_it_was_asked(decision, text):
+async def test_service_answers_a_request(decision, text):
     with serve(lambda _: decision) as (url, responses), MemoryStore() as store:
         webhook = WebhookReview(url, SECRET, store=store, poll=0.01)
         with webhook.listen():
@@ -91,7 +91,7 @@ async def test_a_service_answers_what_it_was_asked(decision, text):
     assert responses == [(200, "answered")]
 
 
-async def test_requests_of_one_turn_are_read_together_and_answered_each():
+async def test_service_answers_each_request_of_a_turn():
     def decide(request):
         return Continue() if request.arguments["order"] % 2 else ExitEarly(f"not {request.arguments['order']}")
 
@@ -105,7 +105,7 @@ async def test_requests_of_one_turn_are_read_together_and_answered_each():
     assert (responses, people) == ([(200, "answered")] * 4, {"ada"})
 
 
-async def test_a_second_answer_is_told_why_it_is_refused():
+async def test_second_answer_is_refused_with_its_reason():
     with MemoryStore() as store:
         store.ask([REQUEST])
         webhook = WebhookReview("http://127.0.0.1:9/", SECRET, store=store)
@@ -123,7 +123,7 @@ async def test_a_second_answer_is_told_why_it_is_refused():
 
 @pytest.mark.parametrize("secret", [SECRET, "plain", b"bytes"])
 @pytest.mark.parametrize("decision", [Continue(), Continue("tool"), Edit("é \ud800"), ExitEarly("no")])
-def test_an_answer_is_accepted_by_the_reviewer_with_the_same_secret(secret, decision):
+def test_reviewer_accepts_a_signed_answer(secret, decision):
     with MemoryStore() as store:
         store.ask([REQUEST])
         webhook = WebhookReview("http://127.0.0.1:9/", secret, store=store)
@@ -140,7 +140,7 @@ def to_values(request):
     return {**json.loads(request.to_json()), "deadline": request.deadline, "arguments_digest": request.arguments_digest}
 
 
-def test_a_message_is_read_as_the_requests_that_were_asked():
+def test_reads_the_requests_of_a_message():
     body, headers = message(
         {"type": "review.requested", "callback_url": "https://x/", "requests": [to_values(REQUEST)]}
     )
@@ -158,7 +158,7 @@ def test_a_message_is_read_as_the_requests_that_were_asked():
         ({"now": None}, "the message is too old, or from the future; check the clock"),
     ],
 )
-def test_a_message_that_is_not_signed_for_now_is_refused(change, reason):
+def test_rejects_a_message_with_a_wrong_signature_or_time(change, reason):
     body, headers = message(b"{}")
     given = {"body": body, "headers": headers, "secret": SECRET, "now": NOW, **change}
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
@@ -182,17 +182,17 @@ def test_a_message_that_is_not_signed_for_now_is_refused(change, reason):
         {"callback_url": "", "requests": [{**to_values(REQUEST), "unknown": 1}]},
     ],
 )
-def test_a_signed_message_of_another_kind_is_refused(values):
+def test_rejects_a_signed_message_of_another_kind(values):
     with pytest.raises(ReviewRefusedError, match=r"^the message is not one of WebhookReview$"):
         read_webhook(*message(values), SECRET, now=NOW)
 
 
 @pytest.mark.parametrize("decision", [None, "continue", Continue, Edit(5)])
-def test_what_is_no_decision_is_not_signed(decision):
+def test_does_not_sign_an_invalid_decision(decision):
     with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision"):
         sign_answer(REQUEST, decision, SECRET)
 
 
-def test_an_answer_is_dated_by_the_clock_or_as_given():
+def test_answer_has_the_time_of_the_clock():
     assert sign_answer(REQUEST, Continue(), SECRET, now=NOW)[1]["webhook-timestamp"] == "1700000000"
     assert abs(int(sign_answer(REQUEST, Continue(), SECRET)[1]["webhook-timestamp"]) - time.time()) < 60
