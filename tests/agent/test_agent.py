@@ -758,7 +758,8 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: make_agent(memory=ConversationMemory), ToolDefinitionError,
          "Agent memory must be a ConversationMemory"),
         (lambda: make_agent(review=AutoApprove), ToolDefinitionError,
-         r"Agent review must be a ReviewHandler: an object with a method review\(request\), not <class"),
+         (r"Agent review must be a ReviewHandler: an object with a method review\(request\), such as "
+          r"CallbackReview\(function\), not <class")),
         (lambda: make_agent(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
         (lambda: make_agent(retry=3), ToolDefinitionError,
          r"Agent retry must be a Retry, such as Retry\(attempts=3\), not 3"),

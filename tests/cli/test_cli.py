@@ -403,7 +403,7 @@ def test_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     actor.join(60)
     assert '  ok delete: approved with {"path": "b"}\n  -> deleted b\n' in person.plain()
@@ -413,7 +413,7 @@ def test_edits_are_json_lines(bot, person, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path, "--json"]) == 0
     actor.join(60)
     line = next(line for line in person.plain().splitlines() if '"review_decided"' in line)

@@ -161,7 +161,10 @@ class TestTools:
         [
             (
                 {"review": "x"},
-                "Toolbox review must be a ReviewHandler: an object with a method review(request), not 'x'",
+                (
+                    "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
+                    "CallbackReview(function), not 'x'"
+                ),
             ),
             ({"review": print}, "Toolbox review must be a ReviewHandler"),
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),

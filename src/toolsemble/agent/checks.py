@@ -80,7 +80,10 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "background": ("a str", _is_text),
     "memory_id": ("a str", _is_text),
     "prices": ("Prices, such as Prices(2, 8)", lambda value: value is None or isinstance(value, Prices)),
-    "review": ("a ReviewHandler: an object with a method review(request)", _is_reviewer),
+    "review": (
+        "a ReviewHandler: an object with a method review(request), such as CallbackReview(function)",
+        _is_reviewer,
+    ),
     "memory": (
         "a ConversationMemory, such as ConversationMemory('talks.db')",
         lambda value: value is None or isinstance(value, ConversationMemory),

@@ -56,7 +56,8 @@ def context_of(
             raise ToolDefinitionError(f"Toolbox {setting} must be a str, not {text!r:.80}")
     if review is not None and (isinstance(review, type) or not callable(getattr(review, "review", None))):
         raise ToolDefinitionError(
-            f"Toolbox review must be a ReviewHandler: an object with a method review(request), not {review!r:.80}"
+            "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
+            f"CallbackReview(function), not {review!r:.80}"
         )
     _check_methods("executor", executor, "submit")
     _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))

@@ -29,7 +29,7 @@ from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.members import collect_members
 from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
-from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
+from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
     add_gates_around,
     check_counts,
@@ -163,8 +163,8 @@ class Toolbox(ToolSet):
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
-        # Paging has to know whether the program set the run id.
-        self._new_run = new_id if self._pages is None else new_unnamed_run
+        # Reviews and paging have to know whether the program set the run id.
+        self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)

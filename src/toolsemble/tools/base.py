@@ -13,7 +13,7 @@ from typing import (
     final,
 )
 
-from toolsemble.call import new_id
+from toolsemble.call import new_id, new_run_id
 from toolsemble.context import LOGGER, ToolContext, current_context
 from toolsemble.definition.build import check_description, check_name, review_settings, string_definition
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
@@ -346,7 +346,7 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
         {
             "tool_name": definition.name,
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
-            "run_id": base.run_id or new_id(),
+            "run_id": base.run_id or (new_id() if base.review is None else new_run_id()),
             "parent_id": base.parent_id if outer is None else outer.call_id,
             # A context created inside of a call must not skip the gates of that call.
             "gates": base.gates if outer is None else outer.gates,
