@@ -293,6 +293,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         required_role="ops",
         call_id="c1",
         run_id="r1",
+        memory_id="ada",
         agent_role="janitor",
         repairs=({"step": "coerce", "path": "$.limit", "from": "2", "to": 2},),
         scopes=("tool", "arguments"),
@@ -303,6 +304,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         "| Tool             delete\n"
         "| About            Deletes files. For ever.\n"
         "| Agent            janitor\n"
+        "| Memory           ada\n"
         "| Run              r1\n"
         "| Call             c1\n"
         "| Needs            an answer by role ops\n"
@@ -363,7 +365,14 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n[c]ontinue\n> \u202eevil\u2066\u061c\u200b
         request(HOSTILE),
         request({HOSTILE: HOSTILE}),
         request({"deep": [{HOSTILE: HOSTILE}]}),
-        request(call_id=HOSTILE, run_id=HOSTILE, agent_role=HOSTILE, required_role=HOSTILE, prompt=HOSTILE),
+        request(
+            call_id=HOSTILE,
+            run_id=HOSTILE,
+            memory_id=HOSTILE,
+            agent_role=HOSTILE,
+            required_role=HOSTILE,
+            prompt=HOSTILE,
+        ),
         request(repairs=({"step": HOSTILE, "path": HOSTILE, "from": HOSTILE, "to": HOSTILE},)),
         ReviewRequest(HOSTILE, HOSTILE, HOSTILE, timeout=None),
     ],
