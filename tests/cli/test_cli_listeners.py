@@ -28,8 +28,11 @@ from toolsemble.events import (
     CallRetried,
     CallStarted,
     CallTimedOut,
+    ModelReplied,
     ReviewDecided,
     ReviewRequested,
+    RunFinished,
+    RunStarted,
 )
 from toolsemble.models import AssistantMessage
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
@@ -71,6 +74,9 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
+    (RunStarted("gpt-5"), ""),
+    (ModelReplied(AssistantMessage("Hm.")), ""),
+    (RunFinished("answer"), ""),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed; retry in 0.5 s: bu\\nsy\n"),
@@ -182,7 +188,7 @@ def test_every_event_is_a_json_line(event, capsys):
         (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), {"text": "KeyError: 'a'"}),
         (CallProgress("add", "c1", math.inf, None), {"fraction": None, "message": ""}),
         (CallRepaired("add", "c1", REPAIRS), {"repairs": list(REPAIRS)}),
-        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": "{1}"}}),
+        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": [1]}}),
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
     ],
 )
