@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
@@ -90,7 +90,7 @@ class CallStarted(CallEvent):
 
     arguments: Any = None
     """The arguments as a reviewer would see them, with secrets hidden; invalid arguments are unchanged."""
-    kind: ClassVar[str] = "call_started"
+    kind: ClassVar[Literal["call_started"]] = "call_started"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class CallRepaired(CallEvent):
 
     repairs: tuple[Mapping[str, Any], ...] = ()
     """The repairs, each with ``step``, ``path``, ``from`` and ``to``."""
-    kind: ClassVar[str] = "call_repaired"
+    kind: ClassVar[Literal["call_repaired"]] = "call_repaired"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class CallRetried(CallEvent):
     """Seconds until the retry."""
     error: str
     """The error message of the failed attempt."""
-    kind: ClassVar[str] = "call_retried"
+    kind: ClassVar[Literal["call_retried"]] = "call_retried"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class CallProgress(CallEvent):
     """The part of the work that is done, from 0 to 1; None: unknown."""
     message: str = ""
     """What is being done, for people."""
-    kind: ClassVar[str] = "call_progress"
+    kind: ClassVar[Literal["call_progress"]] = "call_progress"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class CallTimedOut(CallEvent):
 
     seconds: float
     """The timeout in seconds."""
-    kind: ClassVar[str] = "call_timed_out"
+    kind: ClassVar[Literal["call_timed_out"]] = "call_timed_out"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class CallAbandoned(CallEvent):
     'call_abandoned'
     """
 
-    kind: ClassVar[str] = "call_abandoned"
+    kind: ClassVar[Literal["call_abandoned"]] = "call_abandoned"
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class CacheHit(CallEvent):
     'search'
     """
 
-    kind: ClassVar[str] = "cache_hit"
+    kind: ClassVar[Literal["cache_hit"]] = "cache_hit"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class CallFinished(CallEvent):
     """The class name of the exception that the tool raised; empty if there is none."""
     error: str = ""
     """The message of that exception; empty if there is none."""
-    kind: ClassVar[str] = "call_finished"
+    kind: ClassVar[Literal["call_finished"]] = "call_finished"
 
     @property
     def text(self) -> str:

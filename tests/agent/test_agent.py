@@ -148,7 +148,7 @@ async def test_the_specifications_are_sent_with_every_request():
 async def test_a_model_without_tools_answers_in_one_call():
     model = ScriptedModel(["hi"])
     result = await Agent(model).run("hello")
-    assert (result.text, result.output, result.tool_calls, str(result)) == ("hi", "hi", [], "hi")
+    assert (result.text, result.output, result.tool_calls) == ("hi", "hi", [])
     assert [list(request.specifications) for request in model.asked] == [[]]
 
 
@@ -228,7 +228,7 @@ async def test_an_invalid_prompt_is_refused(prompt):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
+        ({"memory": "a"}, "A run has no setting 'memory'; it takes deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
@@ -266,31 +266,36 @@ async def test_a_blank_input_of_an_agent_that_is_a_tool_is_reported_to_the_model
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
+SAID = [THIRD, UserMessage("a"), AssistantMessage("b")]
 
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     ("settings", "history", "prompt", "shown"),
     [
-        ({"background": "x"}, None, [OTHER], "Background: x"),
-        ({"background": "x"}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], "Background: x"),
-        ({}, None, [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [], THIRD.text),
+        ({"background": "x"}, None, [OTHER], ["Background: x", OTHER.text]),
+        ({"background": "x"}, SAID, [OTHER], ["Background: x", THIRD.text, OTHER.text]),
+        ({"instructions": "x"}, SAID, [], ["x", THIRD.text]),
+        ({}, None, [OTHER], [OTHER.text]),
+        ({}, None, [OTHER, THIRD], [OTHER.text, THIRD.text]),
+        ({}, None, [OTHER, OTHER, SystemMessage(" ")], [OTHER.text]),
+        ({}, SAID, [OTHER], [THIRD.text, OTHER.text]),
+        ({}, SAID, [THIRD], [THIRD.text]),
+        ({}, SAID, [], [THIRD.text]),
     ],
 )
-async def test_there_is_one_system_message_the_agents_own_before_all_others(settings, history, prompt, shown, kept):
+async def test_system_messages_are_joined_the_agents_own_before_all_others(settings, history, prompt, shown, kept):
     model = ScriptedModel(["hi"])
     memory = ConversationMemory() if kept else None
-    await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
+    await Agent(model, memory=memory, memory_id="default", **settings).run([*prompt, UserMessage("c")], history=history)
     said = [] if history is None else history[1:]
-    assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
+    assert model.requests == [[SystemMessage("\n\n".join(shown)), *said, UserMessage("c")]]
 
 
 async def test_a_system_message_in_a_prompt_comes_before_the_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
-    await Agent(model, memory=memory).run("a")
-    await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
+    await Agent(model, memory=memory, memory_id="default").run("a")
+    await Agent(model, memory=memory, memory_id="default").run([OTHER, UserMessage("c")])
     assert model.requests[1] == [OTHER, UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
 
 
@@ -348,7 +353,7 @@ EMPTY = UserMessage("Your answer was empty. Answer in words, or call a tool.")
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_once_more(text):
     model = ScriptedModel([text, "hi"])
-    result = await Agent(model, memory=(memory := ConversationMemory())).run("hello")
+    result = await Agent(model, memory=(memory := ConversationMemory()), memory_id="default").run("hello")
     assert model.requests == [[UserMessage("hello")], [UserMessage("hello"), EMPTY]]
     assert result.messages == memory.load("default") == [UserMessage("hello"), EMPTY, AssistantMessage("hi")]
     assert (result.text, result.usage.model_calls) == ("hi", 2)

@@ -143,7 +143,7 @@ def test_a_note_is_never_cut_off():
 
 def test_a_note_is_remembered():
     memory = ConversationMemory()
-    agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory)
+    agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory, memory_id="default")
     agent.run_sync("go")
     message = memory.load("default")[-2]
     assert message.text == noted("3", same(3))

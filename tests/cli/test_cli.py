@@ -98,6 +98,31 @@ def test_a_question_can_come_from_the_input(bot, started, monkeypatch):
     assert started("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
 
 
+SYSTEM = "lambda messages: repr((messages[0].role, messages[0].text))"
+
+
+def test_instructions_come_from_an_option_and_a_file(bot, started, monkeypatch, tmp_path):
+    path, file = bot(f"{SYSTEM}, {SYSTEM}, {SYSTEM}, 'done'"), tmp_path / "system.txt"
+    file.write_text("Be kind, Zoë.", encoding="utf-8")
+    asked = ("ask", "q", "-q", "-m", f"{path}:model")
+    assert started(*asked, "--system", "Be brief.")[1] == "('system', 'Be brief.')\n"
+    assert started(*asked, "--system-file", str(file))[1] == "('system', 'Be kind, Zoë.')\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    options = ("--system-file", str(file), "--system", "Be brief.")
+    path = bot(SYSTEM)
+    assert started("chat", "-q", "-m", f"{path}:model", *options)[1] == ("('system', 'Be brief.\\n\\nBe kind, Zoë.')\n")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_file_of_instructions_that_cannot_be_read_is_reported(bot, started, tmp_path, content):
+    file = tmp_path / "system.txt"
+    if content is not None:
+        file.write_bytes(content)
+    code, out, err = started("ask", "q", "-m", f"{bot('1')}:model", "--system-file", str(file))
+    assert (code, out) == (2, "")
+    assert f"--system-file {str(file)!r} cannot be read: " in err
+
+
 def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_shown(bot, started):
     calls = '(ToolCall("add", {"a": "x"}), ToolCall("many", {"input": "9"}))'
     path = bot(f'ChatReply("I look.", {calls}), "Done."')

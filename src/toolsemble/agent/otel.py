@@ -22,8 +22,8 @@ def model_attributes(config: AgentConfig) -> dict[str, Any]:
     """Return the attributes of a model: its name, or its class if it has none, and its provider."""
     from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
 
-    kind, name = type(config.model), getattr(config.model, "name", None)
-    attributes = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
+    kind = type(config.model)
+    attributes = {"gen_ai.request.model": config.model_name}
     names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == kind.__module__]
     return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 

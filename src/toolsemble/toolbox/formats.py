@@ -9,7 +9,7 @@ from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Registered
+from toolsemble.toolbox.registry import Registered, find_needs
 
 
 class ToolSet:
@@ -54,6 +54,14 @@ class ToolSet:
         """
         entry = self._entries.get(name)
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
+
+    def find_needs(self) -> dict[str, str]:
+        """Return the context fields that a run must set for the tools, each with the name of a tool that needs it.
+
+        >>> ToolSet({}).find_needs()
+        {}
+        """
+        return find_needs(entry.definition for entry in self._entries.values())
 
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
