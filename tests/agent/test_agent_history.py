@@ -99,6 +99,12 @@ async def test_a_processor_that_fails_fails_the_run():
         await Agent(ScriptedModel(["x"]), history_processors=[lambda messages: 1 / 0]).run("go")
 
 
+async def test_a_function_with_an_unknown_signature_gets_the_messages():
+    model = ScriptedModel(["x"])
+    await Agent(model, history_processors=[iter]).run("go")
+    assert sent(model) == [["go"]]
+
+
 @pytest.mark.parametrize("processors", [7, "text", [7], [str], [lambda a, b, c: []]])
 def test_an_invalid_processor_is_refused(processors):
     with pytest.raises(ToolDefinitionError, match="Agent history_processors"):

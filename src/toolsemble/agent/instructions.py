@@ -141,6 +141,10 @@ class SystemTexts(NamedTuple):
     """What a person wrote; it stays in the conversation."""
 
 
+NO_SYSTEM_TEXTS = SystemTexts("", "")
+"""The texts of a run that starts without system messages."""
+
+
 def collect_system_texts(history: Sequence[Message], prompt: Sequence[Message]) -> SystemTexts:
     r"""Return the texts of the system messages at the start of a history and of a prompt.
 

@@ -64,9 +64,11 @@ def start_run(
     :param channel: receives the events of the run; None: nobody does
     :param streaming: whether the model is asked to stream its replies
     """
-    check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
-    own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
-    config = override_config(config, settings)
+    own: dict[str, Any] = {}
+    if settings:
+        check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
+        own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
+        config = override_config(config, settings)
     return Loop(config, RunState(config, to_messages(prompt), **own), channel, streaming=streaming)
 
 

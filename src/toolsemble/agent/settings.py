@@ -11,7 +11,14 @@ from typing import Any
 from toolsemble.agent.budget import LIMITS, Limits, Prices
 from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_types
 from toolsemble.agent.history import read_processors
-from toolsemble.agent.instructions import Part, RunFunction, describe_role, join_texts, read_instructions
+from toolsemble.agent.instructions import (
+    Part,
+    RunFunction,
+    build_system_message,
+    describe_role,
+    join_texts,
+    read_instructions,
+)
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.options import AgentSettings, DynamicTools, RunView
@@ -20,6 +27,7 @@ from toolsemble.agent.retry import Retry
 from toolsemble.definition.definition import Names
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel
+from toolsemble.models.message import SystemMessage
 from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sinks, build_sinks
 from toolsemble.review import ReviewHandler
@@ -74,18 +82,16 @@ class AgentConfig:
     needs: Mapping[str, str] = field(init=False)
     """The context fields that a run must have, each with the name of a tool that needs it, or "" for the memory."""
 
+    is_dynamic: bool = field(init=False)
+    """Whether a function writes a part of the instructions."""
+    system: SystemMessage | None = field(init=False)
+    """The system message of a run without functions for instructions, and without other system messages."""
+
     def __post_init__(self) -> None:
+        fixed = [part for part in self.instructions if isinstance(part, str)]
         object.__setattr__(self, "needs", self._find_needs())
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether a function writes a part of the instructions."""
-        return any(not isinstance(part, str) for part in self.instructions)
-
-    @property
-    def fixed_instructions(self) -> str:
-        """The instructions of an agent that has no functions for them."""
-        return join_texts(part for part in self.instructions if isinstance(part, str))
+        object.__setattr__(self, "is_dynamic", len(fixed) < len(self.instructions))
+        object.__setattr__(self, "system", build_system_message(join_texts(fixed), ""))
 
     @property
     def model_name(self) -> str:

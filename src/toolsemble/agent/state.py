@@ -9,7 +9,12 @@ from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
 from toolsemble.agent.checks import check_run
-from toolsemble.agent.instructions import build_system_message, collect_system_texts, count_system_messages
+from toolsemble.agent.instructions import (
+    NO_SYSTEM_TEXTS,
+    build_system_message,
+    collect_system_texts,
+    count_system_messages,
+)
 from toolsemble.agent.options import RunView
 from toolsemble.agent.prompt import is_blank
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
@@ -59,14 +64,16 @@ class RunState:
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
-        self._prompt = prompt[count_system_messages(prompt) :]
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
         self._question = -1
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
-        self._system_texts = collect_system_texts(earlier, prompt)
-        self._system = self._build_system(config.fixed_instructions)
+        self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
+        if earlier or (prompt and isinstance(prompt[0], SystemMessage)):
+            self._system_texts = collect_system_texts(earlier, prompt)
+            self._system = self._build_system("" if config.system is None else config.system.generated)
+            self._prompt = prompt[count_system_messages(prompt) :]
         self.messages = earlier.under(self._system).plus(*self._prompt)
 
     def _build_system(self, instructions: str) -> SystemMessage | None:
