@@ -54,7 +54,6 @@ class RunState:
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
         self._has_memory_id = bool(named) or current_context() is not None
-        self.sinks = config.sinks
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
