@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ModelRetried as ModelRetried,
         TurnEnded as TurnEnded,
     )
+    from toolsemble.agent.event_json import event_from_json as event_from_json, event_to_json as event_to_json
     from toolsemble.agent.history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
     from toolsemble.agent.loop_guard import LoopGuard as LoopGuard
     from toolsemble.agent.memory import ConversationMemory as ConversationMemory
@@ -59,6 +60,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "agent": ("Agent",),
         "budget": ("Limits", "Prices", "StopReason", "Usage"),
         "event": ("CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"),
+        "event_json": ("event_from_json", "event_to_json"),
         "loop_guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),
         "history": ("keep_last_turns", "trim_to_tokens"),

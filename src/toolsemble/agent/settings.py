@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolsemble.agent.budget import LIMITS, Limits, Prices
-from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_types
+from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_order, check_types
 from toolsemble.agent.history import read_processors
 from toolsemble.agent.instructions import (
     Part,
@@ -125,6 +125,7 @@ def build_config(
     model: ChatModel | str | None, tools: Iterable[object] | DynamicTools, output_type: Any, given: AgentSettings
 ) -> AgentConfig:
     """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid."""
+    check_order(model, tools)
     check_keywords("An Agent", given, ["model", "tools", "output_type", *AgentSettings.__annotations__])
     values: dict[str, Any] = {**_DEFAULTS, **given}
     limits = Limits(**{name: values.pop(name) for name in LIMITS if name in values})
@@ -217,8 +218,6 @@ def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Outpu
 
 def build_toolbox(tools: Iterable[object], role: str, output: Output | None) -> Toolbox:
     """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
-    if not isinstance(tools, Toolbox):
-        _check_each(tools)
     # Without a reviewer of its own, the box asks that of the run.
     box = tools if isinstance(tools, Toolbox) else Toolbox(tools, agent_role=role or "unknown")
     check_reserved(box, output)
@@ -242,17 +241,6 @@ def _check_function(tools: Callable[..., object]) -> None:
         ) from None
     except ValueError:
         return  # its signature is unknown
-
-
-def _check_each(tools: object) -> None:
-    """Raise if an agent or a toolbox is among the tools, and say what to pass instead."""
-    for each in tools if isinstance(tools, (list, tuple)) else [tools]:
-        if callable(getattr(each, "as_tool", None)):
-            raise ToolDefinitionError("An Agent is not a tool; pass agent.as_tool(name, description) instead")
-        if isinstance(each, Toolbox):
-            raise ToolDefinitionError(
-                "A Toolbox is not a tool; pass the box itself, Agent(model, box), not a list of it"
-            )
 
 
 def _check_list(found: object) -> tuple[object, ...]:
