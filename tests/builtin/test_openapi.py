@@ -732,6 +732,10 @@ class TestNames:
         with pytest.raises(ToolDefinitionError, match=problem):
             shop(rename=rename)
 
+    def test_errors_of_a_function_are_raised(self):
+        with pytest.raises(ZeroDivisionError):
+            shop(rename=lambda name: 1 / 0)
+
 
 class TestEffects:
     def test_follow_from_the_method(self):

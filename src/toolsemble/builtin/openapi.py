@@ -61,12 +61,13 @@ def read_operations(
     """
     try:
         reader = _Reader(document, base_url, configured, source=source, guarded=guarded)
-        return rename_operations(_find_operations(reader, only), rename)
+        found = _find_operations(reader, only)
     except ToolDefinitionError:
         raise
     except Exception as problem:
         # The document is untrusted input: any problem in it is the same kind of error.
         raise ToolDefinitionError(f"OpenAPI: the document is broken: {type(problem).__name__}: {problem}") from problem
+    return rename_operations(found, rename)
 
 
 def _find_operations(reader: _Reader, only: Iterable[str] | None) -> list[Operation]:
