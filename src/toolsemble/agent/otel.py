@@ -44,17 +44,11 @@ def request_attributes(config: AgentConfig, context: ToolContext, request: ChatR
     return _shared_attributes(config, context) | contents
 
 
-def name_model(config: AgentConfig) -> str:
-    """Return the name of a model, or its class if it has none."""
-    name = getattr(config.model, "name", None)
-    return name if isinstance(name, str) else type(config.model).__name__
-
-
 def model_attributes(config: AgentConfig) -> dict[str, Any]:
     """Return the attributes of a model: its name and its provider."""
     from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
 
-    attributes, module = {"gen_ai.request.model": name_model(config)}, type(config.model).__module__
+    attributes, module = {"gen_ai.request.model": config.model_name}, type(config.model).__module__
     names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
     return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 

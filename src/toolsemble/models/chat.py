@@ -98,7 +98,7 @@ class TextDelta:
 
     text: str
     """The piece."""
-    kind: ClassVar[str] = "text_delta"
+    kind: ClassVar[Literal["text_delta"]] = "text_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class CallDelta:
     """The tool that is called."""
     id: str | None = None
     """The provider's id of the call."""
-    kind: ClassVar[str] = "call_delta"
+    kind: ClassVar[Literal["call_delta"]] = "call_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class ArgumentsDelta:
     """The index of its call."""
     text: str
     """The piece."""
-    kind: ClassVar[str] = "arguments_delta"
+    kind: ClassVar[Literal["arguments_delta"]] = "arguments_delta"
 
 
 @dataclass(frozen=True, slots=True)
