@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run_command(capsys):
-    def run_command(*words):
-        return main([str(word) for word in words]), *capsys.readouterr()
+    def run_command(command, file, *words):
+        return main([command, "--store", str(file), *map(str, words)]), *capsys.readouterr()
 
     return run_command
 
@@ -47,7 +47,7 @@ def test_lists_waiting_calls(run_command, store, file):
             make_request(id="5a", arguments="all\tof\x1bit", chosen_run=False, timeout=None, agent_role="a"),
         ]
     )
-    code, out, err = run_command("reviews", file)
+    code, out, err = run_command("approvals", file)
     assert (code, err) == (0, "")
     assert [line.split("\t") for line in out.splitlines()] == [
         ["4f1c09", "pay", '{"order": 17}', "ada", "clerk", "order-17", "0 s ago", "2 h"],
@@ -57,15 +57,15 @@ def test_lists_waiting_calls(run_command, store, file):
 
 def test_lists_waiting_calls_as_json(run_command, store, file):
     store.ask([request := make_request()])
-    code, out, _ = run_command("reviews", file, "--json")
+    code, out, _ = run_command("approvals", file, "--json")
     (line,) = map(json.loads, out.splitlines())
     assert (code, line["id"], line["arguments"], line["memory_id"]) == (0, "4f1c09", {"order": 17}, "ada")
     assert (line["deadline"], line["arguments_digest"]) == (request.deadline, request.arguments_digest)
 
 
 def test_reports_an_empty_store(run_command, store, file):
-    assert run_command("reviews", file) == (0, "", "No call waits for approval.\n")
-    assert run_command("reviews", file, "list", "--json") == (0, "", "")
+    assert run_command("approvals", file) == (0, "", "No call waits for approval.\n")
+    assert run_command("approvals", file, "list", "--json") == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,25 @@ def test_reports_an_empty_store(run_command, store, file):
 )
 def test_answers_a_call(run_command, store, file, words, decision, told):
     store.ask([request := make_request()])
-    assert run_command("reviews", file, *words) == (0, told, "")
+    assert run_command("approvals", file, *words) == (0, told, "")
     assert store.take({request.id: request}) == {request.id: decision}
     assert store.audit()[-1].person == getpass.getuser()
 
 
 def test_edits_a_text(run_command, store, file):
     store.ask([request := make_request(arguments="rm old")])
-    assert run_command("reviews", file, "edit", "4f1c09", "rm older")[0] == 0
+    assert run_command("approvals", file, "edit", "4f1c09", "rm older")[0] == 0
     assert store.take({request.id: request}) == {request.id: Edit("rm older")}
 
 
 def test_answers_as_a_person_in_a_role(run_command, store, file):
     store.ask([request := make_request(required_role="boss")])
-    assert run_command("reviews", file, "approve", "4f1c09") == (
+    assert run_command("approvals", file, "approve", "4f1c09") == (
         1,
         "",
         "toolsemble: it takes the role 'boss', not ''\n",
     )
-    code, out, _ = run_command("reviews", file, "approve", "4f1c09", "--role", "boss", "--person", "bob", "--json")
+    code, out, _ = run_command("approvals", file, "approve", "4f1c09", "--role", "boss", "--person", "bob", "--json")
     assert (code, json.loads(out)["person"], json.loads(out)["decision"]) == (0, "bob", "continue")
     assert store.take({request.id: request}) == {request.id: Continue()}
 
@@ -113,22 +113,22 @@ def test_user_without_a_name_answers_without_a_person(run_command, store, file, 
 
     monkeypatch.setattr(getpass, "getuser", unknown)
     store.ask([make_request()])
-    assert run_command("reviews", file, "approve", "4f1c09")[0] == 0
+    assert run_command("approvals", file, "approve", "4f1c09")[0] == 0
     assert store.audit()[-1].person == ""
 
 
 def test_shows_a_call_in_full(run_command, store, file):
     store.ask([make_request(arguments={"note": "x" * 300})])
-    code, out, _ = run_command("reviews", file, "show", "4f1c09")
+    code, out, _ = run_command("approvals", file, "show", "4f1c09")
     assert (code, out.replace("\n|", "").count("x")) == (0, 300)
     assert "| Memory     ada\n" in out
-    assert json.loads(run_command("reviews", file, "show", "4f", "--json")[1])["id"] == "4f1c09"
+    assert json.loads(run_command("approvals", file, "show", "4f", "--json")[1])["id"] == "4f1c09"
 
 
 def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
     store.ask([make_request()])
     store.answer(store.pending()[0], Continue(), person="bob")
-    assert run_command("reviews", file, "approve", "4f1c09") == (
+    assert run_command("approvals", file, "approve", "4f1c09") == (
         1,
         "",
         "toolsemble: it was answered already by 'bob'\n",
@@ -138,7 +138,7 @@ def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
 @pytest.mark.parametrize(("given", "what"), [("none", "no request"), ("4f", "2 requests")])
 def test_rejects_an_unknown_or_ambiguous_id(run_command, store, file, given, what):
     store.ask([make_request(), make_request(id="4f2")])
-    code, out, err = run_command("reviews", file, "approve", given)
+    code, out, err = run_command("approvals", file, "approve", given)
     assert (code, out) == (1, "")
     assert err == f"toolsemble: {what} in the store with the id '{given}'; see the list of those that wait\n"
 
@@ -146,7 +146,7 @@ def test_rejects_an_unknown_or_ambiguous_id(run_command, store, file, given, wha
 @pytest.mark.parametrize("text", ["{", "5", "[" * 100_000])
 def test_rejects_an_edit_that_is_not_an_object(run_command, store, file, text):
     store.ask([make_request()])
-    code, _, err = run_command("reviews", file, "edit", "4f1c09", text)
+    code, _, err = run_command("approvals", file, "edit", "4f1c09", text)
     assert (code, err[:64]) == (2, "toolsemble: An edit is all arguments of the call as a JSON object"[:64])
     assert len(store.pending()) == 1
 
@@ -164,13 +164,13 @@ def test_rejects_an_edit_that_is_not_an_object(run_command, store, file, text):
     ],
 )
 def test_rejects_invalid_review_commands(run_command, store, file, words, problem):
-    code, _, err = run_command("reviews", file, *words)
+    code, _, err = run_command("approvals", file, *words)
     assert code == 2
     assert problem in err
 
 
 def test_does_not_create_a_missing_file(run_command, tmp_path):
-    for command in ("reviews", "ledger"):
+    for command in ("approvals", "ledger"):
         code, _, err = run_command(command, tmp_path / "none.db")
         assert (code, "does not exist" in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
@@ -178,13 +178,13 @@ def test_does_not_create_a_missing_file(run_command, tmp_path):
 
 def test_does_not_create_a_missing_key_of_a_store(run_command, file, monkeypatch):
     SQLiteStore(file, "a secret").close()
-    code, _, err = run_command("reviews", file)
+    code, _, err = run_command("approvals", file)
     assert (code, err.endswith("set TOOLSEMBLE_REVIEW_SECRET to its secret\n")) == (2, True)
     assert [path.name for path in file.parent.iterdir()] == ["reviews.db"]
     monkeypatch.setenv("TOOLSEMBLE_REVIEW_SECRET", "a secret")
-    assert run_command("reviews", file)[0] == 0
+    assert run_command("approvals", file)[0] == 0
     monkeypatch.setenv("TOOLSEMBLE_REVIEW_SECRET", "another")
-    assert run_command("reviews", file)[0] == 2
+    assert run_command("approvals", file)[0] == 2
 
 
 def test_rejects_other_files(run_command, tmp_path):
@@ -193,12 +193,12 @@ def test_rejects_other_files(run_command, tmp_path):
         connection.execute("CREATE TABLE a (b)")
     (tmp_path / "other.db.key").write_text("00" * 32)
     (tmp_path / "other.db.key").chmod(0o600)
-    for command, what in (("reviews", "review store"), ("ledger", "effect ledger")):
+    for command, what in (("approvals", "review store"), ("ledger", "effect ledger")):
         code, _, err = run_command(command, other)
         assert (code, f"it is not a {what} of this version" in err) == (2, True)
 
 
-def test_call_asks_for_a_run_that_cannot_be_resumed(run_command, tmp_path):
+def test_call_asks_for_a_run_that_cannot_be_resumed(capsys, tmp_path):
     module = tmp_path / "watched.py"
     module.write_text(
         "from toolsemble import Continue, Toolbox, tool\n"
@@ -212,7 +212,8 @@ def test_call_asks_for_a_run_that_cannot_be_resumed(run_command, tmp_path):
         "    return Continue()\n"
         "box = Toolbox([pay], review=CallbackReview(note))\n"
     )
-    assert run_command("call", f"{module}:box", "order=7") == (0, "chosen: [False]\n", "")
+    assert main(["call", f"{module}:box", "order=7"]) == 0
+    assert capsys.readouterr() == ("chosen: [False]\n", "")
 
 
 # The ledger.

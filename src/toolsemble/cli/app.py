@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from toolsemble import __version__
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.options import GlobalOptions, common_options, json_option
-from toolsemble.cli.waiting import ledger, reviews
+from toolsemble.cli.waiting import approvals, ledger
 from toolsemble.providers import PROVIDERS
 from toolsemble.runtime.text import escape_line, escape_prose
 
@@ -313,7 +313,7 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
     return do(name, host, port, api_key, options.make_screen())
 
 
-app.add_command(reviews)
+app.add_command(approvals)
 app.add_command(ledger)
 
 

@@ -1,4 +1,4 @@
-"""The commands ``reviews`` and ``ledger``: what waits for a person, in the files of programs that run elsewhere."""
+"""The commands ``approvals`` and ``ledger``: what waits for a person, in the files of programs that run elsewhere."""
 
 # ruff: noqa: PLC0415 - commands import their implementation
 
@@ -11,17 +11,17 @@ import click
 from toolsemble.cli.options import GlobalOptions, common_options, json_option
 
 REVIEW_ACTIONS = ("list", "show", "approve", "reject", "edit")
-"""The actions of ``reviews``."""
+"""The actions of ``approvals``."""
 LEDGER_ACTIONS = ("list", "resolve")
 """The actions of ``ledger``."""
 _EXISTING = click.Path(exists=True, dir_okay=False)
 
 
 @click.command()
-@click.argument("file", type=_EXISTING)
 @click.argument("action", type=click.Choice(REVIEW_ACTIONS), default="list")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.argument("revised", metavar="[JSON]", required=False)
+@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the SQLiteStore.")
 @click.option("--reason", help="Why the call is rejected; the model sees it.")
 @click.option("--person", help="Who answers; your user name by default.")
 @click.option("--role", default="", help="The role in which you answer, if the call requires one.")
@@ -34,25 +34,25 @@ _EXISTING = click.Path(exists=True, dir_okay=False)
 @json_option
 @common_options
 @click.pass_obj
-def reviews(
+def approvals(
     options: GlobalOptions, /, file: str, action: str, secret: str | None, *, as_json: bool, **given: Any
 ) -> int:
-    """Show which calls wait for approval in FILE, and answer them.
+    """Show which calls wait for approval, and answer them.
 
-    FILE is the file of a SQLiteStore. Without an action, the calls that wait are listed.
+    Without an action, the calls that wait are listed.
 
     \b
-    toolsemble reviews reviews.db
-    toolsemble reviews reviews.db show ID
-    toolsemble reviews reviews.db approve ID
-    toolsemble reviews reviews.db reject ID --reason "not today"
-    toolsemble reviews reviews.db edit ID '{"boxes": 5}'
+    toolsemble approvals --store reviews.db
+    toolsemble approvals show ID --store reviews.db
+    toolsemble approvals approve ID --store reviews.db
+    toolsemble approvals reject ID --reason "not today" --store reviews.db
+    toolsemble approvals edit ID '{"boxes": 5}' --store reviews.db
 
     The start of an ID is enough if no other one begins so. Exit code 1 means that the answer was refused, and the
     message says why.
     """  # noqa: D301 - click reads the backspace
-    _check_reviews(action, **given)
-    from toolsemble.cli.reviews_command import Answer, list_reviews, open_store, send_answer, show_review
+    _check_approvals(action, **given)
+    from toolsemble.cli.approvals_command import Answer, list_reviews, open_store, send_answer, show_review
 
     screen = options.make_screen()
     with open_store(file, secret) as store:
@@ -63,7 +63,7 @@ def reviews(
         return send_answer(store, Answer(action, **given), screen, as_json=as_json)
 
 
-def _check_reviews(
+def _check_approvals(
     action: str, request_id: str | None, revised: str | None, reason: str | None, **_: str | None
 ) -> None:
     """Raise for a combination of arguments that means nothing."""
@@ -79,9 +79,9 @@ def _check_reviews(
 
 
 @click.command()
-@click.argument("file", type=_EXISTING)
 @click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
 @click.argument("key", required=False)
+@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the EffectLedger.")
 @click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
 @click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
 @click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")
@@ -99,15 +99,15 @@ def ledger(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show the calls of unknown outcome in FILE, and settle them.
+    """Show the calls of unknown outcome, and settle them.
 
-    FILE is the file of an EffectLedger. The outcome of a call is unknown if its process died before it was recorded;
+    The outcome of a call is unknown if its process died before it was recorded;
     the call is not made again until somebody has found out whether it took effect.
 
     \b
-    toolsemble ledger effects.db
-    toolsemble ledger effects.db resolve KEY --happened --result "paid 17"
-    toolsemble ledger effects.db resolve KEY --not-happened
+    toolsemble ledger --store effects.db
+    toolsemble ledger resolve KEY --happened --result "paid 17" --store effects.db
+    toolsemble ledger resolve KEY --not-happened --store effects.db
 
     The start of a KEY is enough if no other one begins so.
     """  # noqa: D301 - click reads the backspace

@@ -1,4 +1,4 @@
-"""The command ``reviews``: list and answer what waits in a review store."""
+"""The command ``approvals``: list and answer what waits in a review store."""
 
 from __future__ import annotations
 
