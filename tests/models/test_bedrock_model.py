@@ -466,7 +466,7 @@ REPLIES = {
                 "cacheWriteInputTokens": 3,
             },
         ),
-        ChatReply("Rome", usage=TokenUsage(17, 5, 4)),
+        ChatReply("Rome", usage=TokenUsage(17, 5, 4, cache_write=3)),
     ),
     "texts": (message(text("All "), text("roads")), ChatReply("All roads")),
     "quotations": (

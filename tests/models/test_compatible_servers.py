@@ -224,7 +224,7 @@ async def test_a_stream_is_read_whatever_it_leaves_out(web, quirk):
 
 async def test_a_stream_needs_no_mark_at_its_end(web):
     web.answers[CHAT] = streamed(delta("stop", content="Rome"), tokens(), done=False)
-    expected = [TextDelta("Rome"), StreamEnd(TokenUsage(9, 2, 4))]
+    expected = [TextDelta("Rome"), StreamEnd(TokenUsage(9, 2, 4, 1))]
     assert await chunks(model_at(web), HELLO) == expected
 
 
@@ -232,7 +232,7 @@ async def test_numbers_of_tokens_may_come_with_every_piece(web):
     first = {**delta(content="Ro"), **tokens((9, 1, 0)), "choices": delta(content="Ro")["choices"]}
     last = {**tokens((9, 2, 0)), "choices": delta("stop", content="me")["choices"]}
     web.answers[CHAT] = streamed(first, last)
-    assert (await chunks(model_at(web), HELLO))[-1] == StreamEnd(TokenUsage(9, 2))
+    assert (await chunks(model_at(web), HELLO))[-1] == StreamEnd(TokenUsage(9, 2, 0, 1))
 
 
 async def test_a_call_begins_as_soon_as_its_name_is_known(web):

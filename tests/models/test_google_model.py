@@ -397,7 +397,7 @@ USAGE = {
     "totalTokenCount": 23,
 }
 REPLIES = {
-    "text": (candidate(text("Rome"), usage=USAGE), ChatReply("Rome", usage=TokenUsage(11, 12, 4))),
+    "text": (candidate(text("Rome"), usage=USAGE), ChatReply("Rome", usage=TokenUsage(11, 12, 4, 7))),
     "nothing counted": (candidate(text("Rome"), usage={"totalTokenCount": 0}), ChatReply("Rome")),
     "texts": (candidate(text("All "), text("roads")), ChatReply("All roads")),
     "thoughts are not told": (candidate(text("Hm.", thought=True), text("Rome")), ChatReply("Rome")),

@@ -41,7 +41,7 @@ from toolsemble import (
 )
 from toolsemble.agent import Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
-from toolsemble.models import OpenAIModel
+from toolsemble.models import ChatReply, FunctionModel, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -612,14 +612,29 @@ async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
         names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: 0,
     }
-    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("calls",))
+    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("tool_calls",))
     assert last.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
     assert set(traces.parents().items()) == {
         ("invoke_agent crier", None),
         ("chat ScriptedModel", "invoke_agent crier"),
         ("execute_tool shout", "invoke_agent crier"),
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "other")],
+)
+async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, expected):
+    model = FunctionModel(lambda request: ChatReply("Done", stop_reason=reason, usage=TokenUsage(9, 8, 3, 5, 2)))
+    await Agent(model, sinks=[OpenTelemetry(traces.provider)]).run("Shout!")
+    attributes = next(span for span in traces.spans() if span.name.startswith("chat")).attributes
+    assert attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == (expected,)
+    assert attributes[names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS] == 2
+    assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
 
 
 async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):

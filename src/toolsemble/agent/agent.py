@@ -41,7 +41,7 @@ class Agent:
         answer, for which it has the same time again, at least 5 seconds
     :param max_cost: the most that the tokens of a run may cost, by ``prices``
     :param max_depth: how deep agents may be nested as tools
-    :param prices: the prices of tokens
+    :param prices: the prices of tokens, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
     :param review: the reviewer of calls that require approval
     :param memory: stores conversations; None: they are not stored
     :param memory_id: the default id of the conversation or user of a run

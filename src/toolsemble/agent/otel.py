@@ -7,7 +7,10 @@ from typing import Any
 from toolsemble.agent.budget import Usage
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
-from toolsemble.models.chat import ChatReply
+from toolsemble.models.chat import ChatReply, StopReason
+
+# The reasons with another name in the conventions.
+_FINISH_REASONS: dict[StopReason, str] = {"calls": "tool_calls", "refusal": "content_filter"}
 
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
@@ -34,8 +37,13 @@ def reply_attributes(reply: ChatReply) -> dict[str, Any]:
     >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
     ('stop',)
     """
-    usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
-    return {"gen_ai.response.finish_reasons": (reply.stop_reason,), **usage_attributes(usage)}
+    sent, spent = (
+        reply.usage,
+        {"reasoning_tokens": reply.usage.reasoning, "cache_write_tokens": reply.usage.cache_write},
+    )
+    usage = Usage(sent.input, sent.output, sent.cached, **spent)
+    reason = _FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
+    return {"gen_ai.response.finish_reasons": (reason,), **usage_attributes(usage)}
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
@@ -48,4 +56,6 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
     }

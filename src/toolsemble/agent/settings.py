@@ -124,7 +124,9 @@ def build_config(
     checked = Limits(*limits)
     check_types(goal=goal, background=background, **settings)
     if checked.max_cost is not None and settings["prices"] is None:
-        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
+        raise ToolDefinitionError(
+            "Agent max_cost needs prices, such as prices=Prices(2, 8), or Prices.for_model('openai:gpt-4o')"
+        )
     output = None if output_type is None else Output(output_type)
     role = settings["role"]
     return AgentConfig(

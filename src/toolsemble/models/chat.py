@@ -36,6 +36,10 @@ class TokenUsage:
     """Tokens of the reply, including reasoning."""
     cached: int = 0
     """Tokens of the request that the provider read from its cache."""
+    reasoning: int = 0
+    """Tokens of the reply that were reasoning."""
+    cache_write: int = 0
+    """Tokens of the request that the provider wrote to its cache."""
 
     @property
     def total(self) -> int:

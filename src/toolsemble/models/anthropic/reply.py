@@ -129,10 +129,14 @@ class ReplyReader:
 
     def _usage(self) -> TokenUsage:
         counts, before = self._counts, self._before
-        cached = counts.get("cache_read_input_tokens", 0)
-        fresh = counts.get("input_tokens", 0) + counts.get("cache_creation_input_tokens", 0)
-        output = counts.get("output_tokens", 0)
-        return TokenUsage(before.input + fresh + cached, before.output + output, before.cached + cached)
+        cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
+        return TokenUsage(
+            before.input + counts.get("input_tokens", 0) + cached + written,
+            before.output + counts.get("output_tokens", 0),
+            before.cached + cached,
+            before.reasoning + counts.get("thinking_tokens", 0),
+            before.cache_write + written,
+        )
 
 
 def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -171,7 +175,9 @@ def _complete_block(part: _Part) -> Block:
 
 
 def _counts(usage: object) -> dict[str, int]:
-    return {name: count for name, count in _as_mapping(usage).items() if type(count) is int}
+    fields = _as_mapping(usage)
+    all_fields = {**fields, **_as_mapping(fields.get("output_tokens_details"))}
+    return {name: count for name, count in all_fields.items() if type(count) is int}
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:

@@ -121,6 +121,7 @@ class ReplyReader:
 
     def _read_usage(self, fields: Mapping[str, Any]) -> None:
         used = fields.get("usage") or {}
-        cached = used.get("cacheReadInputTokens") or 0
-        total = (used.get("inputTokens") or 0) + cached + (used.get("cacheWriteInputTokens") or 0)
-        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached)
+        cached, written = used.get("cacheReadInputTokens") or 0, used.get("cacheWriteInputTokens") or 0
+        total = (used.get("inputTokens") or 0) + cached + written
+        # The API does not tell how many of the output tokens were reasoning.
+        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)

@@ -100,5 +100,6 @@ def _blocked_error(feedback: Any) -> ModelError:
 
 def _usage(usage: Any) -> TokenUsage:
     given = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
-    output = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
-    return TokenUsage(given, output, usage.cached_content_token_count or 0)
+    thoughts = usage.thoughts_token_count or 0
+    output = (usage.candidates_token_count or 0) + thoughts
+    return TokenUsage(given, output, usage.cached_content_token_count or 0, thoughts)
