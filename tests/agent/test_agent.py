@@ -221,7 +221,7 @@ async def test_a_prompt_is_text_messages_or_text_with_images(prompt, messages):
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
 async def test_an_invalid_prompt_is_refused(prompt):
-    with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
+    with pytest.raises(TypeError, match="A prompt must be a str, a list of str, images, audio and files, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 

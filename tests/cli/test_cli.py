@@ -936,3 +936,81 @@ def test_several_targets_can_be_shown_at_once(started):
     assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
     assert started("explain", "calculator,json_parser", "--json")[0] == 0
     assert started("tools", ",")[0] == Exit.USAGE_ERROR
+
+
+# --- files
+
+
+SHOW = (
+    "lambda messages: ' '.join(f'{type(each).__name__}:{each.mime_type}:{getattr(each, \"name\", \"\")}' "
+    "for each in messages[-1].contents)"
+)
+FILES = {
+    "a.pdf": (b"%PDF-1.7", "FileContent:application/pdf:a.pdf"),
+    "a.txt": (b"\x89PNG\r\n\x1a\nxyz", "ImageContent:image/png:"),
+    "a.jpg": (b"\xff\xd8\xff\xe0", "ImageContent:image/jpeg:"),
+    "b.gif": (b"GIF89a..", "ImageContent:image/gif:"),
+    "a.webp": (b"RIFF....WEBPVP8", "ImageContent:image/webp:"),
+    "talk": (b"RIFF....WAVEfmt", "AudioContent:audio/wav:"),
+    "song.bin": (b"ID3\x03", "AudioContent:audio/mpeg:"),
+    "data.csv": (b"a;b", "FileContent:text/csv:data.csv"),
+    "Makefile": (b"all:\n", "FileContent:text/plain:Makefile"),
+    "notes.md": (b"# Hi", "FileContent:text/markdown:notes.md"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_asked_about_by_what_is_in_it(bot, started, tmp_path, name):
+    data, shown = FILES[name]
+    (tmp_path / name).write_bytes(data)
+    path = bot(SHOW)
+    assert started("ask", "What?", "-q", "-m", f"{path}:model", "--file", str(tmp_path / name)) == (0, f"{shown}\n", "")
+
+
+def test_several_files_and_urls_are_asked_about_at_once(bot, started, tmp_path):
+    (tmp_path / "a.md").write_text("# Hi")
+    urls = [f"https://example.com/{name}" for name in ("a.png", "a.mp3", "a.pdf")]
+    options = [option for each in (str(tmp_path / "a.md"), *urls) for option in ("-f", each)]
+    path = bot(SHOW)
+    _, out, _ = started("ask", "What?", "-q", "-m", f"{path}:model", *options)
+    assert out == (
+        "FileContent:text/markdown:a.md ImageContent:image/png: AudioContent:audio/mpeg: "
+        "FileContent:application/pdf:a.pdf\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("missing.pdf", None, "--file: '{}' cannot be read: No such file or directory"),
+        ("empty.pdf", b"", "--file: '{}' is empty"),
+        ("odd", b"\x00\x01", "--file: the type of '{}' is unknown; give it an extension, such as .pdf, .png"),
+        ("odd2", b"\xff\x01", "--file: the type of '{}' is unknown"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, started, tmp_path, name, data, message):
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    path = bot("lambda messages: 1 / 0")
+    code, out, err = started("ask", "What?", "-m", f"{path}:model", "-f", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert message.format(tmp_path / name) in err
+
+
+def test_a_file_that_is_too_large_is_refused(bot, started, tmp_path, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.attachments.MAX_BYTES", 3_000_000)
+    (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
+    code, _, err = started("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
+    assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:///etc/passwd", "--file: FileContent needs an http, https or data URL"),
+        ("https://example.com/report", "--file: FileContent cannot tell the media type"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(bot, started, url, message):
+    code, _, err = started("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", url)
+    assert (code, message in err) == (2, True)

@@ -30,7 +30,6 @@ from helpers.provider_server import provider_serving
 from toolsemble import (
     Agent,
     AgentExecutionError,
-    ImageContent,
     ToolCall,
     ToolConfigurationError,
     ToolResult,
@@ -133,7 +132,7 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
     request = ChatRequest(
         [
             SystemMessage("You are brief."),
-            UserMessage("What is this?", (IMAGE, ImageContent(b"...", "image/bmp"))),
+            UserMessage("What is this?", (IMAGE,)),
             AssistantMessage("Let me see.", (first, second)),
             replied(second, ToolResult.failure("no such city")),
             replied(first, contents=[IMAGE]),
@@ -157,7 +156,6 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
                 "content": [
                     {"type": "text", "text": "What is this?"},
                     image,
-                    {"type": "text", "text": "[image/bmp, 3 bytes, not shown]"},
                 ],
             },
             {

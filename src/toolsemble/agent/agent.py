@@ -118,7 +118,7 @@ class Agent:
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: a text, a list of texts and images, or messages
+        :param prompt: a text, a list of texts, images, audio and files, or messages
         :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
             conversation or user (the agent's by default); ``parameters``: a mapping that the tools of the run share and
             the model never sees; ``run_id``: the id of the run, to be reused after a crash

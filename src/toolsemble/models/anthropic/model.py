@@ -12,6 +12,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.conversation import removed_tools, system_texts
 from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, status_error, unreadable_error
+from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
@@ -21,7 +22,7 @@ from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.anthropic.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.anthropic import write_prompt, write_tools
+from toolsemble.providers.anthropic import IMAGES, write_prompt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
@@ -30,6 +31,9 @@ TIMEOUT = 600.0
 
 _Ask: TypeAlias = Callable[[Any, dict[str, Any], ReplyReader], AsyncGenerator[Chunk, None]]
 
+_INPUTS = Inputs(
+    "Anthropic", frozenset({*IMAGES, "application/pdf"}), frozenset({"image/*", "application/pdf"}), 32 * MEGABYTE
+)
 _KEY = "set ANTHROPIC_API_KEY, or pass api_key="
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _CHOICES = {"required": {"type": "any"}, "none": {"type": "none"}}
@@ -144,6 +148,7 @@ class AnthropicModel:
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method; settings that it does not know are sent in the body."""
+        _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
         known = {name: value for name, value in settings.items() if name in self._known}
         unknown = {name: value for name, value in settings.items() if name not in self._known}

@@ -12,12 +12,14 @@ from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
+from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.providers.bedrock import write_prompt, write_reply, write_tools
+from toolsemble.providers.bedrock import AUDIO, DOCUMENTS, IMAGES, VIDEOS, write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
 
+_INPUTS = Inputs("Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * MEGABYTE)
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
 
@@ -28,6 +30,7 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
     >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
     {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
     """
+    _INPUTS.check(request.messages)
     parts = {
         "modelId": model,
         "messages": write_messages(request.messages, model),
@@ -79,7 +82,7 @@ def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, lis
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
     if isinstance(message, UserMessage):
-        return "user", write_prompt(escape_surrogates(message.text), message.images)
+        return "user", write_prompt(escape_surrogates(message.text), message.contents)
     return "user", []  # a system message, which is sent separately
 
 

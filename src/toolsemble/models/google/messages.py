@@ -86,7 +86,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
         contents.append({"role": "user", "parts": _reply_parts(replies, model)})
         replies = []
         if isinstance(message, UserMessage):
-            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.images)})
+            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.contents)})
         elif isinstance(message, AssistantMessage):
             contents.append({"role": "model", "parts": _model_parts(message, model)})
     contents.append({"role": "user", "parts": _reply_parts(replies, model)})

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
+from toolsemble.models.adapter.inputs import Inputs
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.retry import is_retryable
@@ -19,7 +20,7 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.mistral.messages import write_messages
 from toolsemble.models.mistral.reply import ReplyReader
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.mistral import write_tools
+from toolsemble.providers.mistral import AUDIO, DOCUMENTS, IMAGES, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
@@ -27,6 +28,7 @@ from toolsemble.runtime.extras import import_extra
 TIMEOUT = 300.0
 """The default seconds to wait for data, the same as in Mistral's package."""
 
+_INPUTS = Inputs("Mistral", frozenset({*IMAGES, *AUDIO, *DOCUMENTS}), frozenset({"image/*", *AUDIO, *DOCUMENTS}))
 _KEY = "set MISTRAL_API_KEY, or pass api_key="
 _CHOICES = {"required": "any", "none": "none"}
 _NO_REASON = "no reason is given"
@@ -157,6 +159,7 @@ class MistralModel:
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method."""
+        _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
         tools = [*write_tools(request.specifications), *settings.get("tools", ())]
         choice = _CHOICES.get(request.tool_choice)

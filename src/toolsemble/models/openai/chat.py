@@ -22,8 +22,8 @@ from toolsemble.models.openai.parts import (
     write_answer_format,
     write_tool_parameters,
 )
-from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import as_list, data_url, field
+from toolsemble.providers.openai import write_prompt, write_reply
+from toolsemble.providers.wire import as_list, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 40
@@ -65,10 +65,8 @@ def _write_message(message: Message, calls: list[ToolCall], origin: str) -> dict
         return {**written, "content": escape_surrogates(written["content"])}
     if isinstance(message, AssistantMessage):
         return _write_assistant(message, calls, origin)
-    if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "text", "text": escape_surrogates(message.text)}] if message.text else []
-        images = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
-        return {"role": "user", "content": [*text, *images]}
+    if isinstance(message, UserMessage):
+        return {"role": "user", "content": write_prompt(escape_surrogates(message.text), message.contents)}
     return {"role": message.role, "content": escape_surrogates(message.text)}
 
 

@@ -20,8 +20,8 @@ from toolsemble.models.openai.parts import (
     write_answer_format,
     write_tool_parameters,
 )
-from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import as_list, data_url, field
+from toolsemble.providers.openai import write_prompt, write_reply
+from toolsemble.providers.wire import as_list, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 64
@@ -49,10 +49,10 @@ def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: 
         return [_clean_output(write_reply(replace(message.reply, call=calls[0]), "responses"))]
     if isinstance(message, AssistantMessage):
         return _write_answer(message, calls, origin, keep=keep)
-    if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "input_text", "text": escape_surrogates(message.text)}] if message.text else []
-        images = [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in message.images]
-        return [{"role": "user", "content": [*text, *images]}]
+    if isinstance(message, UserMessage):
+        return [
+            {"role": "user", "content": write_prompt(escape_surrogates(message.text), message.contents, "responses")}
+        ]
     return [{"role": message.role, "content": escape_surrogates(message.text)}]
 
 
