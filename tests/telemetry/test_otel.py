@@ -131,7 +131,7 @@ def attributes_of(span):
     return dict(span.attributes)
 
 
-def test_a_call_is_a_span_by_the_conventions(traces):
+def test_call_is_a_span_with_conventional_attributes(traces):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider)])
     box.execute(ToolCall("shout", {"text": "hello"}, "call_1"))
     (span,) = traces.spans()
@@ -156,7 +156,7 @@ def test_a_call_is_a_span_by_the_conventions(traces):
         (shout, {"text": "x", "gone": {}}, "", None),
     ],
 )
-def test_why_a_call_failed_is_the_error_type(traces, source, arguments, reason, message):
+def test_error_type_is_the_cause_of_the_failure(traces, source, arguments, reason, message):
     box = Toolbox([source], sinks=[OpenTelemetry(traces.provider)])
     box.execute(ToolCall(source.name, arguments))
     (span,) = traces.spans()
@@ -165,7 +165,7 @@ def test_why_a_call_failed_is_the_error_type(traces, source, arguments, reason, 
     assert span.status.description == message
 
 
-def test_an_exception_of_python_itself_goes_by_its_bare_name(traces):
+def test_error_type_of_a_builtin_exception_has_no_module(traces):
     @tool
     def look(key: str) -> str:
         """Looks it up."""
@@ -175,13 +175,13 @@ def test_an_exception_of_python_itself_goes_by_its_bare_name(traces):
     assert traces.spans()[0].attributes["error.type"] == "KeyError"
 
 
-def test_an_unknown_tool_is_a_span_that_a_model_cannot_name(traces):
+def test_span_of_an_unknown_tool_does_not_have_its_name(traces):
     Toolbox([shout], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("rm -rf", {}))
     (span,) = traces.spans()
     assert (span.name, span.attributes["error.type"]) == ("execute_tool (unknown)", "invalid_arguments")
 
 
-def test_the_span_of_a_call_is_a_child_of_the_callers_and_parent_of_the_bodys(traces):
+def test_call_span_is_between_the_callers_and_the_bodys(traces):
     @tool
     def work() -> str:
         """Works."""
@@ -195,7 +195,7 @@ def test_the_span_of_a_call_is_a_child_of_the_callers_and_parent_of_the_bodys(tr
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-async def test_a_call_in_a_task_and_one_in_a_thread_have_their_own_span_current(traces):
+async def test_tasks_and_threads_have_their_own_current_span(traces):
     meet = threading.Barrier(2, timeout=20)
 
     @tool
@@ -232,7 +232,7 @@ async def test_a_call_in_a_task_and_one_in_a_thread_have_their_own_span_current(
     assert traces.named("a").parent.span_id != traces.named("c").parent.span_id
 
 
-def test_an_executor_of_the_programs_own_carries_the_span(traces):
+def test_custom_executor_propagates_the_span(traces):
     @tool
     def blocking(mark: str) -> str:
         """Blocks."""
@@ -271,13 +271,13 @@ class Outer(Tool):
 @pytest.mark.parametrize(
     "inner", [Echo().execute, lambda text: Toolbox([Echo()]).execute(ToolCall("echo", {"input": text})).result]
 )
-def test_calls_inside_of_calls_stand_under_them(traces, inner):
+def test_nested_calls_are_child_spans(traces, inner):
     box = Toolbox([Outer(inner)], sinks=[OpenTelemetry(traces.provider)])
     assert box.execute(ToolCall("outer", {"input": "x"})).text == "x"
     assert traces.parents() == {"execute_tool echo": "execute_tool outer", "execute_tool outer": None}
 
 
-def test_the_steps_of_a_pipeline_stand_under_it(traces):
+def test_pipeline_steps_are_child_spans(traces):
     class Second(Echo):
         name = "second"
 
@@ -295,7 +295,7 @@ def test_the_steps_of_a_pipeline_stand_under_it(traces):
     }
 
 
-def test_arguments_and_results_are_shown_only_when_asked_for(traces):
+def test_arguments_and_results_are_opt_in(traces):
     box = Toolbox([shout, crash], sinks=[OpenTelemetry(traces.provider, arguments=True, results=True, limit=20)])
     box.execute(ToolCall("shout", {"text": "héllo"}))
     box.execute(ToolCall("shout", '{"text": "\\ud800"}'))
@@ -322,7 +322,7 @@ def test_arguments_and_results_are_shown_only_when_asked_for(traces):
         ({"results": True}, {names.GEN_AI_TOOL_CALL_RESULT: "X"}),
     ],
 )
-def test_one_of_them_is_shown_without_the_other(traces, settings, shown):
+def test_arguments_and_results_are_separate_options(traces, settings, shown):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider, **settings)])
     box.execute(ToolCall("shout", {"text": "x"}))
     found = attributes_of(traces.spans()[0])
@@ -331,7 +331,7 @@ def test_one_of_them_is_shown_without_the_other(traces, settings, shown):
     } == shown
 
 
-def test_secrets_are_in_no_attribute_status_or_event(traces):
+def test_secrets_are_masked_in_spans(traces):
     @tool
     def login(user: str, password: SecretStr, here: ToolContext) -> str:
         """Logs in."""
@@ -348,7 +348,7 @@ def test_secrets_are_in_no_attribute_status_or_event(traces):
     ]
 
 
-def test_a_result_that_never_was_is_not_shown(traces):
+def test_missing_result_has_no_attribute(traces):
     @tool
     def leave() -> str:
         """Leaves."""
@@ -362,7 +362,7 @@ def test_a_result_that_never_was_is_not_shown(traces):
     assert names.GEN_AI_TOOL_CALL_RESULT not in span.attributes
 
 
-def test_what_a_model_writes_into_an_id_cannot_break_the_export(traces):
+def test_hostile_call_id_is_escaped(traces):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider)])
     box.execute(ToolCall("shout", {"text": "x"}, "a\ud800\n" + "b" * 1000))
     shown = traces.spans()[0].attributes[names.GEN_AI_TOOL_CALL_ID]
@@ -378,7 +378,7 @@ def test_what_a_model_writes_into_an_id_cannot_break_the_export(traces):
         (CallTimedOut("x", "1", 5.0), {"seconds": 5.0}),
     ],
 )
-def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
+def test_call_events_are_span_events(traces, event, shown):
     @tool
     def work() -> str:
         """Works."""
@@ -387,11 +387,11 @@ def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
         return "done"
 
     Toolbox([work], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("work"))
-    (told,) = traces.spans()[0].events
-    assert (told.name, dict(told.attributes)) == (f"toolsemble.{event.kind}", shown)
+    (recorded,) = traces.spans()[0].events
+    assert (recorded.name, dict(recorded.attributes)) == (f"toolsemble.{event.kind}", shown)
 
 
-def test_a_call_whose_time_is_up_says_so(traces, counts, clock):
+def test_timed_out_call_has_error_type_timeout(traces, counts, clock):
     go = threading.Event()
 
     @tool(timeout=0.05)
@@ -416,7 +416,7 @@ def test_a_call_whose_time_is_up_says_so(traces, counts, clock):
     }
 
 
-def test_a_call_that_is_made_again_is_one_span(traces, counts):
+def test_retried_call_is_one_span(traces, counts):
     tries = iter([ConnectionError("refused"), ConnectionError("reset")])
 
     @tool(effects="read", retries=Retries(3, wait=0, jitter=0))
@@ -437,7 +437,7 @@ def test_a_call_that_is_made_again_is_one_span(traces, counts):
     assert {key[0]: value for key, value in counts.points().items()}["toolsemble.tool.retries"] == 2
 
 
-def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces):
+def test_repairs_reviews_and_rejections_are_in_the_span(traces):
     @tool(requires_approval=True)
     def days(number: int) -> str:
         """Counts."""
@@ -457,12 +457,12 @@ def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces)
     assert refused.attributes["error.type"] == "rejected"
 
 
-def test_an_event_outside_of_calls_is_ignored(traces):
+def test_event_outside_of_calls_is_ignored(traces):
     OpenTelemetry(traces.provider).emit(CallAbandoned("x", "1"))
     assert traces.spans() == ()
 
 
-async def test_a_cancelled_call_ends_its_span(traces):
+async def test_cancelled_call_ends_its_span(traces):
     begun = asyncio.Event()
 
     @tool
@@ -479,7 +479,7 @@ async def test_a_cancelled_call_ends_its_span(traces):
     assert traces.spans()[0].attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
-def test_a_call_that_is_dropped_in_another_context_ends_its_span_there(traces, caplog):
+def test_dropped_call_ends_its_span(traces, caplog):
     @tool
     async def hang() -> str:
         """Hangs."""
@@ -499,11 +499,11 @@ class _Never:
         yield
 
 
-def test_without_providers_nothing_is_recorded_and_calls_go_on():
+def test_calls_work_without_providers():
     assert Toolbox([shout], sinks=[OpenTelemetry()]).execute(ToolCall("shout", {"text": "x"})).text == "X"
 
 
-def test_a_span_that_is_not_sampled_shows_nothing():
+def test_unsampled_span_has_no_attributes():
     exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=ALWAYS_OFF)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     box = Toolbox([shout], sinks=[OpenTelemetry(provider, arguments=True)])
@@ -513,14 +513,14 @@ def test_a_span_that_is_not_sampled_shows_nothing():
 
 
 @pytest.mark.parametrize("make", [OpenTelemetry, OpenTelemetryMetrics])
-def test_without_the_package_its_extra_is_named(monkeypatch, make):
+def test_missing_package_error_names_the_extra(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
         make()
 
 
-def test_calls_are_counted_and_timed_by_the_sink_alone(counts):
+def test_sink_counts_and_times_calls(counts):
     box = Toolbox([shout, fail, crash], agent_role="writer", sinks=[OpenTelemetry(None, counts.provider)])
     for name in ("shout", "shout", "fail", "crash"):
         box.execute(ToolCall(name, {"text": "x"}))
@@ -571,7 +571,7 @@ def test_counters_values_repairs_and_denials_are_counted(counts):
     }
 
 
-def test_a_call_is_counted_once_by_each_metrics_object(counts):
+def test_each_metrics_object_counts_a_call_once(counts):
     sink, own = OpenTelemetry(meter_provider=counts.provider), InMemoryMetrics()
     inner = Toolbox([Echo()], metrics=sink.metrics)
     outer = Outer(lambda text: inner.execute(ToolCall("echo", {"input": text})).result)
@@ -583,7 +583,7 @@ def test_a_call_is_counted_once_by_each_metrics_object(counts):
     assert [own.count(name, "success") for name in ("outer_then_echo", "outer", "echo")] == [1, 1, 2]
 
 
-def test_more_roles_than_are_remembered_are_counted_as_they_are(monkeypatch, counts):
+def test_roles_beyond_the_attribute_cache_are_counted(monkeypatch, counts):
     monkeypatch.setattr("toolsemble.telemetry.meters._MOST_KNOWN", 2)
     metrics = OpenTelemetryMetrics(counts.provider)
     for role in ("first", "second", "third", "first", "third"):
@@ -592,12 +592,12 @@ def test_more_roles_than_are_remembered_are_counted_as_they_are(monkeypatch, cou
     assert counted == {"first": 2, "second": 1, "third": 2}
 
 
-def test_metrics_can_be_had_without_spans(counts):
+def test_metrics_work_without_spans(counts):
     Toolbox([shout], metrics=OpenTelemetryMetrics(counts.provider)).execute(ToolCall("shout", {"text": "x"}))
     assert set(counts.points().values()) == {1}
 
 
-async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
+async def test_agent_runs_and_model_requests_are_spans(traces):
     model = ScriptedModel([ToolCall("shout", {"text": "x"}, "call_1"), "Done"])
     agent = Agent(model, [shout], role="crier", sinks=[OpenTelemetry(traces.provider)])
     await agent.run("Shout!", memory_id="ada")
@@ -637,7 +637,7 @@ async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, 
     assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
 
 
-async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):
+async def test_model_span_has_its_name_and_failure(traces):
     class Named(ScriptedModel):
         name = "great-1"
 
@@ -650,7 +650,7 @@ async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):
     }
 
 
-async def test_a_model_of_ours_names_its_provider(traces):
+async def test_model_span_names_its_provider(traces):
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     model = OpenAIModel("great-1", api_key="x", base_url=f"http://127.0.0.1:{port}/v1")
@@ -660,7 +660,7 @@ async def test_a_model_of_ours_names_its_provider(traces):
     assert traces.named("chat great-1").attributes[names.GEN_AI_PROVIDER_NAME] == "openai"
 
 
-def set_up(path):
+def set_up_tracing(path):
     """Set up the providers of a worker process: its spans go to a file."""
     file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - open as long as the process
     provider = TracerProvider()
@@ -669,24 +669,24 @@ def set_up(path):
     trace.set_tracer_provider(provider)
 
 
-class Far(Tool):
+class TracedInPool(Tool):
     """A tool whose body makes a span and a call in whatever process it runs."""
 
-    name = "far"
-    description = "Works far away"
+    name = "traced_in_pool"
+    description = "Works in another process"
 
     def run(self, input):
-        with trace.get_tracer("far").start_as_current_span(IN_BODY):
+        with trace.get_tracer("traced_in_pool").start_as_current_span(IN_BODY):
             Echo().execute(input)
         return f"{baggage.get_baggage('user')}"
 
 
-def test_a_worker_process_goes_on_with_the_trace(traces, tmp_path):
+def test_trace_continues_in_a_process_pool(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up, str(path))) as pool:
-        box = Toolbox([Far()], executor=pool, sinks=[OpenTelemetry(traces.provider)])
+    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up_tracing, str(path))) as pool:
+        box = Toolbox([TracedInPool()], executor=pool, sinks=[OpenTelemetry(traces.provider)])
         token = context.attach(baggage.set_baggage("user", "ada"))
-        reply = asyncio.run(box.aexecute(ToolCall("far", {"input": "x"})))
+        reply = asyncio.run(box.aexecute(ToolCall("traced_in_pool", {"input": "x"})))
         context.detach(token)
     assert reply.text == "ada"
     (here,) = traces.spans()
@@ -696,24 +696,24 @@ def test_a_worker_process_goes_on_with_the_trace(traces, tmp_path):
     assert body["context"]["trace_id"] == f"0x{here.context.trace_id:032x}"
 
 
-class Apart(Far):
+class TracedInProcess(TracedInPool):
     """The same in a process that is there for the tool alone."""
 
-    name = "apart"
+    name = "traced_in_process"
     isolation = "process"
 
     def __init__(self, path):
         self._path = path
 
     def run(self, input):
-        set_up(self._path)
+        set_up_tracing(self._path)
         return super().run(input)
 
 
-def test_a_tool_that_runs_apart_goes_on_with_the_trace(traces, tmp_path):
+def test_trace_continues_in_an_isolated_process(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    box = Toolbox([Apart(str(path))], sinks=[OpenTelemetry(traces.provider)])
-    box.execute(ToolCall("apart", {"input": "x"}))
+    box = Toolbox([TracedInProcess(str(path))], sinks=[OpenTelemetry(traces.provider)])
+    box.execute(ToolCall("traced_in_process", {"input": "x"}))
     (here,) = traces.spans()
     body = json.loads(path.read_text().splitlines()[-1])
     assert (body["name"], body["parent_id"]) == (IN_BODY, f"0x{here.context.span_id:016x}")
@@ -730,22 +730,22 @@ class Leaky(Tool):
 
 
 @tool
-def far_login(password: SecretStr) -> str:
-    """Logs in, far away."""
+def login_in_pool(password: SecretStr) -> str:
+    """Logs in, in a worker process."""
     return Leaky().execute(password.get_secret_value()).text
 
 
-def test_a_worker_process_knows_what_is_secret(traces, tmp_path):
+def test_secrets_are_masked_in_worker_processes(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up, str(path))) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up_tracing, str(path))) as pool:
         sink = OpenTelemetry(traces.provider, arguments=True, results=True)
-        box = Toolbox([far_login], executor=pool, sinks=[sink])
-        asyncio.run(box.aexecute(ToolCall("far_login", {"password": "hunter2-and-more"})))
+        box = Toolbox([login_in_pool], executor=pool, sinks=[sink])
+        asyncio.run(box.aexecute(ToolCall("login_in_pool", {"password": "hunter2-and-more"})))
     assert "execute_tool leaky" in path.read_text()
     assert "hunter2" not in path.read_text()
 
 
-class Sent:
+class BadStateSink:
     """A sink that goes along, and sends something that fails on arrival."""
 
     inline = True
@@ -760,21 +760,21 @@ class Sent:
         return partial(int, "no number")
 
 
-class Alone(Tool):
-    name = "alone"
+class EchoInPool(Tool):
+    name = "echo_in_pool"
     description = "Repeats its input"
 
     def run(self, input):
         return input
 
 
-def test_what_does_not_arrive_in_a_worker_process_does_not_fail_the_call():
+def test_undeliverable_state_does_not_fail_a_call_in_a_worker():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        box = Toolbox([Alone()], executor=pool, sinks=[Sent()])
-        assert asyncio.run(box.aexecute(ToolCall("alone", {"input": "x"}))).text == "x"
+        box = Toolbox([EchoInPool()], executor=pool, sinks=[BadStateSink()])
+        assert asyncio.run(box.aexecute(ToolCall("echo_in_pool", {"input": "x"}))).text == "x"
 
 
-class Broken:
+class FailingSink:
     """A sink whose every method raises, from some point on."""
 
     inline = True
@@ -798,8 +798,8 @@ class Broken:
 
 
 @pytest.mark.parametrize(("at", "seen"), [("begin", []), ("end", []), ("", [("success", True, "")])])
-def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
-    sink = Broken(at)
+def test_failing_scoped_sink_does_not_fail_the_call(caplog, at, seen):
+    sink = FailingSink(at)
     assert Toolbox([shout], sinks=[sink]).execute(ToolCall("shout", {"text": "x"})).text == "X"
     assert sink.seen == seen
     assert [record.name for record in caplog.records if record.name == "toolsemble.sink"] == ["toolsemble.sink"] * bool(
@@ -807,26 +807,26 @@ def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
     )
 
 
-def test_a_watcher_without_pack_only_receives_events():
-    class Told(ScopedWatcher):
+def test_watcher_without_pack_only_receives_events():
+    class EventWatcher(ScopedWatcher):
         def __init__(self):
             self.seen = []
 
         def __call__(self, event):
             self.seen.append(event)
 
-    told = Told()
-    token = watch(told)
+    watcher = EventWatcher()
+    token = watch(watcher)
     try:
         assert Toolbox([shout]).execute(ToolCall("shout", {"text": "x"})).text == "X"
         tell("between")
     finally:
         unwatch(token)
-    assert told.seen == ["between"]
-    assert (told.enter("chat", {}), told.pack(), ScopedWatcher()("nothing")) == (None, None, None)
+    assert watcher.seen == ["between"]
+    assert (watcher.enter("chat", {}), watcher.pack(), ScopedWatcher()("nothing")) == (None, None, None)
 
 
-def test_a_gate_without_a_reviewer_ends_the_span(traces):
+def test_missing_reviewer_ends_the_span(traces):
     @tool(requires_approval=True)
     def delete() -> str:
         """Deletes."""
@@ -837,7 +837,7 @@ def test_a_gate_without_a_reviewer_ends_the_span(traces):
     assert traces.spans()[0].attributes["error.type"] == "toolsemble.errors.ToolConfigurationError"
 
 
-def test_a_tool_on_its_own_is_not_watched(traces):
+def test_standalone_tool_has_no_span(traces):
     OpenTelemetry(traces.provider)
     assert Echo().execute("x", ToolContext()).text == "x"
     assert traces.spans() == ()
