@@ -86,7 +86,7 @@ def test_rejects_urls_that_cannot_be_used(make, message):
 
 
 @pytest.mark.parametrize("kind", [ImageContent, AudioContent])
-def test_a_url_in_place_of_bytes_is_told_where_it_belongs(kind):
+def test_text_in_place_of_bytes_is_rejected_with_advice(kind):
     message = rf"{kind.__name__} data must be bytes, not str; for a URL, use {kind.__name__}.from_url\(url\)"
     with pytest.raises(TypeError, match=message):
         kind("https://example.com/a.png", "image/png")

@@ -527,3 +527,8 @@ async def test_arguments_match_random_schemas(shared_model, seed):
     assert reply.calls[0].name == name
     if reply.stop_reason != "length":
         jsonschema_rs.validate(schema, json.loads(reply.calls[0].json))
+
+
+async def test_reasoning_cannot_be_set(tiny):
+    with pytest.raises(ToolConfigurationError, match="The local model has no reasoning setting; leave out reasoning="):
+        await LocalModel(tiny, threads=1).reply(ChatRequest([UserMessage("hello")], reasoning="low"))

@@ -46,6 +46,7 @@ from toolsemble.models import (
     StreamEnd,
     SystemMessage,
     TextDelta,
+    ThoughtDelta,
     TokenUsage,
     ToolMessage,
     UserMessage,
@@ -491,6 +492,7 @@ async def test_stream_yields_chunks_as_received(gemini):
         )
     ]
     assert await chunks(gemini.model()) == [
+        ThoughtDelta("Hm."),
         TextDelta("All "),
         TextDelta("roads"),
         CallDelta(0, "add", "c1"),

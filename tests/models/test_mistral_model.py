@@ -46,6 +46,7 @@ from toolsemble.models import (
     StreamEnd,
     SystemMessage,
     TextDelta,
+    ThoughtDelta,
     TokenUsage,
     UserMessage,
     message_from_json,
@@ -468,7 +469,8 @@ async def test_streamed_reasoning_is_sent_back_whole(server):
         "closed": True,
     }
     details = {"mistral": [thought, {"type": "text", "length": 4}]}
-    assert chunks == [TextDelta("Ro"), TextDelta("me"), StreamEnd(stop_reason="stop", details=details)]
+    thoughts = [ThoughtDelta(piece) for piece in ("Rome,", " I ", "guess", ".")]
+    assert chunks == [*thoughts, TextDelta("Ro"), TextDelta("me"), StreamEnd(stop_reason="stop", details=details)]
     answer = message_from_json(message_to_json(AssistantMessage("Rome", (), details)))
     server.answers = [completion("hi")]
     body = await send(server, ChatRequest([*HELLO.messages, answer, UserMessage("thanks")]))

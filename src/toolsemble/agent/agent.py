@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolsemble.agent.prompt import Prompt
     from toolsemble.agent.result import AgentResult
     from toolsemble.agent.settings import DynamicTools, RunSettings
-    from toolsemble.models.chat import ChatModel
+    from toolsemble.models.chat import ChatModel, Reasoning
     from toolsemble.observers.sinks import Sink
     from toolsemble.review import ReviewHandler
     from toolsemble.tools.base import Tool
@@ -49,6 +49,8 @@ class Agent:
     :param output_retries: how many times the model may correct an invalid answer
     :param retry: when a failed model request is retried
     :param settings: further settings of each model request, such as a temperature
+    :param reasoning: how much the model reasons: "low", "medium", "high", or a number of tokens; None: the provider's
+        default
     :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
     :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
 
@@ -86,6 +88,7 @@ class Agent:
         output_retries: int = 2,
         retry: Retry = Retry(),  # noqa: B008 - immutable
         settings: Mapping[str, Any] | None = None,
+        reasoning: Reasoning | None = None,
         sinks: Iterable[Sink] = (),
         loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - immutable
     ) -> None:
@@ -106,6 +109,7 @@ class Agent:
             output_type=output_type,
             retry=retry,
             settings=settings,
+            reasoning=reasoning,
             sinks=sinks,
             loop_guard=loop_guard,
         )

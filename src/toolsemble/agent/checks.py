@@ -59,6 +59,10 @@ def _is_reviewer(value: Any) -> bool:
     return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
 
 
+def _is_reasoning(value: object) -> bool:
+    return value in (None, "low", "medium", "high") or (type(value) is int and value >= 1)
+
+
 _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "role": ("a str", _is_text),
     "goal": ("a str", _is_text),
@@ -75,5 +79,6 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
         "a mapping, such as {'temperature': 0}",
         lambda value: value is None or isinstance(value, Mapping),
     ),
+    "reasoning": ("'low', 'medium', 'high', or a number of tokens >= 1", _is_reasoning),
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }

@@ -18,7 +18,7 @@ from toolsemble.agent.retry import Retry
 from toolsemble.context import InvocationParameters
 from toolsemble.definition.definition import Names
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.models.chat import ChatModel
+from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sink, Sinks, build_sinks
@@ -86,6 +86,8 @@ class AgentConfig:
     retry: Retry
     settings: Mapping[str, Any]
     """Further settings of each model request."""
+    reasoning: Reasoning | None
+    """How much the model reasons; None: the provider's default."""
     sinks: Sinks | None
     """The sinks of the events of its calls; None: no sinks."""
     loop_guard: LoopGuard | None

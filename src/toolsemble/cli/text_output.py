@@ -20,7 +20,7 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta, ThoughtDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.runtime.terminal import wrap_text
 from toolsemble.runtime.text import escape_line, escape_prose
@@ -29,6 +29,7 @@ _MAX_ARGUMENTS = 300
 _MAX_LINES = 6
 _MAX_LENGTH = 200
 _MAX_REASON = 200
+_MAX_THOUGHT = 60
 _SPINNER = "|/-\\"
 _PROGRESS_INTERVAL = 1.0
 _EARLY_REASONS = {
@@ -78,6 +79,7 @@ class TextOutput:
         self._ticks = 0
         self._pieces: list[str] = []
         self._is_new_text = True
+        self._thought = ""
         self._waiting = 0
         self._has_several_calls = False
         self._arguments: dict[int, str] = {}
@@ -112,6 +114,10 @@ class TextOutput:
         self._pieces.append(event.text)
         if self._live:
             self._screen.answer(event.text, end="")
+
+    def _thought_delta(self, event: ThoughtDelta) -> None:
+        self._thought = f"{self._thought}{event.text}"[-_MAX_THOUGHT:]
+        self._activity = f"thinking: {escape_line(self._thought)}"
 
     def _call_delta(self, event: CallDelta) -> None:
         self._arguments[event.index] = f"{event.name} "
@@ -188,7 +194,7 @@ class TextOutput:
 
     def _turn_ended(self, _: TurnEnded) -> None:
         self._screen.close_line()
-        self._is_new_text, self._waiting, self._arguments = True, 0, {}
+        self._is_new_text, self._waiting, self._arguments, self._thought = True, 0, {}, ""
         self._activity = "thinking"
 
     def _final(self, event: Final) -> None:
@@ -217,7 +223,9 @@ class TextOutput:
         parts = [f"{count} call{'' if count == 1 else 's'}"] if count else []
         parts.append(f"{time.monotonic() - self._started:.1f} s")
         if usage.total_tokens:
-            parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+            cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+            thought = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""
+            parts.append(f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}")
         return ", ".join(parts)
 
     def _print_call(self, call: ToolCall) -> None:

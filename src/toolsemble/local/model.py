@@ -17,6 +17,7 @@ from toolsemble.local.prompt import LocalRequest
 from toolsemble.local.prompt_layout import Prompt, build_prompt
 from toolsemble.local.reply_reader import PlainReader, StepReader
 from toolsemble.local.weights.cache import cache_directory
+from toolsemble.models.adapter.reasoning import reasoning_refusal
 from toolsemble.models.chat import (
     Assembly,
     ChatModel,
@@ -88,6 +89,8 @@ class LocalModel(ChatModel):
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply in pieces; closing the generator stops the computation."""
+        if request.reasoning is not None:
+            raise reasoning_refusal("The local model")
         local = LocalRequest(request)
         turns = local.opening_turns(), local.history.turns
         engine = await self._load_engine()

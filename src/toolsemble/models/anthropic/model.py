@@ -16,6 +16,7 @@ from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.models.adapter.reasoning import claude_reasoning, merge_settings
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.anthropic.messages import write_messages
@@ -154,14 +155,22 @@ class AnthropicModel:
         unknown = {name: value for name, value in settings.items() if name not in self._known}
         if unknown:
             known["extra_body"] = {**unknown, **known.get("extra_body", {})}
+        known = merge_settings(self._reasoning(request), known)
         return {
             "model": self.name,
             "max_tokens": self._max_tokens,
             **self._timing,
             **known,
             **self._conversation(request),
-            **self._format(request),
+            **self._format(request, known.get("output_config", {})),
         }
+
+    def _reasoning(self, request: ChatRequest) -> dict[str, Any]:
+        # The API rejects reasoning before a call that the model must make.
+        if request.reasoning is None or request.tool_choice == "required":
+            return {}
+        most = request.settings.get("max_tokens", self._max_tokens)
+        return claude_reasoning(request.reasoning, self.name, most)
 
     def _conversation(self, request: ChatRequest) -> dict[str, Any]:
         tools = [*write_tools(request.specifications), *request.settings.get("tools", ())]
@@ -178,11 +187,10 @@ class AnthropicModel:
         parts = {"system": system, "messages": messages, "tools": tools, "tool_choice": choice if tools else None}
         return {name: part for name, part in parts.items() if part or name == "messages"}
 
-    def _format(self, request: ChatRequest) -> dict[str, Any]:
+    def _format(self, request: ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
         schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
-        settings = request.settings.get("output_config", {})
         return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
 
     def _timeout(self, seconds: float) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.reply_details import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, ThoughtDelta, TokenUsage
 from toolsemble.runtime.text import preview
 
 _STOP_REASONS = StopReasons(
@@ -116,6 +116,8 @@ class ReplyReader:
             self._calls += 1
         elif isinstance(fields.get("type"), str):
             self._parts[index] = _Part(fields)
+            if fields["type"] == "thinking" and isinstance(fields.get("thinking"), str) and fields["thinking"]:
+                yield ThoughtDelta(fields["thinking"])
 
     def _end_block(self, part: _Part | None) -> Iterator[Chunk]:
         if part is not None and part.number is not None and not part.json:
@@ -150,8 +152,9 @@ def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
             part.json.append(piece)
             if part.number is not None:
                 yield ArgumentsDelta(part.number, piece)
-        case "thinking_delta":
+        case "thinking_delta" if piece:
             append_text(part.block, "thinking", piece)
+            yield ThoughtDelta(piece)
         case "signature_delta":
             part.block["signature"] = piece
         case "citations_delta":

@@ -13,6 +13,7 @@ from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitiz
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
 from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
+from toolsemble.models.adapter.reasoning import claude_reasoning, reasoning_refusal, require_level
 from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
@@ -21,6 +22,7 @@ from toolsemble.runtime.text import escape_surrogates
 
 _INPUTS = Inputs("Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * MEGABYTE)
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_CLAUDE_TOKENS = 32_000  # the model's own limit of an answer, or less
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
 
 
@@ -37,12 +39,30 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
         "system": [block for text in system_texts(request.messages) for block in write_prompt(text)],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
+        "additionalModelRequestFields": _write_reasoning(request, model),
     }
     arguments: dict[str, Any] = {name: part for name, part in parts.items() if part or name == "messages"}
     for name, value in request.settings.items():
         is_merged = isinstance(arguments.get(name), Mapping) and isinstance(value, Mapping)
         arguments[name] = {**arguments[name], **value} if is_merged else value
     return arguments
+
+
+def _write_reasoning(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the reasoning setting of the model's maker; raise ``ToolConfigurationError`` if there is none."""
+    reasoning = request.reasoning
+    if reasoning is None:
+        return {}
+    if "anthropic.claude" in model:
+        # Claude rejects reasoning before a call that it must make.
+        most = request.settings.get("inferenceConfig", {}).get("maxTokens", _CLAUDE_TOKENS)
+        return {} if request.tool_choice == "required" else claude_reasoning(reasoning, model, most)
+    if "amazon.nova" in model:
+        level = require_level(reasoning, "Nova")
+        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
+    if "openai.gpt" in model:
+        return {"reasoning_effort": require_level(reasoning, "OpenAI on Bedrock")}
+    raise reasoning_refusal(model)
 
 
 def _tool_config(request: ChatRequest) -> dict[str, Any]:

@@ -9,7 +9,16 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.reply_details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.chat import (
+    NO_TOKENS,
+    ArgumentsDelta,
+    CallDelta,
+    Chunk,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+    TokenUsage,
+)
 from toolsemble.providers.wire import base64_text
 
 _REFUSALS = (
@@ -64,6 +73,8 @@ class ReplyReader:
 
     def _read_part(self, part: Any) -> Iterator[Chunk]:
         signed = {"signature": base64_text(part.thought_signature)} if part.thought_signature else {}
+        if part.thought and part.text:
+            yield ThoughtDelta(part.text)
         if part.function_call is not None:
             yield from self._read_call(part, signed)
         elif part.text is not None and not part.thought:

@@ -14,6 +14,7 @@ from toolsemble.models.adapter.errors import connection_error, quote, read_reaso
 from toolsemble.models.adapter.inputs import Inputs
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.models.adapter.reasoning import require_level
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
@@ -166,6 +167,7 @@ class MistralModel:
         return {
             "model": self.name,
             **self._timing,
+            **_write_reasoning(request),
             **settings,
             **({"tools": tools} if tools else {}),
             **({"tool_choice": choice} if tools and choice else {}),
@@ -200,6 +202,10 @@ class MistralModel:
             # Raised by the package when a request for a stream is rejected with an empty body.
             return ModelError("Mistral refused the request without a reason", retryable=True)
         return None
+
+
+def _write_reasoning(request: ChatRequest) -> dict[str, str]:
+    return {} if request.reasoning is None else {"reasoning_effort": require_level(request.reasoning, "Mistral")}
 
 
 def _status_error(error: Any, keys: list[str]) -> ModelError:

@@ -212,6 +212,8 @@ def _merge(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[st
         sent["tools"] = [*own["tools"], *settings["tools"]]
     if "text" in settings and "text" in own:
         sent["text"] = {**settings["text"], **own["text"]}
+    if "reasoning" in settings and "reasoning" in own:
+        sent["reasoning"] = {**own["reasoning"], **settings["reasoning"]}
     foreign = {name: value for name, value in settings.items() if name not in known}
     if foreign:
         sent["extra_body"] = {**foreign, **(sent.get("extra_body") or {})}

@@ -9,9 +9,19 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.errors import cut_off_error
+from toolsemble.models.adapter.reasoning import require_level
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.usage import read_usage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta
+from toolsemble.models.chat import (
+    ArgumentsDelta,
+    CallDelta,
+    ChatRequest,
+    Chunk,
+    StopReason,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+)
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
@@ -41,6 +51,8 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
     sent: dict[str, Any] = {"input": items, **write_tool_parameters(request, "responses")}
     if request.output_schema is not None:
         sent["text"] = {"format": {"type": "json_schema", **write_answer_format(request.output_schema)}}
+    if request.reasoning is not None:
+        sent["reasoning"] = {"effort": require_level(request.reasoning, "OpenAI"), "summary": "auto"}
     return sent
 
 
@@ -125,6 +137,8 @@ class ReplyReader:
             case "response.refusal.delta":
                 self._refused = True
                 yield from self._read_text(field(event, "delta"))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield from _read_thought(field(event, "delta"))
             case "response.function_call_arguments.delta":
                 # An unknown item is that of the last call; -1 if there is none.
                 index = self._calls.get(str(field(event, "item_id")), len(self._calls) - 1)
@@ -203,6 +217,11 @@ class ReplyReader:
         if any(field(item, "type") not in _REBUILT or field(item, "phase") for item in items):
             return {self._origin: {"items": [to_json_values(item) for item in items]}}
         return None
+
+
+def _read_thought(text: object) -> Iterator[Chunk]:
+    if isinstance(text, str) and text:
+        yield ThoughtDelta(text)
 
 
 def _key(item: object, place: object) -> str:
