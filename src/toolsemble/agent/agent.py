@@ -47,7 +47,7 @@ class Agent:
     :param memory_id: the default id of the conversation or user of a run
     :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
     :param output_retries: how many times the model may correct an invalid answer
-    :param retry: when a failed model request is retried
+    :param retry: how often a failed model request is retried after the first attempt, and when
     :param settings: further settings of each model request, such as a temperature
     :param reasoning: how much the model reasons: "low", "medium", "high", or a number of tokens; None: the provider's
         default
