@@ -1014,3 +1014,56 @@ def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch
 def test_a_url_that_cannot_be_used_is_refused(bot, run_cli, url, message):
     code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", url)
     assert (code, message in err) == (2, True)
+
+
+# --- Markdown and progress
+
+ANSWER = "# Rome\n\nIt is **sunny** in [Rome](https://example.com).\n\n- one\n- two\n\n```\na  =  1\n\nb = 2\n```\n"
+
+
+def test_chat_renders_markdown_at_a_terminal(bot, person):
+    path = bot(f"{ANSWER!r}")
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{path}:model"]) == 0
+    actor.join(60)
+    text = person.plain()
+    assert "Rome\n" in text
+    assert "It is sunny in Rome (https://example.com)." in text
+    assert " • one\n • two\n" in text
+    assert "a  =  1" in text
+    assert not {"**", "```", "# Rome"} & {mark for mark in ("**", "```", "# Rome") if mark in text}
+
+
+def test_piped_chat_writes_markdown_as_it_is(bot, run_cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    assert run_cli("chat", "-q", "-m", f"{bot(repr(ANSWER))}:model") == (0, ANSWER, "")
+
+
+def test_control_characters_in_markdown_are_escaped(bot, person):
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{bot(repr('a **b** ' + chr(27) + '[2J'))}:model"]) == 0
+    actor.join(60)
+    assert "\\x1b[2J" in person.plain()
+    assert "\x1b[2J" not in person.seen
+
+
+READING_MODEL = """
+from toolsemble.models import PromptProgress, ThoughtDelta
+
+class Reader(ScriptedModel):
+    async def stream(self, request):
+        for chunk in (PromptProgress(0.42), ThoughtDelta("All roads")):
+            yield chunk
+            await asyncio.sleep(0.25)
+        async for chunk in super().stream(request):
+            yield chunk
+
+model = Reader(["Done."])
+"""
+
+
+def test_status_line_shows_how_much_of_the_prompt_is_read_and_the_thoughts(bot, person):
+    assert person.runs(["ask", "q", "-m", f"{bot('', READING_MODEL)}:model"]) == 0
+    person.plain()
+    assert "s reading the prompt, 42%" in person.seen
+    assert "s thinking: All roads" in person.seen

@@ -31,7 +31,7 @@ from toolsemble.events import (
     ReviewRequested,
 )
 from toolsemble.models import AssistantMessage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta, ThoughtDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,7 @@ EARLY = {
 TOLD = [
     (TextDelta("Hm."), ""),
     (ThoughtDelta("Hm."), ""),
+    (PromptProgress(0.5), ""),
     (CallDelta(0, "add", "c1"), ""),
     (ArgumentsDelta(0, "{"), ""),
     (CallRequested(CALL), 'add {"a":1}\n'),

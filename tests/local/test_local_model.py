@@ -39,6 +39,7 @@ from toolsemble.models import (
     ChatReply,
     ChatRequest,
     LocalModel,
+    PromptProgress,
     SystemMessage,
     TextDelta,
     TokenUsage,
@@ -139,11 +140,15 @@ async def test_waiting_run_releases_closed_event_loops(tiny, monkeypatch):
 async def test_stream_yields_calls_and_text_as_generated(tiny):
     model = LocalModel(tiny, threads=1)
     chunks = [chunk async for chunk in model.stream(make_request("hello", WEATHER))]
-    assert isinstance(chunks[0], CallDelta)
+    progress = [chunk.fraction for chunk in chunks if isinstance(chunk, PromptProgress)]
+    assert len(progress) > 1
+    assert progress == sorted(progress)
+    assert 0 < progress[0] < progress[-1] < 1
+    assert isinstance(chunks[len(progress)], CallDelta)
     assert len([chunk for chunk in chunks if isinstance(chunk, ArgumentsDelta)]) > 3
     assert (chunks[-1].stop_reason, set(chunks[-1].details["local_plan"])) == ("calls", {"about"})
     texts = [chunk async for chunk in model.stream(make_request("hello", WEATHER, tool_choice="none"))]
-    assert texts[:-1] == [TextDelta("a"), TextDelta("b")]
+    assert [chunk for chunk in texts[:-1] if not isinstance(chunk, PromptProgress)] == [TextDelta("a"), TextDelta("b")]
     assert texts[-1].stop_reason == "stop"
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from toolsemble.models.chat import (
         ArgumentsDelta as ArgumentsDelta,
         CallDelta as CallDelta,
+        PromptProgress as PromptProgress,
         TextDelta as TextDelta,
         ThoughtDelta as ThoughtDelta,
     )
@@ -68,6 +69,6 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecided",
             "ReviewRequested",
         ),
-        ".models.chat": ("ArgumentsDelta", "CallDelta", "TextDelta", "ThoughtDelta"),
+        ".models.chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
     },
 )

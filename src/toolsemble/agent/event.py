@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 from toolsemble import events
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta, ThoughtDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.models.message import AssistantMessage
 
 
@@ -86,6 +86,7 @@ class Final:
 Event: TypeAlias = (
     TextDelta
     | ThoughtDelta
+    | PromptProgress
     | CallDelta
     | ArgumentsDelta
     | CallRequested

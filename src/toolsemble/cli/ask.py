@@ -53,9 +53,9 @@ class Setup:
     quiet: bool = False
     """Whether only the answer is written."""
 
-    def make_listener(self, screen: Screen) -> Listener:
+    def make_listener(self, screen: Screen, *, markdown: bool = False) -> Listener:
         """Return the listener that writes the events of a run."""
-        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet)
+        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet, markdown=markdown)
 
     def toolbox(self) -> Toolbox:
         """Return the toolbox."""
@@ -96,7 +96,7 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             box = setup.toolbox()
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen)).run()
+        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True)).run()
 
 
 def _read_question(words: Sequence[str]) -> str:

@@ -124,6 +124,19 @@ class ThoughtDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How much of a long prompt the model has read; only models that tell it send this, before the first text.
+
+    >>> PromptProgress(0.4).fraction
+    0.4
+    """
+
+    fraction: float
+    """From 0 to 1."""
+    kind: ClassVar[str] = "prompt_progress"
+
+
+@dataclass(frozen=True, slots=True)
 class CallDelta:
     """The start of a call; its arguments follow.
 
@@ -171,7 +184,7 @@ class StreamEnd:
     """JSON values that the provider needs back with the message."""
 
 
-Chunk: TypeAlias = TextDelta | ThoughtDelta | CallDelta | ArgumentsDelta | StreamEnd
+Chunk: TypeAlias = TextDelta | ThoughtDelta | PromptProgress | CallDelta | ArgumentsDelta | StreamEnd
 """A piece of a streamed reply."""
 
 
@@ -232,7 +245,7 @@ class Assembly:
             self._calls[chunk.index][1].append(chunk.text)
         elif isinstance(chunk, StreamEnd):
             self._end = chunk
-        elif not isinstance(chunk, ThoughtDelta):
+        elif not isinstance(chunk, (ThoughtDelta, PromptProgress)):
             raise TypeError(f"The model yielded {chunk!r:.80}, not a Chunk")
 
     def assemble(self, chunks: Iterable[Chunk]) -> ChatReply:

@@ -21,6 +21,7 @@ from toolsemble.models.chat import (
     ChatReply,
     ChatRequest,
     Chunk,
+    PromptProgress,
     StreamEnd,
     TextDelta,
     ThoughtDelta,
@@ -32,9 +33,8 @@ from toolsemble.models.message import message_to_json, read_call, write_call
 from toolsemble.runtime.text import preview
 
 _SHOWN = 80
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (TextDelta, ThoughtDelta, CallDelta, ArgumentsDelta, StreamEnd)
-}
+_CHUNKS = (TextDelta, ThoughtDelta, PromptProgress, CallDelta, ArgumentsDelta, StreamEnd)
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _CHUNKS}
 
 
 class RecordedModel:
