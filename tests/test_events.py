@@ -375,26 +375,42 @@ class TestAgents:
     def agent(self, tools, **settings):
         return Agent(ScriptedModel([ToolCall(tools[0].name, {"input": "x"}, "c1"), "done"]), tools, **settings)
 
-    def test_agent_sinks_receive_events_of_its_calls(self, sink):
+    def test_agent_sinks_receive_events_of_its_runs_and_calls(self, sink):
         result = self.agent([Echo()], sinks=[sink]).run_sync("go")
-        assert event_kinds(sink) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert event_kinds(sink) == [
+            ("run_started", ""),
+            ("model_replied", ""),
+            ("call_started", "echo"),
+            ("call_finished", "echo"),
+            ("model_replied", ""),
+            ("run_finished", ""),
+        ]
         assert {event.run_id for event in sink.events} == {result.run_id}
 
     def test_sinks_of_agent_and_toolbox_receive_events_once(self, sink):
         other = ListSink()
         model = ScriptedModel([ToolCall("echo", {"input": "x"}, "c1"), "done"])
         Agent(model, Toolbox([Echo()], sinks=[other, sink]), sinks=[sink]).run_sync("go")
-        assert event_kinds(sink) == event_kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert event_kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert [kind for kind in event_kinds(sink) if kind[1]] == event_kinds(other)
 
     def test_calls_of_a_nested_agent_have_the_outer_call_as_parent(self, sink):
         inner = self.agent([Echo()]).as_tool("inner", "Does it")
         model = ScriptedModel([ToolCall("inner", {"input": "x"}, "c0"), "done"])
         Agent(model, [inner], sinks=[sink]).run_sync("go")
-        assert [(event.tool_name, event.parent_id) for event in sink.events] == [
-            ("inner", ""),
-            ("echo", "c0"),
-            ("echo", "c0"),
-            ("inner", ""),
+        assert [(event.kind, event.tool_name, event.parent_id) for event in sink.events] == [
+            ("run_started", "", ""),
+            ("model_replied", "", ""),
+            ("call_started", "inner", ""),
+            ("run_started", "", "c0"),
+            ("model_replied", "", "c0"),
+            ("call_started", "echo", "c0"),
+            ("call_finished", "echo", "c0"),
+            ("model_replied", "", "c0"),
+            ("run_finished", "", "c0"),
+            ("call_finished", "inner", ""),
+            ("model_replied", "", ""),
+            ("run_finished", "", ""),
         ]
 
     async def test_stream_includes_nested_calls_once(self):
@@ -417,7 +433,7 @@ class TestAgents:
 
         with pytest.raises(ToolConfigurationError):
             self.agent([Function(fail)], sinks=[sink]).run_sync("go")
-        assert sink.events[-1].error == "no region"
+        assert [event.error for event in sink.events[-2:]] == ["no region", "no region"]
 
     def test_rejects_invalid_sink(self):
         with pytest.raises(ValueError, match="Agent sinks must be a list of sinks, not"):
@@ -428,7 +444,7 @@ class TestAgents:
         agent = self.agent([Echo()], sinks=[seen.append])
         agent.run_sync("go")
         assert agent.flush(30)
-        assert len(seen) == 2
+        assert len(seen) == 6
         assert self.agent([Echo()]).flush(30)
 
 

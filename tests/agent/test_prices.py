@@ -142,7 +142,7 @@ def test_rejects_a_negative_price_in_place_of_that_of_the_list():
 
 def test_says_which_extra_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
-    with pytest.raises(ToolDefinitionError, match=r"Prices.for_model needs the package .*'toolsemble\[prices\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"Prices.for_model needs the package .*\[prices\]'"):
         Prices.for_model("openai:plain")
 
 

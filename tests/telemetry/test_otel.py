@@ -25,6 +25,7 @@ from toolsemble import (
     Agent,
     AgentExecutionError,
     ExitEarlyError,
+    ImageContent,
     InMemoryMetrics,
     Retries,
     Tool,
@@ -39,9 +40,9 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble.agent import Retry
-from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
-from toolsemble.models import ChatReply, FunctionModel, OpenAIModel, TokenUsage
+from toolsemble.agent import Prices, Retry
+from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
+from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -133,7 +134,7 @@ def attributes_of(span):
 
 def test_call_is_a_span_with_conventional_attributes(traces):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider)])
-    box.execute(ToolCall("shout", {"text": "hello"}, "call_1"))
+    box.execute(ToolCall("shout", {"text": "hello"}, "call_1"), run_id="run_1")
     (span,) = traces.spans()
     assert (span.name, span.kind, span.parent) == ("execute_tool shout", SpanKind.INTERNAL, None)
     assert attributes_of(span) == {
@@ -141,6 +142,7 @@ def test_call_is_a_span_with_conventional_attributes(traces):
         names.GEN_AI_TOOL_NAME: "shout",
         names.GEN_AI_TOOL_TYPE: "function",
         names.GEN_AI_TOOL_CALL_ID: "call_1",
+        "toolsemble.run.id": "run_1",
     }
     assert span.status.status_code is StatusCode.UNSET
     assert span.start_time < span.end_time
@@ -516,7 +518,7 @@ def test_unsampled_span_has_no_attributes():
 def test_missing_package_error_names_the_extra(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[otel\]"):
         make()
 
 
@@ -600,7 +602,7 @@ def test_metrics_work_without_spans(counts):
 async def test_agent_runs_and_model_requests_are_spans(traces):
     model = ScriptedModel([ToolCall("shout", {"text": "x"}, "call_1"), "Done"])
     agent = Agent(model, [shout], role="crier", sinks=[OpenTelemetry(traces.provider)])
-    await agent.run("Shout!", memory_id="ada")
+    await agent.run("Shout!", memory_id="ada", run_id="run_1")
     run = traces.named("invoke_agent crier")
     first, last = [span for span in traces.spans() if span.name == "chat ScriptedModel"]
     assert (run.kind, run.parent, run.status.status_code) == (SpanKind.INTERNAL, None, StatusCode.UNSET)
@@ -608,6 +610,7 @@ async def test_agent_runs_and_model_requests_are_spans(traces):
         names.GEN_AI_OPERATION_NAME: "invoke_agent",
         names.GEN_AI_AGENT_NAME: "crier",
         names.GEN_AI_CONVERSATION_ID: "ada",
+        "toolsemble.run.id": "run_1",
         names.GEN_AI_REQUEST_MODEL: "ScriptedModel",
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
@@ -635,6 +638,98 @@ async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, 
     assert attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == (expected,)
     assert attributes[names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS] == 2
     assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
+
+
+class TestMessages:
+    def content(self, span, name):
+        return json.loads(span.attributes[name])
+
+    async def test_spans_have_messages_on_request(self, traces):
+        model = ScriptedModel([ToolCall("shout", {"text": "x"}, "call_1"), "Done"])
+        agent = Agent(model, [shout], role="crier", sinks=[OpenTelemetry(traces.provider, messages=True)])
+        await agent.run(["Shout!", ImageContent(b"...", "image/png")])
+        first, last = [span for span in traces.spans() if span.name == "chat ScriptedModel"]
+        asked = {
+            "role": "user",
+            "parts": [
+                {"type": "text", "content": "Shout!"},
+                {"type": "blob", "modality": "image", "mime_type": "image/png"},
+            ],
+        }
+        call = {"type": "tool_call", "id": "call_1", "name": "shout", "arguments": {"text": "x"}}
+        replied = {"type": "tool_call_response", "id": "call_1", "response": "X"}
+        answer = {"role": "assistant", "parts": [{"type": "text", "content": "Done"}]}
+        assert self.content(first, "gen_ai.input.messages") == [asked]
+        assert self.content(first, "gen_ai.output.messages") == [{"role": "assistant", "parts": [call]}]
+        assert self.content(last, "gen_ai.input.messages") == [
+            asked,
+            {"role": "assistant", "parts": [call]},
+            {"role": "tool", "parts": [replied]},
+        ]
+        assert self.content(last, "gen_ai.output.messages") == [answer]
+        assert self.content(last, "gen_ai.system_instructions") == [{"type": "text", "content": "You are crier."}]
+        assert [each["name"] for each in self.content(last, "gen_ai.tool.definitions")] == ["shout"]
+        run = traces.named("invoke_agent crier")
+        assert self.content(run, "gen_ai.input.messages") == [asked]
+        assert self.content(run, "gen_ai.output.messages") == [answer]
+
+    async def test_spans_have_no_messages_by_default(self, traces):
+        await Agent(ScriptedModel(["Done"]), [shout], sinks=[OpenTelemetry(traces.provider)]).run("Private")
+        assert not any("Private" in str(dict(span.attributes)) for span in traces.spans())
+
+    async def test_arguments_of_tools_with_secrets_are_left_out(self, traces):
+        @tool
+        def login(password: SecretStr) -> str:
+            """Log in."""
+            return "in"
+
+        events = []
+        model = ScriptedModel([ToolCall("login", {"password": "hunter2"}, "call_1"), "Done"])
+        sinks = [OpenTelemetry(traces.provider, messages=True), events.append]
+        agent = Agent(model, [login], sinks=sinks)
+        await agent.run("Log in")
+        assert "hunter2" not in str([dict(span.attributes) for span in traces.spans()])
+        assert "hunter2" not in str([getattr(event, "message", "") for event in events])
+
+    async def test_arguments_of_unknown_tools_are_left_out(self, traces):
+        model = ScriptedModel([ToolCall("logn", {"password": "hunter2"}, "call_1"), "Done"])
+        await Agent(model, [shout], sinks=[OpenTelemetry(traces.provider, messages=True)]).run("Log in")
+        assert "hunter2" not in str([dict(span.attributes) for span in traces.spans()])
+
+    async def test_long_messages_are_cut(self, traces):
+        sink = OpenTelemetry(traces.provider, messages=True, limit=100)
+        await Agent(ScriptedModel(["y" * 1000]), sinks=[sink]).run("x" * 1000)
+        span = traces.named("chat ScriptedModel")
+        assert len(span.attributes["gen_ai.input.messages"]) < 200
+        assert len(span.attributes["gen_ai.output.messages"]) < 200
+
+
+def test_replies_without_tokens_are_timed():
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    OpenTelemetryMetrics(provider).record_reply(ModelReplied(AssistantMessage("Rome"), model="great-1", duration=2.0))
+    (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    assert (metric.name, metric.data.data_points[0].sum) == ("gen_ai.client.operation.duration", 2.0)
+    provider.shutdown()
+
+
+async def test_tokens_cost_and_time_of_models_are_metrics(traces):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    model = ScriptedModel([ChatReply("Rome", usage=TokenUsage(1000, 500)), "Oslo"])
+    agent = Agent(model, prices=Prices(1000, 2000), sinks=[OpenTelemetry(traces.provider, provider)])
+    await agent.run("Where?")
+    metrics = {
+        each.name: {str(point.attributes.get("gen_ai.token.type")): point for point in each.data.data_points}
+        for each in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    }
+    tokens = metrics["gen_ai.client.token.usage"]
+    assert {kind: point.sum for kind, point in tokens.items()} == {"input": 1000, "output": 500}
+    assert tokens["input"].attributes["gen_ai.request.model"] == "ScriptedModel"
+    assert metrics["gen_ai.client.operation.duration"]["None"].count == 1
+    assert metrics["toolsemble.model.cost"]["None"].value == 2.0
+    await Agent(ScriptedModel(["Oslo"]), sinks=[OpenTelemetry(traces.provider, provider)]).run("Where?")
+    provider.shutdown()
 
 
 async def test_model_span_has_its_name_and_failure(traces):

@@ -8,9 +8,13 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from toolsemble import Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
+from toolsemble import Agent, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
+from toolsemble.agent import Prices
+from toolsemble.events import ModelReplied
+from toolsemble.models import AssistantMessage, ChatReply, TokenUsage
 from toolsemble.review import AutoReject
 from toolsemble.telemetry import PrometheusMetrics
+from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
 
@@ -197,6 +201,28 @@ def test_counting_is_thread_safe(registry, scrape):
     assert set(scrape().values()) == {80}
 
 
+def test_as_a_sink_it_counts_calls_and_model_requests(registry):
+    @tool
+    def shout(text: str) -> str:
+        """Shout."""
+        return text.upper()
+
+    metrics = PrometheusMetrics(registry)
+    replies = [ToolCall("shout", {"text": "hi"}), ChatReply("Done", usage=TokenUsage(1000, 500))]
+    box = Toolbox([shout], metrics=metrics)
+    Agent(ScriptedModel(replies), box, prices=Prices(1000, 2000), sinks=[metrics]).run_sync("go")
+
+    def value(name, **labels):
+        return registry.get_sample_value(name, labels)
+
+    found = dict(labels("shout", outcome="success"))
+    assert registry.get_sample_value("toolsemble_tool_executions_total", found) == 1
+    assert value("toolsemble_model_tokens_total", model="ScriptedModel", type="input") == 1000
+    assert value("toolsemble_model_tokens_total", model="ScriptedModel", type="output") == 500
+    assert value("toolsemble_model_cost_total", model="ScriptedModel") == 2
+    assert value("toolsemble_model_duration_seconds_count", model="ScriptedModel") == 2
+
+
 def test_rejects_registry_with_conflicting_collectors(registry):
     Counter("toolsemble_tool_executions", "Not ours", registry=registry)
     with pytest.raises(ToolDefinitionError, match=r"has a foreign collector: .*toolsemble_tool_executions"):
@@ -224,5 +250,11 @@ def test_implements_the_metrics_protocol(registry):
 
 def test_missing_package_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[prometheus\]"):
         PrometheusMetrics()
+
+
+def test_counts_replies_without_tokens(registry):
+    PrometheusMetrics(registry).emit(ModelReplied(AssistantMessage("Rome"), model="great-1", duration=2.0))
+    assert registry.get_sample_value("toolsemble_model_duration_seconds_sum", {"model": "great-1"}) == 2
+    assert registry.get_sample_value("toolsemble_model_tokens_total", {"model": "great-1", "type": "input"}) is None

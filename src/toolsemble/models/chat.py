@@ -125,7 +125,7 @@ class ThoughtDelta:
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How much of a long prompt the model has read; only models that tell it send this, before the first text.
+    """The part of a long prompt that the model has read so far; only the local model tells it.
 
     >>> PromptProgress(0.4).fraction
     0.4
