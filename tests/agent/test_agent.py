@@ -221,7 +221,7 @@ async def test_prompt_can_be_text_messages_or_text_with_images(prompt, messages)
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
 async def test_invalid_prompt_is_rejected(prompt):
-    with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
+    with pytest.raises(TypeError, match="A prompt must be a str, a list of str, images, audio and files, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 
@@ -776,9 +776,9 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
-        (lambda: Retry(attempts=-1), ToolDefinitionError, "Retry attempts must be an int >= 0, not -1"),
-        (lambda: Retry(attempts=2.5), ToolDefinitionError, "Retry attempts must be an int >= 0, not 2.5"),
-        (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be an int >= 0"),
+        (lambda: Retry(attempts=-1), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not -1"),
+        (lambda: Retry(attempts=2.5), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not 2.5"),
+        (lambda: Retry(attempts=True), ToolDefinitionError, r"after the first attempt\) must be an int >= 0"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds >= 0, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds >= 0"),
         (lambda: make_agent(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
@@ -901,3 +901,10 @@ def test_sync_run_does_not_format_its_result(monkeypatch):
     monkeypatch.setattr(AgentResult, "__repr__", lambda _: formatted.append("result") or "AgentResult()")
     result = Agent(ScriptedModel(["Rome"])).run_sync("Where do all roads lead?")
     assert (result.text, formatted) == ("Rome", [])
+
+
+async def test_attempts_are_retries_after_the_first_request():
+    model = ScriptedModel([ModelError("overloaded", retryable=True)] * 5)
+    with pytest.raises(AgentExecutionError, match="overloaded"):
+        await Agent(model, retry=Retry(attempts=3, wait=0)).run("go")
+    assert len(model.requests) == 4

@@ -26,9 +26,11 @@ from toolsemble.agent import (
     Event,
     Final,
     ModelRetried,
+    PromptProgress,
     ReviewDecided,
     ReviewRequested,
     TextDelta,
+    ThoughtDelta,
     ToolCallRecord,
     TraceStep,
     TurnEnded,
@@ -68,6 +70,8 @@ RESULT = AgentResult(
 )
 EVENTS = [
     TextDelta("Rö \ud800 \x1b"),
+    ThoughtDelta("Hm."),
+    PromptProgress(0.5),
     CallDelta(0, "add", None),
     ArgumentsDelta(0, '{"a'),
     CallRequested(CALL),

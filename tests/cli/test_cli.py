@@ -960,3 +960,134 @@ def test_several_targets_can_be_shown(run_cli):
     assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
     assert run_cli("explain", "calculator,json_parser", "--json")[0] == 0
     assert run_cli("tools", ",")[0] == Exit.USAGE_ERROR
+
+
+# --- files
+
+
+SHOW = (
+    "lambda messages: ' '.join(f'{type(each).__name__}:{each.mime_type}:{getattr(each, \"name\", \"\")}' "
+    "for each in messages[-1].contents)"
+)
+FILES = {
+    "a.pdf": (b"%PDF-1.7", "FileContent:application/pdf:a.pdf"),
+    "a.txt": (b"\x89PNG\r\n\x1a\nxyz", "ImageContent:image/png:"),
+    "a.jpg": (b"\xff\xd8\xff\xe0", "ImageContent:image/jpeg:"),
+    "b.gif": (b"GIF89a..", "ImageContent:image/gif:"),
+    "a.webp": (b"RIFF....WEBPVP8", "ImageContent:image/webp:"),
+    "talk": (b"RIFF....WAVEfmt", "AudioContent:audio/wav:"),
+    "song.bin": (b"ID3\x03", "AudioContent:audio/mpeg:"),
+    "data.csv": (b"a;b", "FileContent:text/csv:data.csv"),
+    "Makefile": (b"all:\n", "FileContent:text/plain:Makefile"),
+    "notes.md": (b"# Hi", "FileContent:text/markdown:notes.md"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_asked_about_by_what_is_in_it(bot, run_cli, tmp_path, name):
+    data, shown = FILES[name]
+    (tmp_path / name).write_bytes(data)
+    path = bot(SHOW)
+    assert run_cli("ask", "What?", "-q", "-m", f"{path}:model", "--file", str(tmp_path / name)) == (0, f"{shown}\n", "")
+
+
+def test_several_files_and_urls_are_asked_about_at_once(bot, run_cli, tmp_path):
+    (tmp_path / "a.md").write_text("# Hi")
+    urls = [f"https://example.com/{name}" for name in ("a.png", "a.mp3", "a.pdf")]
+    options = [option for each in (str(tmp_path / "a.md"), *urls) for option in ("-f", each)]
+    path = bot(SHOW)
+    _, out, _ = run_cli("ask", "What?", "-q", "-m", f"{path}:model", *options)
+    assert out == (
+        "FileContent:text/markdown:a.md ImageContent:image/png: AudioContent:audio/mpeg: "
+        "FileContent:application/pdf:a.pdf\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("missing.pdf", None, "--file: '{}' cannot be read: No such file or directory"),
+        ("empty.pdf", b"", "--file: '{}' is empty"),
+        ("odd", b"\x00\x01", "--file: the type of '{}' is unknown; give it an extension, such as .pdf, .png"),
+        ("odd2", b"\xff\x01", "--file: the type of '{}' is unknown"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, run_cli, tmp_path, name, data, message):
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    path = bot("lambda messages: 1 / 0")
+    code, out, err = run_cli("ask", "What?", "-m", f"{path}:model", "-f", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert message.format(tmp_path / name) in err
+
+
+def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.attachments.MAX_BYTES", 3_000_000)
+    (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
+    code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
+    assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:///etc/passwd", "--file: FileContent needs an http, https or data URL"),
+        ("https://example.com/report", "--file: FileContent cannot tell the media type"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(bot, run_cli, url, message):
+    code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", url)
+    assert (code, message in err) == (2, True)
+
+
+# --- Markdown and progress
+
+ANSWER = "# Rome\n\nIt is **sunny** in [Rome](https://example.com).\n\n- one\n- two\n\n```\na  =  1\n\nb = 2\n```\n"
+
+
+def test_chat_renders_markdown_at_a_terminal(bot, person):
+    path = bot(f"{ANSWER!r}")
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{path}:model"]) == 0
+    actor.join(60)
+    text = person.plain()
+    assert "Rome\n" in text
+    assert "It is sunny in Rome (https://example.com)." in text
+    assert " • one\n • two\n" in text
+    assert "a  =  1" in text
+    assert not {"**", "```", "# Rome"} & {mark for mark in ("**", "```", "# Rome") if mark in text}
+
+
+def test_piped_chat_writes_markdown_as_it_is(bot, run_cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    assert run_cli("chat", "-q", "-m", f"{bot(repr(ANSWER))}:model") == (0, ANSWER, "")
+
+
+def test_control_characters_in_markdown_are_escaped(bot, person):
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{bot(repr('a **b** ' + chr(27) + '[2J'))}:model"]) == 0
+    actor.join(60)
+    assert "\\x1b[2J" in person.plain()
+    assert "\x1b[2J" not in person.seen
+
+
+READING_MODEL = """
+from toolsemble.models import PromptProgress, ThoughtDelta
+
+class Reader(ScriptedModel):
+    async def stream(self, request):
+        for chunk in (PromptProgress(0.42), ThoughtDelta("All roads")):
+            yield chunk
+            await asyncio.sleep(0.25)
+        async for chunk in super().stream(request):
+            yield chunk
+
+model = Reader(["Done."])
+"""
+
+
+def test_status_line_shows_how_much_of_the_prompt_is_read_and_the_thoughts(bot, person):
+    assert person.runs(["ask", "q", "-m", f"{bot('', READING_MODEL)}:model"]) == 0
+    person.plain()
+    assert "s reading the prompt, 42%" in person.seen
+    assert "s thinking: All roads" in person.seen

@@ -35,7 +35,7 @@ from toolsemble.events import (
     RunStarted,
 )
 from toolsemble.models import AssistantMessage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +63,8 @@ EARLY = {
 # Each event, and what a person is told of it where the output is no terminal.
 TOLD = [
     (TextDelta("Hm."), ""),
+    (ThoughtDelta("Hm."), ""),
+    (PromptProgress(0.5), ""),
     (CallDelta(0, "add", "c1"), ""),
     (ArgumentsDelta(0, "{"), ""),
     (CallRequested(CALL), 'add {"a":1}\n'),
@@ -385,3 +387,13 @@ def test_file_is_not_a_model(bot, run_cli):
     path = bot()
     message = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
     assert run_cli("ask", "q", "-m", path) == (2, "", message)
+
+
+def test_cached_tokens_and_those_of_reasoning_are_shown(bot, run_cli, tmp_path):
+    path = tmp_path / "counted.py"
+    path.write_text(
+        "from toolsemble.models import ScriptedModel, TokenUsage\n"
+        "model = ScriptedModel(['hi'], usage=TokenUsage(2000, 300, 1500, 200))\n"
+    )
+    _, _, err = run_cli("ask", "q", "-m", f"{path}:model")
+    assert "2,000 tokens in (1,500 cached), 300 out (200 reasoning)" in err

@@ -42,7 +42,7 @@ from toolsemble import (
 )
 from toolsemble.agent import Prices, Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
-from toolsemble.models import AssistantMessage, ChatReply, OpenAIModel, TokenUsage
+from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -615,14 +615,29 @@ async def test_agent_runs_and_model_requests_are_spans(traces):
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
         names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: 0,
     }
-    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("calls",))
+    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("tool_calls",))
     assert last.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
     assert set(traces.parents().items()) == {
         ("invoke_agent crier", None),
         ("chat ScriptedModel", "invoke_agent crier"),
         ("execute_tool shout", "invoke_agent crier"),
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "other")],
+)
+async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, expected):
+    model = FunctionModel(lambda request: ChatReply("Done", stop_reason=reason, usage=TokenUsage(9, 8, 3, 5, 2)))
+    await Agent(model, sinks=[OpenTelemetry(traces.provider)]).run("Shout!")
+    attributes = next(span for span in traces.spans() if span.name.startswith("chat")).attributes
+    assert attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == (expected,)
+    assert attributes[names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS] == 2
+    assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
 
 
 class TestMessages:

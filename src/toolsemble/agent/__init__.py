@@ -52,7 +52,13 @@ if TYPE_CHECKING:
         ReviewDecided as ReviewDecided,
         ReviewRequested as ReviewRequested,
     )
-    from toolsemble.models.chat import ArgumentsDelta as ArgumentsDelta, CallDelta as CallDelta, TextDelta as TextDelta
+    from toolsemble.models.chat import (
+        ArgumentsDelta as ArgumentsDelta,
+        CallDelta as CallDelta,
+        PromptProgress as PromptProgress,
+        TextDelta as TextDelta,
+        ThoughtDelta as ThoughtDelta,
+    )
 
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
@@ -80,6 +86,6 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecided",
             "ReviewRequested",
         ),
-        ".models.chat": ("ArgumentsDelta", "CallDelta", "TextDelta"),
+        ".models.chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
     },
 )

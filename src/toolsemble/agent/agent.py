@@ -49,16 +49,18 @@ class Agent(Generic[OutputT_co]):
         answer, for which it has the same time again, at least 5 seconds
     :param max_cost: the most that the tokens of a run may cost, by ``prices``
     :param max_depth: how deep agents may be nested as tools
-    :param prices: the prices of tokens
+    :param prices: the prices of tokens, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
     :param review: the reviewer of calls that require approval
     :param memory: stores conversations; None: they are not stored
     :param memory_id: the default id of the conversation or user of a run. With a memory, or a tool that takes a
         :class:`~toolsemble.MemoryId`, a run without an id raises :class:`~toolsemble.ToolConfigurationError`
     :param output_retries: how many times the model may correct an invalid answer
-    :param retry: when a failed model request is retried
+    :param retry: how often a failed model request is retried after the first attempt, and when
     :param settings: further settings of each model request, such as a temperature
     :param history_processors: functions, sync or async, from messages to messages: what they return is sent to the
         model in place of the conversation. They may take a :class:`RunView` as a second parameter
+    :param reasoning: how much the model reasons: "low", "medium", "high", or a number of tokens; None: the provider's
+        default
     :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
     :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
 
@@ -130,7 +132,7 @@ class Agent(Generic[OutputT_co]):
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: a text, a list of texts and images, or messages
+        :param prompt: a text, a list of texts, images, audio and files, or messages
         :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
             conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``;
             ``parameters``: a mapping that the tools of the run share (the model sees neither); ``run_id``: the id of

@@ -136,7 +136,7 @@ def _has_valid_parts(text: Any, calls: Any) -> bool:
 def _is_usage(usage: Any) -> bool:
     if not isinstance(usage, TokenUsage):
         return False
-    counts = (usage.input, usage.output, usage.cached)
+    counts = (usage.input, usage.output, usage.cached, usage.reasoning, usage.cache_write)
     return set(map(type, counts)) == {int} and min(counts) >= 0
 
 

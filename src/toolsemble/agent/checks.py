@@ -78,6 +78,10 @@ def _is_reviewer(value: Any) -> bool:
     return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
 
 
+def _is_reasoning(value: object) -> bool:
+    return value in (None, "low", "medium", "high") or (type(value) is int and value >= 1)
+
+
 _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "instructions": ("a str, a function, or a list of them", _is_instructions),
     "role": ("a str", _is_text),
@@ -103,6 +107,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
         lambda value: isinstance(value, Iterable) and not isinstance(value, str),
     ),
     "sinks": ("a list of sinks", lambda _: True),  # checked where they are built
+    "reasoning": ("'low', 'medium', 'high', or a number of tokens >= 1", _is_reasoning),
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }
 

@@ -9,7 +9,7 @@ from toolsemble import events
 from toolsemble.agent.result import AgentResult, OutputT_co, ToolCallRecord
 from toolsemble.call import ToolCall
 from toolsemble.events import ModelRetried
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.models.message import AssistantMessage
 
 __all__ = ["CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"]
@@ -72,7 +72,16 @@ class Final(Generic[OutputT_co]):
 
 
 Event: TypeAlias = (
-    TextDelta | CallDelta | ArgumentsDelta | CallRequested | CallReplied | TurnEnded | Final[OutputT_co] | events.Event
+    TextDelta
+    | ThoughtDelta
+    | PromptProgress
+    | CallDelta
+    | ArgumentsDelta
+    | CallRequested
+    | CallReplied
+    | TurnEnded
+    | Final[OutputT_co]
+    | events.Event
 )
 """Any event of a stream; each has a ``kind``, for serialization.
 

@@ -40,7 +40,7 @@ from toolsemble.errors import (
     ToolArgumentsError,
     ToolConfigurationError,
 )
-from toolsemble.models.chat import ChatReply, ChatRequest
+from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
@@ -188,10 +188,11 @@ class Loop:
         specifications = box.specifications
         if config.output is None or config.native_output:
             schema = None if config.output is None else config.output.schema
-            return ChatRequest(messages, specifications, "auto" if is_open else "none", schema, config.settings)
+            choice: ToolChoice = "auto" if is_open else "none"
+            return ChatRequest(messages, specifications, choice, schema, config.settings, config.reasoning)
         # The tool for the answer stays when the others are removed: without it the model could not answer.
         offered = [*(specifications if is_open else ()), config.output.specification]
-        return ChatRequest(messages, offered, "required", None, config.settings)
+        return ChatRequest(messages, offered, "required", None, config.settings, config.reasoning)
 
     async def _reply(self, box: Toolbox) -> ChatReply | None:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""

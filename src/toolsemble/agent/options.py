@@ -11,7 +11,7 @@ from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.retry import Retry
 from toolsemble.context import DepsT_co, InvocationParameters
-from toolsemble.models.chat import ChatModel
+from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import Message, UserMessage
 from toolsemble.observers.sinks import Sink
 from toolsemble.review import ReviewHandler
@@ -95,6 +95,9 @@ class SharedSettings(TypedDict, total=False):
     """Further settings of each model request, such as a temperature; those of a run are added to the agent's."""
     history_processors: Sequence[HistoryProcessor]
     """Functions that change the messages that the model is sent, not those that are stored."""
+    reasoning: Reasoning | None
+    """How much the model reasons: "low", "medium", "high", or a number of tokens; None for an agent: the default of
+    its provider."""
     loop_guard: LoopGuard | None
     """Detects a run that repeats itself; None for an agent: no detection."""
 

@@ -10,7 +10,7 @@ from toolsemble.agent.budget import Usage
 from toolsemble.agent.redaction import hide_secrets
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
-from toolsemble.models.chat import ChatReply, ChatRequest
+from toolsemble.models.chat import ChatReply, ChatRequest, StopReason
 from toolsemble.models.message import AssistantMessage, Message
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -18,6 +18,8 @@ INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messag
 """The attributes whose values are functions that return messages: they are private and long, so only some sinks ask."""
 TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 """The attribute whose value is a function that returns specifications."""
+# The stop reasons with another name in the conventions.
+_FINISH_REASONS: dict[StopReason, str] = {"calls": "tool_calls", "refusal": "content_filter"}
 
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
@@ -67,9 +69,12 @@ def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, 
     >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
     ('stop',)
     """
-    usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
+    used = reply.usage
+    details = {"reasoning_tokens": used.reasoning, "cache_write_tokens": used.cache_write}
+    usage = Usage(used.input, used.output, used.cached, **details)
     messages = partial(hide_secrets, [AssistantMessage(reply.text, reply.calls)], box)
-    attributes = {"gen_ai.response.finish_reasons": (reply.stop_reason,), OUTPUT_MESSAGES: messages}
+    reason = _FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
+    attributes = {"gen_ai.response.finish_reasons": (reason,), OUTPUT_MESSAGES: messages}
     return attributes | usage_attributes(usage)
 
 
@@ -83,4 +88,6 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
     }

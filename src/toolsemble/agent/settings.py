@@ -26,7 +26,7 @@ from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.retry import Retry
 from toolsemble.definition.definition import Names
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.models.chat import ChatModel
+from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import SystemMessage
 from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sinks, build_sinks
@@ -47,6 +47,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "retry": Retry(),
     "settings": None,
     "history_processors": (),
+    "reasoning": None,
     "sinks": (),
     "loop_guard": LoopGuard(),
 }
@@ -74,6 +75,8 @@ class AgentConfig:
     """Further settings of each model request."""
     history_processors: tuple[RunFunction, ...]
     """Functions that change the messages that the model is sent."""
+    reasoning: Reasoning | None
+    """How much the model reasons; None: the provider's default."""
     sinks: Sinks | None
     """The sinks of the events of its calls; None: no sinks."""
     loop_guard: LoopGuard | None
@@ -172,7 +175,9 @@ def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfi
 def check_prices(limits: Limits, prices: Prices | None) -> None:
     """Raise if there is a limit of the cost, and no prices."""
     if limits.max_cost is not None and prices is None:
-        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
+        raise ToolDefinitionError(
+            "Agent max_cost needs prices, such as prices=Prices(2, 8), or Prices.for_model('openai:gpt-4o')"
+        )
 
 
 def _own_instructions(described: str, given: object) -> tuple[Part, ...]:

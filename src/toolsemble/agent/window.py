@@ -21,7 +21,9 @@ def estimate_tokens(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         characters += sum(len(call.name) + len(call.json) for call in message.calls)
     elif isinstance(message, UserMessage):
-        images = len(message.images)
+        texts = [content for content in message.contents if content.mime_type.startswith("text/")]
+        characters += sum(len(content.data) for content in texts)
+        images = len(message.contents) - len(texts)
     elif isinstance(message, ToolMessage):
         images = len(message.reply.contents)
     return characters // _CHARACTERS_PER_TOKEN + images * _TOKENS_PER_IMAGE + _TOKENS_PER_MESSAGE

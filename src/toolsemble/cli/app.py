@@ -201,17 +201,25 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
 
 @app.command()
 @click.argument("question", nargs=-1, required=True)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="A file or URL to ask about: an image, a PDF, audio, a text; repeatable.",
+)
 @_model_options
 @common_options
 @click.pass_obj
-def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> int:
+def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, ...], **wanted: Any) -> int:
     """Answer a QUESTION; "-" reads it from standard input.
 
     The answer is written to standard output, progress to standard error.
     """
     from toolsemble.cli.ask import Setup, ask as do
 
-    return do(question, Setup(**wanted), options.make_screen())
+    return do(question, Setup(**wanted), options.make_screen(), files)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.approval import make_reviewer
+from toolsemble.cli.attachments import read_attachments
 from toolsemble.cli.chat import Chat
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.follow import run_agent, save_interrupted
@@ -58,9 +59,9 @@ class Setup:
     quiet: bool = False
     """Whether only the answer is written."""
 
-    def make_listener(self, screen: Screen) -> Listener:
+    def make_listener(self, screen: Screen, *, markdown: bool = False) -> Listener:
         """Return the listener that writes the events of a run."""
-        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet)
+        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet, markdown=markdown)
 
     def toolbox(self) -> Toolbox:
         """Return the toolbox."""
@@ -86,15 +87,16 @@ class Setup:
         )
 
 
-def ask(words: Sequence[str], setup: Setup, screen: Screen) -> Exit:
-    """Answer one question; ``-`` reads it from standard input."""
+def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str] = ()) -> Exit:
+    """Answer one question, about some files; ``-`` reads the question from standard input."""
     with ExitStack() as opened:
         with _report_setup_errors(setup, screen):
             question = _read_question(words)
+            prompt = [question, *read_attachments(files)] if files else question
             box = setup.toolbox()  # before the model, which may take long to load
             memory = None if setup.memory is None else opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        outcome = run_agent(agent, question, setup.make_listener(screen))
+        outcome = run_agent(agent, prompt, setup.make_listener(screen))
         if memory is not None:
             save_interrupted(memory, outcome)
         return outcome.code
@@ -107,7 +109,7 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             box = setup.toolbox()
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen)).run()
+        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True)).run()
 
 
 def _read_instructions(path: str) -> str:

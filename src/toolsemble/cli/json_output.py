@@ -137,4 +137,4 @@ def _to_text(message: Any) -> str:
 
 
 def _size(content: Any) -> int:
-    return len(content.text if hasattr(content, "text") else content.data)
+    return len(content.text if hasattr(content, "text") else content.data)  # 0 for a URL

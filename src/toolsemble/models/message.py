@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.result import ImageContent, ToolResult
+from toolsemble.result import ImageContent, Media, ToolResult
 from toolsemble.serialization import read_content, write_content
 
 
@@ -29,17 +29,22 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message of the user: text, images, or both.
+    """A message of the user: text, images, audio and files.
 
-    >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).images
+    >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).contents
     (ImageContent(<3 bytes>, mime_type='image/png'),)
     """
 
     text: str = ""
     """The text."""
-    images: tuple[ImageContent, ...] = ()
-    """Images beside the text."""
+    contents: tuple[Media, ...] = ()
+    """Images, audio and files beside the text."""
     role: ClassVar[Literal["user"]] = "user"
+
+    @property
+    def images(self) -> tuple[ImageContent, ...]:
+        """The images among the contents."""
+        return tuple(content for content in self.contents if isinstance(content, ImageContent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def message_from_json(text: str) -> Message:
     """Return the message that :func:`message_to_json` wrote; raise ``ValueError`` for any other text.
 
     >>> message_from_json('{"role":"user","text":"hello"}')
-    UserMessage(text='hello', images=())
+    UserMessage(text='hello', contents=())
     """
     try:
         fields = json.loads(text)
@@ -128,8 +133,8 @@ def _write(message: Message) -> dict[str, Any]:
     fields["text"] = message.text
     if isinstance(message, SystemMessage) and message.generated:
         fields["generated"] = message.generated
-    if isinstance(message, UserMessage) and message.images:
-        fields["images"] = [write_content(image) for image in message.images]
+    if isinstance(message, UserMessage) and message.contents:
+        fields["contents"] = [write_content(content) for content in message.contents]
     if isinstance(message, AssistantMessage):
         fields["calls"] = [write_call(call) for call in message.calls]
         if message.details is not None:
@@ -150,7 +155,8 @@ def _write_result(reply: ToolReply) -> dict[str, Any]:
 
 
 def _read_user(fields: Mapping[str, Any]) -> UserMessage:
-    return UserMessage(fields["text"], tuple(map(read_content, fields.get("images", ()))))
+    contents = fields.get("contents", fields.get("images", ()))  # "images" in earlier versions
+    return UserMessage(fields["text"], tuple(map(read_content, contents)))
 
 
 def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:

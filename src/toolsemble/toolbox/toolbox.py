@@ -96,7 +96,7 @@ class Toolbox(ToolSet):
     :param max_output: characters of a result that the model gets; None: no limit
     :param timeout: seconds that a call may take after its approval, for tools without a timeout; not enforced for
         sync bodies that are inline
-    :param retries: how often a failed call is retried, or a :class:`Retries`; for repeatable tools without a setting
+    :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for repeatable tools
     :param rate_limit: how many calls of all tools together may begin in a period of time
     :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
         :class:`Cache`

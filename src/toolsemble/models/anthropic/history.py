@@ -35,7 +35,7 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
     :param system: the system prompt, a text or a list of text blocks
 
     >>> messages_from_anthropic([{"role": "user", "content": "hello"}], system="Be brief.")
-    [SystemMessage(text='Be brief.'), UserMessage(text='hello', images=())]
+    [SystemMessage(text='Be brief.'), UserMessage(text='hello', contents=())]
     >>> messages_from_anthropic([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}])
     Traceback (most recent call last):
     ...

@@ -32,7 +32,7 @@ def messages_from_openai(messages: Iterable[object]) -> Transcript:
     only the model that made it can use it. Images must be data URLs: nothing is fetched.
 
     >>> messages_from_openai([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}])
-    [SystemMessage(text='Be brief.'), UserMessage(text='hello', images=())]
+    [SystemMessage(text='Be brief.'), UserMessage(text='hello', contents=())]
     >>> messages_from_openai([{"role": "user", "content": [{"type": "video"}]}])
     Traceback (most recent call last):
     ...
