@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
 from typing import get_args
@@ -89,7 +90,7 @@ TOLD = [
     (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), ""),
     (ReviewRequested(REQUEST), ""),
     (ReviewDecided(REQUEST, Continue()), "  ok add: approved\n"),
-    (ReviewDecided(REQUEST, Edit('{"a":2}')), '  ok add: approved with {"a":2}\n'),
+    (ReviewDecided(REQUEST, Edit('{"a":2}')), ""),  # shown when it is accepted
     (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: rejected: no\n"),
     (SimpleNamespace(kind="of_another_version", __dataclass_fields__={}), ""),
 ]
@@ -138,6 +139,41 @@ def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert show_event(event, capsys).err == expected
     assert show_event(event, capsys, quiet=True).err == ""
+
+
+def replied(text, id="c1"):
+    call = ToolCall("add", {"a": 1}, id=id)
+    result = (
+        ToolResult.failure(text.removeprefix("Error: ")) if text.startswith("Error: ") else ToolResult.success(text)
+    )
+    return CallReplied(ToolCallRecord(call, ToolReply(call, result)))
+
+
+BY_C1 = replace(REQUEST, call_id="c1")
+WELL = ReviewDecided(BY_C1, Edit('{"a":2}'))
+BADLY = ReviewDecided(BY_C1, Edit('{"a":"x"}'))
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([WELL, replied("3")], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", None)], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", "c2")], "  -> 3\n"),
+        (
+            [BADLY, ReviewRequested(BY_C1), WELL, replied("3")],
+            '  .. add: {"a":"x"} does not fit; asked again\n  ok add: approved with {"a":2}\n  -> 3\n',
+        ),
+        ([BADLY, replied("Error: Rejected by reviewer: no")], "  -> Error: Rejected by reviewer: no\n"),
+        ([WELL, replied("Error: no room")], '  ok add: approved with {"a":2}\n  -> Error: no room\n'),
+    ],
+)
+def test_reports_an_edit_when_it_is_accepted(events, told, capsys):
+    listener = Setup().make_listener(Screen(colors=False))
+    listener.take(CallRequested(CALL))
+    for event in events:
+        listener.take(event)
+    assert capsys.readouterr().err == f'add {{"a":1}}\n{told}'
 
 
 @pytest.mark.parametrize("event", [event for event, _ in TOLD], ids=lambda each: each.kind)
