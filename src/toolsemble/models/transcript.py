@@ -60,7 +60,7 @@ class Transcript(Sequence[Message]):
         """Return the same conversation with its system message replaced, or removed for None.
 
         >>> Transcript([SystemMessage("You are brief."), UserMessage("hello")]).under(None)
-        [UserMessage(text='hello', contents=())]
+        [UserMessage(text='hello', images=())]
         """
         head = () if system is None else (system,)
         return self if head == self._head else self._create(head, self._shared, self._length)
@@ -128,8 +128,8 @@ def messages_to_json(messages: Iterable[Message]) -> str:
 def messages_from_json(text: str | bytes) -> Transcript:
     """Return the conversation that :func:`messages_to_json` wrote; raise ``ValueError`` for any other text.
 
-    >>> messages_from_json('[{"role":"user","text":"hello"}]')
-    [UserMessage(text='hello', contents=())]
+    >>> messages_from_json('[{"role":"user","text":"hello"}]')[0].text
+    'hello'
     >>> messages_from_json('[{"role":"user"}]')
     Traceback (most recent call last):
     ...

@@ -34,8 +34,9 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
 
     :param system: the system prompt, a text or a list of text blocks
 
-    >>> messages_from_anthropic([{"role": "user", "content": "hello"}], system="Be brief.")
-    [SystemMessage(text='Be brief.'), UserMessage(text='hello', contents=())]
+    >>> messages = messages_from_anthropic([{"role": "user", "content": "hello"}], system="Be brief.")
+    >>> [(message.role, message.text) for message in messages]
+    [('system', 'Be brief.'), ('user', 'hello')]
     >>> messages_from_anthropic([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}])
     Traceback (most recent call last):
     ...

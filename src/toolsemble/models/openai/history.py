@@ -31,8 +31,9 @@ def messages_from_openai(messages: Iterable[object]) -> Transcript:
     Takes dicts and objects of OpenAI's SDK. A developer message becomes a system message. Reasoning is left out, since
     only the model that made it can use it. Images must be data URLs: nothing is fetched.
 
-    >>> messages_from_openai([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}])
-    [SystemMessage(text='Be brief.'), UserMessage(text='hello', contents=())]
+    >>> messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+    >>> [(message.role, message.text) for message in messages_from_openai(messages)]
+    [('system', 'Be brief.'), ('user', 'hello')]
     >>> messages_from_openai([{"role": "user", "content": [{"type": "video"}]}])
     Traceback (most recent call last):
     ...
