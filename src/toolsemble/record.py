@@ -10,7 +10,7 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error, preview
+from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Repair
 
 TRACE = 5
@@ -125,7 +125,7 @@ def _log(
     limit: int,
 ) -> None:
     name, logger, shown = context.tool_name, context.logger, mask_text(str(given))
-    cause = "" if error is None else f"{type(error).__name__}: {describe_error(error)}"
+    cause = "" if error is None else describe_with_class(error)
     outcome_text = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
         outcome_text = f"{outcome_text}: {cause}"  # hidden from the model, so it must be in the log

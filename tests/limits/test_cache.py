@@ -451,7 +451,9 @@ def test_parameters_of_the_run_must_be_part_of_the_key(counted):
     given = [box.execute(call, parameters={"tenant": each}).text for each in ("x", "y", "x")]
     assert given == ["x: result 1", "y: result 2", "x: result 1"]
     unset = box.execute(call)
-    assert unset.text == "Error: 'tenant'"  # the key cannot be computed, and the body cannot do without it either
+    assert (
+        unset.text == "Error: KeyError: 'tenant'"
+    )  # the key cannot be computed, and the body cannot do without it either
 
 
 def one(arguments):

@@ -489,7 +489,7 @@ def test_an_adapter_that_raises_is_the_steps_failure_under_either_strategy(how, 
     def adapter(result):
         raise KeyError("hits")
 
-    message = "Step 'add_a' raised: 'hits'"
+    message = "Step 'add_a' raised: KeyError: 'hits'"
     for strategy, text in ((FAIL_FAST, f"Error: {message}"), (CONTINUE, message)):
         result = executed(how, ToolPipeline("p", "", [Step(adding("a"), adapter), Echo()], strategy), "x")
         assert result.text == text

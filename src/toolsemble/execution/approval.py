@@ -18,7 +18,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.review.terms import fit_to_deadline
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
-from toolsemble.runtime.text import describe_error, preview
+from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
@@ -105,7 +105,7 @@ def _needs_approval(
             error = unwrap_stop_iteration(wrapped)
             shown = mask_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
-            return True, f"The approval predicate failed: {type(error).__name__}: {describe_error(error)}"
+            return True, f"The approval predicate failed: {describe_with_class(error)}"
         if told is None:
             return True, "The approval predicate returned None instead of True or False"
         if told:

@@ -13,7 +13,7 @@ from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
 from toolsemble.record import determine_outcome
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import get_message
 from toolsemble.schema.decode import Repair
 
 _UNREAD = object()
@@ -49,7 +49,7 @@ class CallEvents:
                 self._display(given)
             facts: dict[str, Any] = {"outcome": determine_outcome(result, error), "duration": duration}
             if error is not None:
-                facts |= {"error_type": type(error).__name__, "error": describe_error(error)}
+                facts |= {"error_type": type(error).__name__, "error": get_message(error)}
             shown = None if result is None else mask_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
         except Exception:  # noqa: BLE001 - as above
