@@ -204,7 +204,9 @@ def test_where_two_gates_ask_different_reviewers_both_have_to_agree():
 
 def test_what_one_reviewer_has_edited_is_put_to_the_other():
     outer, within = Reviewer(Edit('{"table": "other"}'), Continue()), Reviewer()
-    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == "dropped other"
+    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == (
+        'dropped other\n\nNote: a reviewer changed the arguments of \'drop\' to {"table":"other"}'
+    )
     assert within.seen == [("drop", {"table": "t"}), ("drop", {"table": "other"})]
     assert outer.seen == [("drop", {"table": "t"})]
 

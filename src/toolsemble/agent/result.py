@@ -33,6 +33,19 @@ class ToolCallRecord:
         """The name of the tool."""
         return self.call.name
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that ran, as JSON values: read, repaired, as hooks and reviewers changed them, secrets masked.
+
+        For a call that was refused, those that were read; if they could not be read, those that were requested.
+
+        >>> reply = ToolReply(ToolCall("pay", '{"amount": "5"}'), ToolResult.success("paid"), arguments={"amount": 5})
+        >>> record = ToolCallRecord(reply.call, reply)
+        >>> record.arguments, record.call.arguments
+        ({'amount': 5}, {'amount': '5'})
+        """
+        return self.call.arguments if self.reply.arguments is None else self.reply.arguments
+
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:

@@ -53,7 +53,7 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
     assert gate is not None  # noqa: S101 - only calls with a gate come here
     try:
         was = call.given, call.repairs
-        agreed = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
+        agreed, call.edited = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
         call.given, call.repairs = agreed
     finally:
         call.started = time.perf_counter()
@@ -63,7 +63,7 @@ def answer(call: Call) -> Generator[Work, Any, None]:
     """Ask the hooks after the call, which may replace the result."""
     assert call.instrumentation is not None and call.result is not None  # noqa: S101, PT018 - calls with hooks have one
     try:
-        call.result = yield from call.instrumentation.answer(call.result)
+        call.result = call.add_facts((yield from call.instrumentation.answer(call.result)))
     except BaseException as error:
         call.raised, call.result = unwrap_stop_iteration(error), None
         raise
